@@ -42,7 +42,7 @@ def one(path: Path, engine: str) -> dict[str, Any]:
         finally:
             inside += time.thread_time() - begin
 
-    SocEngine._run_chunks = timed  # type: ignore[method-assign]
+    SocEngine._run_chunks = timed  # type: ignore[method-assign]  # only in this process
     with Session(path, engine=engine) as session:
         batch = random_inputs(session, 0)
         before = session.device.cycle

@@ -48,6 +48,11 @@ class Variant:
     probed: bool = False
     watched: bool = False
 
+    @property
+    def external_cell(self) -> bool:
+        """Whether the design is made without its array cell."""
+        return self.cell == "cpp" or self.engine == "timing"
+
     def __str__(self) -> str:
         if self.engine == "external":
             return "memory model"
@@ -96,6 +101,16 @@ def _cell_files(suffixes: tuple[str, ...]) -> list[Path]:
     return [path for path in sorted(folder.glob("npu_*")) if path.suffix in suffixes]
 
 
+def harness_files() -> list[Path]:
+    """Return the sources of the C++ harness, without those of the array cell."""
+    return [path for path in sorted(harness_folder().glob("*")) if path.suffix in (".h", ".cpp", ".sv")]
+
+
+def _add_files(digest: hashlib._Hash, paths: list[Path]) -> None:
+    for path in paths:
+        digest.update(path.name.encode() + path.read_bytes())
+
+
 def _key(design_hash: str, variant: Variant) -> str:
     written = f"{design_hash} {verilog.SCRIPT_VERSION} {variant!r} {' '.join(_flags())}"
     digest = hashlib.sha256(written.encode())
@@ -110,18 +125,17 @@ def _key(design_hash: str, variant: Variant) -> str:
         tool = toolchain.verilator()
         digest.update(tool.version.encode() if tool else b"")
         digest.update(" ".join([*_verilator_flags(variant), _VERILATOR_OPTIMISE]).encode())
-        digest.update(_APART.encode())
+        digest.update(APART.encode())
         digest.update(trace_table.fingerprint() if variant.traced else b"")
     if variant.engine == "plain":
         tool = toolchain.verilator()
         digest.update(tool.version.encode() if tool else b"")
         digest.update(verilog.text_fingerprint())
         digest.update(" ".join([*PLAIN_FLAGS, PLAIN_OPTIMISE, PLAIN_OPTIMISE_SLOW]).encode())
-    paths = [path for path in sorted(harness_folder().glob("*")) if path.suffix in (".h", ".cpp", ".sv")]
+    paths = harness_files()
     if variant.cell == "cpp":
         paths += _cell_files((".h", ".cpp", ".sv", ".v", ".il"))
-    for path in paths:
-        digest.update(path.name.encode() + path.read_bytes())
+    _add_files(digest, paths)
     return f"{variant.engine}-{variant.cell}-{digest.hexdigest()[:24]}"
 
 
@@ -131,19 +145,15 @@ def _state_key(design_hash: str, variant: Variant) -> str:
     flags = _verilator_flags(variant) if variant.engine == "verilator" else []
     digest = hashlib.sha256(f"{design_hash} {verilog.SCRIPT_VERSION} {variant!r} {flags}".encode())
     digest.update(f"{toolchain.yosys().version} {tool.version if tool else ''}".encode())
-    for path in [*sorted(harness_folder().glob("*")), *_cell_files((".h", ".cpp", ".sv"))]:
-        if path.suffix in (".h", ".cpp", ".sv"):
-            digest.update(path.name.encode() + path.read_bytes())
+    _add_files(digest, [*harness_files(), *_cell_files((".h", ".cpp", ".sv"))])
     return digest.hexdigest()[:16]
 
 
 def _portable_key(design_hash: str, variant: Variant) -> str:
     """Hash of what a prebuilt engine was made from, without the tools and the processor."""
-    written = f"{design_hash} {verilog.SCRIPT_VERSION} {variant!r} {_verilator_flags(variant)} {_APART}"
+    written = f"{design_hash} {verilog.SCRIPT_VERSION} {variant!r} {_verilator_flags(variant)} {APART}"
     digest = hashlib.sha256(written.encode() + (trace_table.fingerprint() if variant.traced else b""))
-    for path in [*sorted(harness_folder().glob("*")), *_cell_files((".h", ".cpp", ".sv"))]:
-        if path.suffix in (".h", ".cpp", ".sv"):
-            digest.update(path.name.encode() + path.read_bytes())
+    _add_files(digest, [*harness_files(), *_cell_files((".h", ".cpp", ".sv"))])
     return f"{variant.engine}-{variant.cell}-{digest.hexdigest()[:24]}"
 
 
@@ -156,13 +166,12 @@ def _is_packed(design: verilog.Design | None, variant: Variant) -> bool:
 
 def pack(design: verilog.Design, variant: Variant, library: Path, package: Path) -> None:
     """Put a built library into the folder of a package (rkcosim.engines.prebuilt), with its stamp."""
-    external = variant.cell == "cpp"
-    design_hash = _design_hash(design, external)
+    design_hash = _design_hash(design, variant.external_cell)
     facts = json.loads((library.parent / "meta.json").read_text())
     facts = {name: facts[name] for name in ("variant", "state")}
     key = _portable_key(f"{design_hash} {design.clock_groups}", variant)
     cache.store(package, key, [library], facts)
-    quick = design.fingerprint(external)
+    quick = design.fingerprint(variant.external_cell)
     if quick:
         (package / "stamps").mkdir(exist_ok=True)
         (package / "stamps" / quick).write_text(design_hash)
@@ -214,14 +223,13 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
     packed = _is_packed(design, variant) and prebuilt.installed() is not None
     if not packed:
         toolchain.compiler()
-    external = variant.cell == "cpp" or variant.engine == "timing"
-    design_hash = _design_hash(design, external) if design is not None else ""
-    groups = design.clock_groups if design is not None else None
+    design_hash = _design_hash(design, variant.external_cell) if design is not None else ""
+    origin = f"{design_hash} {design.clock_groups if design is not None else None}"
     if packed:
-        found = _ready(f"{design_hash} {groups}", variant, progress)
+        found = _ready(origin, variant, progress)
         if found is not None:
             return found
-    key = _key(f"{design_hash} {groups}", variant)
+    key = _key(origin, variant)
     found = cache.find(key, LIBRARY, progress)
     if found is not None:
         return found
@@ -231,8 +239,7 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
         found = cache.fetch(folder, key, LIBRARY, progress)
         if found is not None:
             return found
-        state = "" if design is None else _state_key(f"{design_hash} {groups}", variant)
-        origin = f"{design_hash} {groups}"
+        state = "" if design is None else _state_key(origin, variant)
         built = _build_now(design, variant, folder, key, state, origin, progress, tell)
         if design is not None and design.config == RK3588 and variant.engine != "timing":
             built_here.append(variant)
@@ -299,20 +306,20 @@ def _build_now(
 _VERILATOR_OPTIMISE = "-O2"  # as fast as -O3, whose code is half as large again and takes longer to compile
 
 
-_APART_MODULES = ("float_kernel", "float_octet", "decompressor")
+APART_MODULES = ("float_kernel", "float_octet", "decompressor")
 """Modules of which Verilator makes separate classes, with separate C++ files.
 
 These are the float parts of the RTL cell, and the decompressor, whose state would otherwise lie among the
 members that every cycle uses.
 """
 
-_APART = "\n".join(["`verilator_config", *(f'no_inline -module "*{name}*"' for name in _APART_MODULES), ""])
+APART = "\n".join(["`verilator_config", *(f'no_inline -module "*{name}*"' for name in APART_MODULES), ""])
 
 
 def _optimise(generated: Path) -> str:
     if generated.stem.endswith("__Slow"):
         return "-O0"  # code that runs once per simulation is not worth the compile time
-    apart = any(name in generated.stem for name in _APART_MODULES)
+    apart = any(name in generated.stem for name in APART_MODULES)
     return "-O1" if apart else _VERILATOR_OPTIMISE
 
 
@@ -362,7 +369,7 @@ def core_verilog(
     ----------
     origin : text that is equal for equal designs.
     """
-    external = variant.cell == "cpp"
+    external = variant.external_cell
     groups = design.clock_groups if external else None
     written = f"{origin} {verilog.SCRIPT_VERSION} {external} {variant.watched} {toolchain.yosys().version}"
     key = f"verilog-{hashlib.sha256(written.encode()).hexdigest()[:24]}"
@@ -389,7 +396,7 @@ def _verilator_sources(
         for path in _cell_files((".sv",)):
             shutil.copy(path, work)
             files.append(path.name)
-    (work / "apart.vlt").write_text(_APART)
+    (work / "apart.vlt").write_text(APART)
     files.append("apart.vlt")
     gates = [f"-DRKCOSIM_GATES={len(groups)}"] if groups else []  # a macro of the Verilog and of the C++
     tool.run([*_verilator_flags(variant), *gates, "--Mdir", "obj", *files], work)

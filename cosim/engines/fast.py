@@ -8,6 +8,7 @@ of its own while the timing model runs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from rkcosim.engines import build, cache, verilog
 from rkcosim.engines.build import Variant
 from rkcosim.engines.cache import Progress
+from rkcosim.engines.complaints import START
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.memory import PAGE
 from rkcosim.engines.protocol import FAST, EngineError, WaveformError, require
@@ -46,16 +48,14 @@ class FastEngine(SocEngine):
         self, source: Source, *, cores: int = 3, dram: DramConfig | None = None, on_diagnostic: str = "stop"
     ) -> None:
         self._model: Any = None
-        self._found = 0
-        self._waiting: list[Future[None]] = []
+        self._known = START
+        self._waiting: list[Future[object]] = []
         self._thread = ThreadPoolExecutor(1, "rkcosim-bytes")
         super().__init__(FAST, CELL, source, cores=cores, dram=dram, on_diagnostic=on_diagnostic)
         from rkcosim.golden.task import GoldenNpu
         from rkcosim.golden.task.memory import Memory
 
-        self._bytes = Memory()
-        for iova, size in self.memory.ranges.items():
-            self._bytes.share(iova, self.memory.view(iova, size))
+        self._bytes = Memory()  # nothing is mapped yet
         self._model = GoldenNpu(cores, strict=False, memory=self._bytes, options=self.options)
 
     def write32(self, core: int, offset: int, value: int) -> None:
@@ -82,7 +82,7 @@ class FastEngine(SocEngine):
             self._also(lambda: self._model.run(passed))
             self._settle()
 
-    def _also(self, work: Any) -> None:
+    def _also(self, work: Callable[[], object]) -> None:
         """Have the golden model do something after everything that it was given before."""
         self._waiting.append(self._thread.submit(work))
 
@@ -92,11 +92,11 @@ class FastEngine(SocEngine):
 
         waiting, self._waiting = self._waiting, []
         errors = [error for one in waiting if (error := one.exception()) is not None]
-        found, self._found = self._found, len(self.diagnostics()) + len(self.faults())
+        found, self._known = self._known, self.complaints(self._known).place
         for error in errors:
             if not isinstance(error, GoldenError):
                 raise error
-            if self._found == found:  # else the core has reported it
+            if self._known == found:  # else the core has reported it
                 raise EngineError(
                     f"the golden model does not compute the bytes of this job: {error}"
                 ) from error

@@ -11,7 +11,7 @@ import gc
 from collections.abc import Iterator
 from typing import Any
 
-_BITWISE = ("~", "&", "|", "^", "m")
+BITWISE = ("~", "&", "|", "^", "m")
 """Operators of which an output bit depends on one bit of each input (of those with several)."""
 
 
@@ -111,7 +111,7 @@ def has_cycle(netlist: Any, operator: Any) -> bool:
     Amaranth visits each of them. Nets below 0 are connected to another one, 0 and 1 are constants.
     """
     cells, connections = netlist.cells, netlist.connections
-    whole = [type(cell) is operator and cell.operator not in _BITWISE for cell in cells]
+    whole = [type(cell) is operator and cell.operator not in BITWISE for cell in cells]
 
     def sources(node: int) -> Iterator[int]:
         if node < 0:

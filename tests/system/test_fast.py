@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from rkcosim.measure.models.run import run_model
 from rkcosim.measure.perf.bench.engines import open_changes
 from rkcosim.measure.perf.workloads import MEMORY
 from rkcosim.verify.conformance.campaign import draw_case
+from rkcosim.verify.conformance.case import Case
 from rkcosim.verify.conformance.choices import Refused
 from rkcosim.verify.conformance.groups import GROUPS
 from rkcosim.verify.conformance.runner import Runner
@@ -27,6 +29,17 @@ DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 def both(**options) -> list:
     return [open_named(name, on_diagnostic="go on", **options) for name in ("verilator", "fast")]
+
+
+def drawn(seed: int, count: int) -> Iterator[tuple[str, int, Case]]:
+    """The first cases of every group."""
+    for group in GROUPS:
+        for number in range(count):
+            try:
+                case = draw_case(group, seed, number)
+            except Refused:
+                break
+            yield group, number, case
 
 
 def shown(engine, case, runner: Runner):
@@ -45,13 +58,8 @@ def test_random_tasks_take_the_same_cycles(dram: DramConfig):
     rtl, fast = both(cores=1, dram=dram)
     with closing(rtl), closing(fast):
         runners = Runner(rtl), Runner(fast)
-        for group in GROUPS:
-            for number in range(2):
-                try:
-                    case = draw_case(group, seed, number)
-                except Refused:
-                    break
-                assert shown(fast, case, runners[1]) == shown(rtl, case, runners[0]), (group, number)
+        for group, number, case in drawn(seed, 2):
+            assert shown(fast, case, runners[1]) == shown(rtl, case, runners[0]), (group, number)
         assert fast.task_log() == rtl.task_log()
         assert fast.counters(0) == rtl.counters(0)
         assert fast.block_counters(0) == rtl.block_counters(0)
@@ -66,14 +74,9 @@ def test_the_whole_core_as_cpp_that_follows_changes():
         with closing(open_changes()) as changes:
             changes.on_diagnostic = "go on"
             runners = Runner(rtl), Runner(changes)
-            for group in GROUPS:
-                for number in range(3):
-                    try:
-                        case = draw_case(group, seed, number)
-                    except Refused:
-                        break
-                    found = shown(changes, case, runners[1])
-                    assert found[0] and found == shown(rtl, case, runners[0]), (group, number)
+            for group, number, case in drawn(seed, 3):
+                found = shown(changes, case, runners[1])
+                assert found[0] and found == shown(rtl, case, runners[0]), (group, number)
 
 
 @pytest.mark.parametrize("cores", [1, 3])

@@ -4,10 +4,10 @@
     python -m tools.coverage 'conformance: chains'      # some
     python -m tools.coverage --page build/rtl_coverage.md  # all, and the page
 
-The core is compiled with counters (tools/coverage/model.py). Every run is a process of its own, and its
-result is kept in build/coverage, so that what was stopped goes on where it was. The exit code is 1 if a run
-fails, if an uncovered line or signal has no reason, or if a reason is about something that is covered or does
-not exist.
+The core is compiled with counters (tools/coverage/model.py). Each run is a separate process. Its result
+is kept in build/coverage, so that a stopped measurement continues where it stopped. The exit code is 1 if
+a run fails, if an uncovered line or signal has no reason, or if a reason is about something that is
+covered or does not exist.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rkcosim.engines import build, toolchain, verilog
+from rkcosim.engines.compilation import Compilation, Source
 from rkcosim.engines.protocol import BuildError
 from tools.coverage.annotate import Annotated, Signal, annotate
 from tools.coverage.statements import marked_statements
@@ -24,14 +24,7 @@ VERILATOR = (
     *("--x-assign", "fast", "--x-initial", "fast", "-Wno-fatal", "-Wno-lint", "-Wno-style"),
     *("--output-split", "20000", "--coverage-line", "--coverage-toggle", "--coverage-max-width", "100000"),
 )
-SETTINGS = "\n".join(
-    [
-        "`verilator_config",
-        'coverage_off -file "*_top.sv"',
-        *(f'no_inline -module "*{name}*"' for name in ("float_kernel", "float_octet", "decompressor")),
-        "",
-    ]
-)
+SETTINGS = f'{build.APART}coverage_off -file "*_top.sv"\n'
 COMPILER = ("-std=c++17", "-fPIC", "-pthread", "-w", "-fno-gnu-unique")
 OPTIMISE, ONCE = "-O1", "-O0"
 """Optimisation of what runs in every cycle, and of what runs once."""
@@ -185,9 +178,8 @@ def key() -> str:
     words = [*VERILATOR, SETTINGS, *COMPILER, OPTIMISE, ONCE]
     digest = hashlib.sha256(f"{VERSION} {sources} {words}".encode())
     digest.update((HERE / "toggles.h").read_bytes() + verilog.text_fingerprint())
-    for path in sorted(build.harness_folder().glob("*")):
-        if path.suffix in (".h", ".cpp", ".sv"):
-            digest.update(path.read_bytes())
+    for path in build.harness_files():
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:24]
 
 
@@ -235,30 +227,24 @@ def library(folder: Path, external_cell: bool, say: Callable[[str], None] = prin
 def _compile(
     work: Path, include: Path, target: Path, external_cell: bool, say: Callable[[str], None]
 ) -> None:
-    compiler = toolchain.compiler()
     harness = build.harness_folder()
     options = [*flags(work / "obj", include), f"-I{harness}"]
     options += ["-DRKCOSIM_COVERAGE", '-DRKCOSIM_MODEL="verilator_model.h"']
-    sources = sorted((work / "obj").glob("*.cpp"), key=lambda path: -path.stat().st_size)
+    paths = sorted((work / "obj").glob("*.cpp"))
     names = ("verilated", "verilated_threads", "verilated_cov", "verilated_dpi")
-    sources += [include / f"{name}.cpp" for name in names]
+    paths += [include / f"{name}.cpp" for name in names]
     if external_cell:
         options += ["-DRKCOSIM_CELL", f"-I{harness / 'cell'}"]
         boxes = sorted((harness / "cell").glob("npu_*.cpp"))
-        sources += [path for path in boxes if "cxxrtl" not in path.stem]
-    sources.append(harness / "api.cpp")
-
-    def one(source: Path) -> Path:
-        made = work / f"{source.stem}.o"
-        if not made.is_file():
-            level = ONCE if source.stem.endswith("__Slow") else OPTIMISE
-            fresh = made.with_suffix(".part")
-            compiler.run([*options, level, "-c", str(source), "-o", str(fresh)], work)
-            fresh.replace(made)
-        return made
-
-    say(f"compiling {len(sources)} files")
-    with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(one, sources))
-    link = ["-shared", "-pthread", "-Wl,-Bsymbolic", "-o", str(target), *map(str, objects)]
-    compiler.run(link, work)
+        paths += [path for path in boxes if "cxxrtl" not in path.stem]
+    paths.append(harness / "api.cpp")
+    objects = work / "kept"  # what was compiled before the build was stopped
+    sources = [
+        Source(path, options, ONCE if path.stem.endswith("__Slow") else OPTIMISE, objects / f"{path.stem}.o")
+        for path in paths
+    ]
+    compilation = Compilation(work, lambda optimise, usual: [optimise])
+    try:
+        compilation.finish(sources, target, [], say, lambda text: None)
+    finally:
+        compilation.close()

@@ -16,7 +16,7 @@ NO_REASON = "no reason known"
 
 @dataclass(frozen=True)
 class Run:
-    """A run as it stands on the page."""
+    """What the page says about a run: its name, its cycles, and the seconds that it took."""
 
     name: str
     cycles: int

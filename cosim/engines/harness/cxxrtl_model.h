@@ -7,17 +7,11 @@
 #include <vector>
 
 #include "core.h"
-#include "pins.h"
-#include "trace_sampler.h"
+#include "plain_model.h"
 
-class CxxrtlModel {
+// Its state cannot be saved: CXXRTL cannot read or write the whole state of a design.
+class CxxrtlModel : public PlainModel {
 public:
-    struct Shared : Probes {
-        explicit Shared(StepFunction) {}
-        static constexpr bool failed = false;
-        static constexpr bool apart = true;  // cores may be evaluated in several threads
-    };
-
     CxxrtlModel(Shared&, int) { top.step(); }
 
     // The rising edge; after it the pins are `i`.
@@ -44,10 +38,6 @@ public:
         put(top.p_m__axi__bvalid, i.m_bvalid), put(top.p_m__axi__bid, i.m_bid);
         put(top.p_m__axi__bresp, i.m_bresp);
     }
-
-    static constexpr bool savable = false;  // CXXRTL cannot read or write the whole state of a design
-    template <class Archive>
-    void archive(Archive&) {}
 
     void fall() {
         if (!high) return;
@@ -83,13 +73,6 @@ public:
             sampler.wide(n, s.place, uint32_t(s.item.width + 31) / 32, s.item.curr);
         }
     }
-#else
-    const char* trace_names() { return ""; }
-    uint32_t trace_signals() const { return 0; }
-    uint32_t trace_words() const { return 0; }
-    uint32_t trace_place(uint32_t) const { return 0; }
-    void trace_select(const std::vector<uint32_t>&) {}
-    void trace_sample(TraceSampler&, bool) {}
 #endif
 
     void pull(CoreOut& o) const {

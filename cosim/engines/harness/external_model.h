@@ -2,10 +2,9 @@
 #pragma once
 #include <memory>
 
-#include "pins.h"
-#include "trace_sampler.h"
+#include "plain_model.h"
 
-class ExternalModel {
+class ExternalModel : public PlainModel {
 public:
     struct Shared : Probes {
         explicit Shared(StepFunction step) : step(step) {}
@@ -20,17 +19,6 @@ public:
         in = next;
     }
     void pull(CoreOut& o) const { o = out; }
-    static constexpr bool savable = false;  // its state is in Python
-    template <class Archive>
-    void archive(Archive&) {}
-
-    // No internal signal can be sampled from here.
-    const char* trace_names() { return ""; }
-    uint32_t trace_signals() const { return 0; }
-    uint32_t trace_words() const { return 0; }
-    uint32_t trace_place(uint32_t) const { return 0; }
-    void trace_select(const std::vector<uint32_t>&) {}
-    void trace_sample(TraceSampler&, bool) {}
 
 private:
     Shared& shared;

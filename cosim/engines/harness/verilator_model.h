@@ -12,11 +12,10 @@
 #include "Vcore__Syms.h"
 #include "verilated_cov.h"
 #endif
-#if defined(RKCOSIM_PLAIN) || defined(RKCOSIM_COVERAGE)
+#if defined(RKCOSIM_PLAIN) || defined(RKCOSIM_COVERAGE)  // Verilator's default options, or counters
 #define RKCOSIM_NOT_SAVABLE
 #endif
-#include "pins.h"
-#include "trace_sampler.h"
+#include "plain_model.h"
 #include "verilated.h"
 #ifdef RKCOSIM_NOT_SAVABLE
 #include "snapshot.h"
@@ -58,7 +57,7 @@ void Vcore___024root___eval_triggers_vec__act(Vcore___024root*);
 void Vcore___024root___eval_nba(Vcore___024root*);
 #endif
 
-class VerilatorModel {
+class VerilatorModel : public PlainModel {
 public:
     struct Shared : Probes {
         explicit Shared(StepFunction) {}
@@ -126,11 +125,7 @@ public:
     }
 #endif
 
-#ifdef RKCOSIM_NOT_SAVABLE
-    static constexpr bool savable = false;  // Verilator's default options, or coverage
-    template <class Archive>
-    void archive(Archive&) {}
-#else
+#ifndef RKCOSIM_NOT_SAVABLE
     static constexpr bool savable = true;
     void archive(StateWriter& a) {
         StateWriter own;
@@ -216,13 +211,6 @@ public:
         for (const TraceGroup& group : selected)
             if (all || group.causes & (flags | ALWAYS)) group.sample(symbols, sampler);
     }
-#else
-    const char* trace_names() { return ""; }
-    uint32_t trace_signals() const { return 0; }
-    uint32_t trace_words() const { return 0; }
-    uint32_t trace_place(uint32_t) const { return 0; }
-    void trace_select(const std::vector<uint32_t>&) {}
-    void trace_sample(TraceSampler&, bool) {}
 #endif
 
 private:

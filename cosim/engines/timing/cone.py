@@ -18,13 +18,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rkcosim.engines.protocol import BuildError
+from rkcosim.engines.quick_rtlil import BITWISE
 
 DATA_OUTPUTS = frozenset({"m_axi_wdata"})
-"""Outputs of the core that no longer have a meaning: the written data (their strobes are kept)."""
+"""Outputs of the core that the timing model does not have: the written data (their strobes are kept)."""
 
-_BITWISE = ("~", "&", "|", "^")
-_FROM_BELOW = ("+", "-", "*", "<<")
-_CELL_BITS = 16  # a net is the number of its cell, and below it the number of the output's bit
+CELL_BITS = 16
+"""A net is the number of its cell, and in this number of bits below it the number of the output's bit."""
+
+_FROM_BELOW = ("+", "-", "*")
 
 
 def timing_netlist(elaboratable: Any, name: str, *, data: bool = False) -> Any:
@@ -90,13 +92,13 @@ class Cone:
             self._want(net)
         while self._waiting:
             net = self._waiting.pop()
-            number, bit = net >> _CELL_BITS, net & ((1 << _CELL_BITS) - 1)
+            number, bit = net >> CELL_BITS, net & ((1 << CELL_BITS) - 1)
             for needed in self._needs(self._netlist.cells[number], bit):
                 self._want(needed)
 
     def _want(self, net: int) -> None:
         if net > 1:  # 0 and 1 are constants
-            bits, bit = self._live[net >> _CELL_BITS], net & ((1 << _CELL_BITS) - 1)
+            bits, bit = self._live[net >> CELL_BITS], net & ((1 << CELL_BITS) - 1)
             if bit not in bits:
                 bits.add(bit)
                 self._waiting.append(net)
@@ -140,7 +142,7 @@ class Cone:
         kind, inputs = cell.operator, cell.inputs
         if kind == "m":
             yield from (inputs[0][0], inputs[1][bit], inputs[2][bit])
-        elif kind in _BITWISE:
+        elif kind in BITWISE:
             yield from (value[bit] for value in inputs)
         elif kind == "<<":
             yield from inputs[0][: bit + 1]
@@ -160,7 +162,7 @@ class Cone:
                 yield from (port.data[bit], port.en[bit], port.clk)
 
     def reduce(self) -> None:
-        """Remove everything that is not live from the netlist."""
+        """Remove everything that is not live from the netlist; None takes the place of a removed cell."""
         netlist, nir = self._netlist, self._nir
         for number, cell in enumerate(netlist.cells):
             if isinstance(cell, (nir.AsyncReadPort, nir.SyncReadPort)) and self._live.get(number):
@@ -173,13 +175,7 @@ class Cone:
                 known.update({bit: nir.Net(bit) for bit in kept})
                 continue
             for place, bit in enumerate(kept):
-                known[number << _CELL_BITS | bit] = nir.Net.from_cell(number, place)
-        known_inputs = {
-            net: net
-            for start, width in netlist.top.ports_i.values()
-            for net in (nir.Net.from_cell(0, start + bit) for bit in range(width))
-        }
-        known.update(known_inputs)
+                known[number << CELL_BITS | bit] = nir.Net.from_cell(number, place)
 
         def value(nets: Iterable[int]) -> Any:
             return nir.Value(known.get(net, zero) for net in nets)
@@ -189,13 +185,8 @@ class Cone:
                 cell.ports_o = {name: value(nets) for name, nets in cell.ports_o.items()}
             elif number in places or self._kept_without_output(number, cell):
                 self._narrow(number, cell, places.get(number, []), value)
-        dead = {
-            number
-            for number, cell in enumerate(netlist.cells)
-            if number and number not in places and not self._kept_without_output(number, cell)
-        }
-        for number in dead:  # numbers of cells are parts of nets, so the list keeps its length
-            netlist.cells[number] = _Nothing(netlist.cells[number].module_idx)
+            else:  # numbers of cells are parts of nets, so the list keeps its length
+                netlist.cells[number] = None
 
     def _kept_without_output(self, number: int, cell: Any) -> bool:
         if isinstance(cell, self._nir.Memory):
@@ -211,7 +202,7 @@ class Cone:
             return sorted(live) if isinstance(cell, nir.Top) else list(range(len(cell.output_nets(number))))
         compact = isinstance(cell, (nir.AssignmentList, nir.FlipFlop, nir.AsyncReadPort, nir.SyncReadPort))
         if isinstance(cell, nir.Operator):
-            compact = cell.operator in _BITWISE or cell.operator == "m"
+            compact = cell.operator in BITWISE
             if not compact and cell.operator in ("u//", "s//", "u%", "s%", "s>>", "u>>"):
                 return list(range(cell.width))
         return sorted(live) if compact else list(range(max(live) + 1))
@@ -227,7 +218,7 @@ class Cone:
                     value(inputs[1][bit] for bit in kept),
                     value(inputs[2][bit] for bit in kept),
                 )
-            elif kind in _BITWISE or (kind in _FROM_BELOW and kind != "<<"):
+            elif kind in BITWISE or kind in _FROM_BELOW:
                 cell.inputs = tuple(value(v[bit] for bit in kept) for v in inputs)
             elif kind == "<<":
                 cell.inputs = (value(inputs[0][bit] for bit in kept), value(inputs[1]))
@@ -281,20 +272,3 @@ class Cone:
 
 def _columns_of(word: int, columns: list[int]) -> int:
     return sum((word >> bit & 1) << place for place, bit in enumerate(columns))
-
-
-class _Nothing:
-    """The place of a removed cell in the list of cells."""
-
-    def __init__(self, module_idx: int) -> None:
-        self.module_idx = module_idx
-        self.src_loc = None
-
-    def input_nets(self) -> set[int]:
-        return set()
-
-    def output_nets(self, self_idx: int) -> set[int]:
-        return set()
-
-    def io_nets(self) -> set[int]:
-        return set()

@@ -15,7 +15,7 @@ from rkcosim.engines.library import CoreIn, CoreOut
 from rkcosim.engines.protocol import BuildError
 from rkcosim.engines.timing.clusters import Cluster, Clusters, clusters_of
 from rkcosim.engines.timing.cone import DATA_OUTPUTS
-from rkcosim.engines.timing.nodes import WORD, Node, Program, Rows, Run, Term, Variable
+from rkcosim.engines.timing.nodes import AT_EDGE, WORD, Node, Program, Rows, Run, Term
 
 FILES = 8
 """Number of files with clusters, which are compiled in parallel."""
@@ -53,6 +53,11 @@ def _mask(width: int) -> str:
     return f"{(1 << width) - 1:#x}ull"
 
 
+def _changed(place: str, value: str, mark: str) -> str:
+    """Return the statement that stores a value and, if it is another one than before, marks its users."""
+    return f"    {{ const uint64_t x = {value}; if ({place} != x) {{ {place} = x; {mark} }} }}"
+
+
 def _joined(parts: Iterable[str]) -> str:
     return "\n".join([*parts, ""])
 
@@ -74,24 +79,20 @@ class _Writer:
             for variable in program.variables
             if not variable.state and (found.readers.get(variable.number) or variable.number in outside)
         }
+        self._has_cell = any(node.kind == "cell" for node in program.nodes)
         self._writes = [node for node in program.nodes if node.kind == "write"]
         self._write_number = {id(node): number for number, node in enumerate(self._writes)}
 
     # names
 
-    def _name(self, variable: Variable) -> str:
-        if variable.state or variable.number in self._stored:
-            return f"s.v{variable.number}"
-        return f"t{variable.number}"
-
     def _run(self, run: Run, at: int) -> str:
         if run.variable is None:
             return f"{run.low << at:#x}ull"
-        text = self._name(run.variable)
-        if run.variable.number not in self._local:
-            text = f"uint64_t({text})" if run.variable.width < WORD else text
+        number = run.variable.number
+        if number in self._local:
+            text = f"t{number}"
         else:
-            text = f"t{run.variable.number}"
+            text = f"uint64_t(s.v{number})" if run.variable.width < WORD else f"s.v{number}"
         if run.low:
             text = f"({text} >> {run.low})"
         if run.low + run.width < run.variable.width:
@@ -124,10 +125,9 @@ class _Writer:
         lines = ["// The state of a timing model; generated.", "#pragma once"]
         lines += ["#include <cstddef>", "#include <cstdint>", "#include <vector>", ""]
         lines += ['#include "pins.h"']
-        has_cell = any(node.kind == "cell" for node in self._program.nodes)
-        lines += ['#include "npu_cell.h"'] if has_cell else []
+        lines += ['#include "npu_cell.h"'] if self._has_cell else []
         lines += ["", "struct TimingState {"]
-        if has_cell:
+        if self._has_cell:
             lines += ["    npu::Cell cell;", "    npu::CellIn cell_in;", "    uint8_t cell_rst;"]
             lines += ["    uint64_t cell_w_data[8], cell_f_data[16];"]
         groups = (self._words + WORD - 1) // WORD
@@ -249,9 +249,7 @@ class _Writer:
             text = f"({text} & {_mask(width)})" if first + width < rows.width else text
         else:
             text = f"row_bits(s.m{rows.number} + {at} * {rows.words}, {first}, {width})"
-        if sum(run.width for run in address) > (rows.depth - 1).bit_length():
-            text = f"({at} < {rows.depth} ? {text} : 0)"
-        elif rows.depth < 1 << sum(run.width for run in address):
+        if rows.depth < 1 << sum(run.width for run in address):
             text = f"({at} < {rows.depth} ? {text} : 0)"
         return text
 
@@ -260,13 +258,10 @@ class _Writer:
         rows, whole = node.extra
         address, *words = node.terms
         enables, data = words[: rows.words], words[rows.words :]
-        lines = []
-        count = 1 if whole else rows.words
-        for k in range(count):
-            term = (enables[0][0],) if whole else enables[k]
-            if whole and term[0].width > 1:
-                term = (Run(term[0].variable, term[0].low, 1),)
-            lines.append(f"    s.e{number}[{k}] = {self._term(term)};")
+        if whole:
+            enables = [self._bits(enables, 0, 1)]
+        count = len(enables)
+        lines = [f"    s.e{number}[{k}] = {self._term(term)};" for k, term in enumerate(enables)]
         on = " | ".join(f"s.e{number}[{k}]" for k in range(count))
         lines.append(f"    if ({on}) {{")
         lines.append(f"        fresh = true, s.a{number} = {self._term(address)};")
@@ -283,7 +278,7 @@ class _Writer:
                 new = f"s.w{number}[{k}]"
             else:
                 new = f"({row} & ~s.e{number}[{k}]) | (s.w{number}[{k}] & s.e{number}[{k}])"
-            commits.append(f"        {{ const uint64_t x = {new}; if ({row} != x) {{ {row} = x; {mark} }} }}")
+            commits.append("    " + _changed(row, new, mark))
         commits.append("    }")
         return lines
 
@@ -320,10 +315,7 @@ class _Writer:
             for at, out in pieces:
                 text = f"(word_bits({name}, {at}) & {_mask(out.width)})"
                 mark = self._mark(self._found.readers.get(out.number, ()))
-                place = f"s.v{out.number}"
-                commits.append(
-                    f"        {{ const uint64_t x = {text}; if ({place} != x) {{ {place} = x; {mark} }} }}"
-                )
+                commits.append("    " + _changed(f"s.v{out.number}", text, mark))
         commits.append("    }")
         return lines
 
@@ -412,9 +404,7 @@ class _Writer:
         self._local = set()
         clusters = self._found.clusters
         commits = {
-            cluster.number
-            for cluster in clusters
-            if any(node.kind in ("register", "registered read", "write", "cell") for node in cluster.nodes)
+            cluster.number for cluster in clusters if any(node.kind in AT_EDGE for node in cluster.nodes)
         }
         lines = [
             "#include <array>",
@@ -441,7 +431,7 @@ class _Writer:
 
     def _start(self) -> list[str]:
         lines = ["void timing_start(TimingState& s) {", "    std::memset((void*)&s, 0, sizeof s);"]
-        if any(node.kind == "cell" for node in self._program.nodes):
+        if self._has_cell:
             lines.append("    new (&s.cell) npu::Cell();")
         for node in self._program.nodes:
             if node.out is not None and node.out.state and node.out.init:
@@ -470,8 +460,7 @@ class _Writer:
                 )
                 text = f"({bits}) & {_mask(variable.width)}"
                 mark = self._mark(self._found.readers.get(variable.number, ()))
-                place = f"s.v{variable.number}"
-                line = f"    {{ const uint64_t x = {text}; if ({place} != x) {{ {place} = x; {mark} }} }}"
+                line = _changed(f"s.v{variable.number}", text, mark)
                 late = member in ("m_rdata", "m_rid", "m_rresp", "m_rlast")
                 (read if late else lines).append(line)
                 at += variable.width

@@ -14,15 +14,14 @@ from itertools import pairwise
 from typing import Any
 
 from rkcosim.engines.protocol import BuildError
+from rkcosim.engines.quick_rtlil import BITWISE
+from rkcosim.engines.timing.cone import CELL_BITS
 
 WORD = 64
 """Largest number of bits of a variable."""
 
 CELL = "npu_array_cell"
 """Module of the array cell, which is C++ (cosim/engines/harness/cell)."""
-
-_CELL_BITS = 16
-_SPLIT_OPERATORS = ("~", "&", "|", "^", "m")
 
 
 @dataclass
@@ -54,18 +53,21 @@ class Run:
     width: int
 
 
+AT_EDGE = ("register", "registered read", "write", "cell")
+"""Kinds of nodes whose result is taken by a clock edge."""
+
 Term = tuple[Run, ...]
 """A value as runs, the lowest bits first."""
 
 
 @dataclass
 class Node:
-    """A part of the logic that is evaluated as a whole.
+    """A part of the logic that is evaluated as a whole, or what a clock edge changes.
 
     Members
     -------
-    kind : operator of Amaranth's netlist, or "part", "matches", "first", "assign", "read", "register",
-        "write".
+    kind : operator of Amaranth's netlist, or "part", "matches", "first", "assign", "read", or one of
+        `AT_EDGE`.
     out : what it computes; for a register the register itself, None for a write to a memory.
     terms : its operands (`rkcosim.engines.timing.cpp` says which for each kind).
     module : path of the module.
@@ -144,7 +146,7 @@ class _Reader:
     def _splits(self, cell: Any) -> bool:
         nir = self._nir
         if isinstance(cell, nir.Operator):
-            return cell.operator in _SPLIT_OPERATORS or self._is_wide_shift(cell)
+            return cell.operator in BITWISE or self._is_wide_shift(cell)
         if isinstance(cell, nir.Part):
             return cell.width > WORD
         kinds = (nir.AssignmentList, nir.FlipFlop, nir.AsyncReadPort, nir.SyncReadPort, nir.Top)
@@ -193,12 +195,12 @@ class _Reader:
                 for net in value:
                     if net != last + 1:
                         if net > 1:
-                            cuts[net >> _CELL_BITS].add(net & 0xFFFF)
+                            cuts[net >> CELL_BITS].add(net & 0xFFFF)
                         if last > 1:
-                            cuts[last >> _CELL_BITS].add((last & 0xFFFF) + 1)
+                            cuts[last >> CELL_BITS].add((last & 0xFFFF) + 1)
                     last = net
                 if last > 1:
-                    cuts[last >> _CELL_BITS].add((last & 0xFFFF) + 1)
+                    cuts[last >> CELL_BITS].add((last & 0xFFFF) + 1)
         for number, cell in enumerate(self._netlist.cells):
             if isinstance(cell, self._nir.Instance):
                 cuts[number] |= {start for start, _ in cell.ports_o.values()}
@@ -236,7 +238,7 @@ class _Reader:
                 self.program.variables.append(variable)
                 made.append((first, end, variable))
                 for bit in range(first, end):
-                    self._at[number << _CELL_BITS | bit] = variable, bit - first
+                    self._at[number << CELL_BITS | bit] = variable, bit - first
             self._pieces[number] = made
         for name, (start, width) in self._netlist.top.ports_i.items():
             found = [v for first, _, v in self._pieces.get(0, []) if start <= first < start + width]
@@ -246,7 +248,7 @@ class _Reader:
         nir = self._nir
         if isinstance(cell, nir.Top):
             return max((start + width for start, width in cell.ports_i.values()), default=2) - 2
-        if isinstance(cell, (nir.Memory, nir.SyncWritePort)):
+        if cell is None or isinstance(cell, (nir.Memory, nir.SyncWritePort)):
             return 0
         return len(cell.output_nets(number))
 
@@ -278,7 +280,7 @@ class _Reader:
 
     def _add(self, number: int, cell: Any) -> None:
         nir = self._nir
-        if isinstance(cell, nir.Top) or not hasattr(cell, "resolve_nets"):
+        if cell is None or isinstance(cell, nir.Top):
             return
         module = ".".join(self._netlist.modules[cell.module_idx].name)
         if isinstance(cell, nir.Memory):
@@ -336,7 +338,7 @@ class _Reader:
                 self._term(inputs[1][first:end]),
                 self._term(inputs[2][first:end]),
             ]
-        elif kind in _SPLIT_OPERATORS:
+        elif kind in BITWISE:
             terms = [self._term(value[first:end]) for value in inputs]
         else:
             if any(len(value) > WORD for value in inputs):

@@ -19,6 +19,7 @@ from rkcosim.engines.protocol import FAST
 from rkcosim.engines.soc import SocEngine
 from rkcosim.engines.system import Source
 from rkcosim.measure.perf.workloads import MEMORY
+from rkcosim.spec.config import RK3588
 
 BOUND = "bound"
 """Name of the program that only does the multiply-accumulates."""
@@ -55,13 +56,18 @@ def _open_fast(progress: Progress) -> SocEngine:
     return open_fast(cores=1, dram=MEMORY, progress=progress)
 
 
+def _opened(
+    name: str, variant: Variant, progress: Progress, design: verilog.Design | None = None
+) -> SocEngine:
+    """Open a variant of the RK3588's core, or of another design, that `open_engine` does not open."""
+    described = verilog.npu_design(RK3588) if design is None else design
+    source = Source(lambda traced: build.build(described, variant, progress))
+    return SocEngine(name, variant.cell, source, cores=1, dram=MEMORY, threads=1)
+
+
 def open_changes(progress: Progress = say) -> SocEngine:
     """Open the whole core, with its data, as C++ that follows changes (`rkcosim.engines.timing`)."""
-    from rkcosim.spec.config import RK3588
-
-    design = verilog.npu_design(RK3588)
-    source = Source(lambda traced: build.build(design, Variant("timing", "cpp"), progress))
-    return SocEngine("changes", "cpp", source, cores=1, dram=MEMORY, threads=1)
+    return _opened("changes", Variant("timing", "cpp"), progress)
 
 
 def open_plain(progress: Progress = say, design: Any = None) -> SocEngine:
@@ -71,11 +77,7 @@ def open_plain(progress: Progress = say, design: Any = None) -> SocEngine:
     ----------
     design : another core, as for `rkcosim.engines.open_engine`.
     """
-    from rkcosim.spec.config import RK3588
-
-    described = verilog.npu_design(RK3588) if design is None else verilog.as_design(design)
-    source = Source(lambda traced: build.build(described, Variant("plain"), progress))
-    return SocEngine("plain", "rtl", source, cores=1, dram=MEMORY, threads=1)
+    return _opened("plain", Variant("plain"), progress, None if design is None else verilog.as_design(design))
 
 
 def _flags(engine: str, cell: str = "rtl") -> str:
