@@ -164,7 +164,7 @@ def draw_case(
     seed, index : seed of the run, and number of the case in it.
     forced : choices to change (see `Chooser`).
     attempt : only this attempt of the draw; None: the first one that breaks no rule.
-    base : first address of its memory (`Runner` accepts only cases at the default one).
+    base : first address of its memory.
 
     Raises
     ------

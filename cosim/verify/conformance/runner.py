@@ -8,7 +8,7 @@ from typing import Any
 
 from rkcosim.golden.task import GoldenError, GoldenNpu, Memory, TaskReport
 from rkcosim.spec.regs import registers
-from rkcosim.verify.conformance.arena import BASE, COMMAND_BYTES, COMMANDS, SIZE
+from rkcosim.verify.conformance.arena import COMMAND_BYTES, SIZE
 from rkcosim.verify.conformance.case import Case
 from rkcosim.verify.crosscheck.compare import compare_images
 from rkcosim.verify.crosscheck.kick import start
@@ -85,7 +85,7 @@ class Runner:
     def __init__(self, device: Any, golden: GoldenNpu | None = None) -> None:
         self.device = device
         self.golden = golden or GoldenNpu(1, strict=False, options=device.options)
-        self._mapped = False
+        self._mapped: list[int] = []
         self._said = {id(side): self._count(side) for side in (self.device, self.golden)}
         names = [("PC", n) for n in ("INTERRUPT_STATUS", "INTERRUPT_RAW_STATUS", "TASK_STATUS")]
         names += [(b, n) for b in BLOCKS for n in ("S_STATUS", "S_POINTER")]
@@ -122,10 +122,12 @@ class Runner:
 
     def _load(self, case: Case) -> None:
         memory = Memory()
-        if not self._mapped:
-            for start_, size in ((BASE, SIZE), (COMMANDS, COMMAND_BYTES)):
+        bases = [case.arena.base, case.arena.commands]
+        if self._mapped != bases:
+            self.close()
+            for start_, size in zip(bases, (SIZE, COMMAND_BYTES), strict=True):
                 self.device.memory.map(start_, size)
-            self._mapped = True
+            self._mapped = bases
         for address, data in case.mapped:
             memory.map(address, data.size)[:] = data
             self.device.memory.write(address, data)
@@ -135,10 +137,9 @@ class Runner:
 
     def close(self) -> None:
         """Remove the mappings (the device may be used further)."""
-        if self._mapped:
-            for base in (BASE, COMMANDS):
-                self.device.memory.unmap(base)
-            self._mapped = False
+        for base in self._mapped:
+            self.device.memory.unmap(base)
+        self._mapped = []
 
     def _side(self, device: Any, case: Case, bound: int) -> Side:
         side = Side(False)

@@ -1,0 +1,97 @@
+"""Drawn tasks that use every lane of the array cell with data of the whole range, and every bit of addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rkcosim.engines import DramConfig, open_engine
+from rkcosim.verify.conformance.groups import draw_case
+from rkcosim.verify.conformance.runner import Runner
+from rkcosim.verify.conformance.values import STYLES
+
+SEED = 35880
+
+WHOLE_GROUPS = {
+    **{"conv.channels kind": 3, "conv.channels": 2, "conv.kernels kind": 3, "conv.kernels": 1},
+    **{"conv.size_y": 12, "conv.size_x": 12, "conv.flat": 0, "conv.kernel_square": 1, "conv.budget": 5},
+    **{"conv.strided": 0, "conv.dilated": 0, "powers of two": 0, "conv.clip": 0},
+}
+"""Choices of a convolution with all channels and kernels of the cell, and some hundred pixels."""
+
+KERNEL_3, KERNEL_6 = {"conv.kernel_y": 3}, {"conv.kernel_y": 8}
+
+EVERY_BIT = {"features style": 3, "features shift": 0, "weights style": 3, "weights shift": 0}
+"""Choices of integers of the whole range."""
+
+ENDS = {"features style": 9, "weights style": 9}
+"""Choices of integers that are the largest or the smallest of the type."""
+
+
+def _floats(features: str, weights: str, finite: int = 1) -> dict[str, int]:
+    styles = {"features style": STYLES.index(features), "weights style": STYLES.index(weights)}
+    return styles | {"features finite": finite, "weights finite": finite}
+
+
+DATA = {
+    "int": (KERNEL_3 | EVERY_BIT, KERNEL_3 | ENDS),
+    "float": (
+        KERNEL_6 | _floats("bits", "bits"),
+        KERNEL_3 | _floats("bits", "bits", 0),
+        KERNEL_3 | _floats("wide", "tiny"),
+        KERNEL_3 | _floats("spread", "normal"),
+    ),
+}
+
+CELL_GROUPS = [
+    *(f"conv {name}" for name in ("int4", "int8", "int16", "fp16", "bf16", "tf32")),
+    *(f"depthwise {name}" for name in ("int8", "int16", "fp16", "bf16")),
+]
+
+BASES = (0xFFD0_0000, 0x5A50_0000, 0xA5A0_0000)
+"""Places of all memory of a case that differ in every bit from 20 on."""
+
+BUSY = DramConfig(read_latency=900, write_latency=700, jitter=300, core_bytes_per_cycle=3.0)
+"""A memory so slow and irregular that every buffer runs full or empty."""
+
+FAST = DramConfig(
+    read_latency=2, write_latency=1, peak_bytes_per_cycle=256, core_bytes_per_cycle=64, port_bytes_per_cycle=32
+)
+"""A memory that never makes a block wait."""
+
+
+@pytest.fixture(scope="module")
+def exact_runner() -> Iterator[Runner]:
+    with open_engine("verilator", exact=True, cores=1, on_diagnostic="go on") as device:
+        yield Runner(device)
+
+
+def _check(runner: Runner, group: str, index: int, forced: dict[str, int], base: int | None = None) -> None:
+    places = {} if base is None else {"base": base}
+    outcome = runner.run(draw_case(group, SEED, index, forced, **places))
+    assert outcome.ok, outcome.text()
+
+
+@pytest.mark.parametrize("group", CELL_GROUPS)
+def test_every_lane_with_data_of_the_whole_range(exact_runner: Runner, group: str) -> None:
+    kind = "int" if "int" in group else "float"
+    for index, data in enumerate(DATA[kind]):
+        _check(exact_runner, group, index, WHOLE_GROUPS | data)
+
+
+@pytest.mark.parametrize("dram", [BUSY, FAST], ids=["slow memory", "fast memory"])
+@pytest.mark.parametrize("base", BASES, ids=hex)
+def test_every_group_at_another_address(base: int, dram: DramConfig) -> None:
+    with open_engine(cores=1, on_diagnostic="go on", dram=dram) as device:
+        runner = Runner(device)
+        for index, group in enumerate(ELSEWHERE):
+            _check(runner, group, index, {}, base)
+
+
+ELSEWHERE = (
+    *("conv int8", "depthwise fp16", "argb 16 bit", "compressed weights", "flying integers", "flying floats"),
+    *("ew floats, memory", "packets", "packets of convolutions", "unpooling", "pool int8", "pool index"),
+    *("dpu to ppu", "chains", "slave mode", "large maps", "streamed weights", "matrix output"),
+)
+"""Groups whose tasks together use every reader and writer of memory."""
