@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import pytest
 
 from rkcosim.engines import DramConfig, open_engine
+from rkcosim.verify.conformance.arena import Bytes
+from rkcosim.verify.conformance.case import Case
 from rkcosim.verify.conformance.groups import draw_case
 from rkcosim.verify.conformance.runner import Runner
 from rkcosim.verify.conformance.values import STYLES
@@ -56,7 +59,11 @@ BUSY = DramConfig(read_latency=900, write_latency=700, jitter=300, core_bytes_pe
 """A memory so slow and irregular that every buffer runs full or empty."""
 
 FAST = DramConfig(
-    read_latency=2, write_latency=1, peak_bytes_per_cycle=256, core_bytes_per_cycle=64, port_bytes_per_cycle=32
+    read_latency=2,
+    write_latency=1,
+    peak_bytes_per_cycle=256,
+    core_bytes_per_cycle=64,
+    port_bytes_per_cycle=32,
 )
 """A memory that never makes a block wait."""
 
@@ -78,6 +85,64 @@ def test_every_lane_with_data_of_the_whole_range(exact_runner: Runner, group: st
     kind = "int" if "int" in group else "float"
     for index, data in enumerate(DATA[kind]):
         _check(exact_runner, group, index, WHOLE_GROUPS | data)
+
+
+WORDS = {
+    # infinities, NaN, zero, the two largest numbers
+    "fp16": (np.uint16, (0x7C00, 0xFC00, 0x7E00, 0, 0x7BFF, 0xFBFF)),
+    "bf16": (np.uint16, (0x7F80, 0xFF80, 0x7FC0, 0, 0x7F7F, 0xFF7F)),
+    "tf32": (np.uint32, (0x7F800000, 0xFF800000, 0x7FC00000, 0, 0x7F7FE000, 0xFF7FE000)),
+}
+
+
+def _special(raw: Bytes, kind: str, rng: np.random.Generator) -> Bytes:
+    """Replace half of the elements of a float type by infinities, NaNs and zeros."""
+    dtype, words = WORDS[kind]
+    values = raw.view(dtype).copy()
+    hits = rng.random(values.size) < 0.5
+    values[hits] = rng.choice(np.array(words[:4], dtype), int(hits.sum()))
+    return values.view(np.uint8)
+
+
+def _largest(raw: Bytes, kind: str, rng: np.random.Generator) -> Bytes:
+    """Replace all elements by the largest number, first with one sign, then with the other."""
+    dtype, words = WORDS[kind]
+    values = np.full(raw.size // dtype().itemsize, words[4], dtype)
+    values[values.size // 2 :] = words[5]
+    return values.view(np.uint8)
+
+
+def _with_data(case: Case, change: Callable[[Bytes, str, np.random.Generator], Bytes]) -> Case:
+    """Change features and weights of a case of a float type."""
+    kind = case.group.split()[-1]
+    names = {address: name for address, _, name in case.arena.names}
+    rng = np.random.default_rng(SEED)
+    case.arena.placed = [
+        (address, change(raw, kind, rng) if names[address] in ("features", "weights") else raw)
+        for address, raw in case.arena.placed
+    ]
+    return case
+
+
+SMALL = WHOLE_GROUPS | KERNEL_3 | {"conv.size_y": 8, "conv.size_x": 8}
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        ("conv fp16", "conv bf16", "conv fp16", "conv tf32", "conv fp16"),
+        ("depthwise fp16", "depthwise bf16", "depthwise fp16"),
+    ],
+    ids=["direct", "depthwise"],
+)
+@pytest.mark.parametrize("change", [_special, _largest], ids=["special values", "largest values"])
+def test_float_types_in_turn_with_ends_of_their_range(
+    exact_runner: Runner, groups: tuple[str, ...], change: Callable[[Bytes, str, np.random.Generator], Bytes]
+) -> None:
+    for index, group in enumerate(groups):
+        forced = SMALL | _floats("bits", "bits")
+        outcome = exact_runner.run(_with_data(draw_case(group, SEED, index, forced), change))
+        assert outcome.ok, outcome.text()
 
 
 @pytest.mark.parametrize("dram", [BUSY, FAST], ids=["slow memory", "fast memory"])

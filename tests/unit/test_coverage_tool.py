@@ -1,5 +1,6 @@
 """The coverage of tools/coverage: lines and bits of a small design, the page and its reasons."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from amaranth.lib.wiring import In, Out
 from rkcosim.engines import toolchain
 from tests.unit import test_coverage_tool as this
 from tools.coverage import annotate, model
+from tools.coverage.page import LINES, NO_REASON, renumbered, rows
+from tools.coverage.reasons import LineReason, SignalReason, read
 from tools.coverage.results import Coverage, coverage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,3 +127,52 @@ def test_exactly_the_bits_that_never_move_are_reported(measured: Coverage) -> No
     assert missing["count"].missing == [4, 5, 6, 7]  # counts to 9
     assert missing["spare"].missing == [3]  # 0, 1, 2 and 6
     assert missing["wide"].never_1 == list(range(10, 100))  # bits above 64 too
+
+
+PAGE = ROOT / "docs/rtl_coverage.md"
+
+
+def test_every_row_of_the_page_is_a_line_of_the_sources() -> None:
+    wrong = []
+    for row in rows(PAGE.read_text()):
+        lines = (ROOT / row.file).read_text().splitlines() if (ROOT / row.file).is_file() else []
+        if lines[row.number - 1 : row.number] == [] or lines[row.number - 1].strip() != row.text:
+            wrong.append(f"{row.file}:{row.number}: {row.text}")
+    assert not wrong, (
+        "the page is not that of the sources: if only lines moved, run "
+        "python -m tools.coverage --renumber docs/rtl_coverage.md, else make coverage\n" + "\n".join(wrong)
+    )
+
+
+def test_the_page_gives_the_reasons_of_the_file() -> None:
+    reasons, text = read(), PAGE.read_text()
+    assert NO_REASON not in text
+    for row in rows(text):
+        assert reasons.line(row.file, row.text), f"{row.file}:{row.number} has no reason"
+    assert {(row.file, row.text) for row in rows(text)} == {(r.file, r.text) for r in reasons.lines}
+    assert {r.reason for r in (*reasons.lines, *reasons.signals) if r.reason not in text} == set()
+
+
+@pytest.mark.parametrize("reason", read().lines, ids=lambda reason: f"{reason.file}: {reason.text}")
+def test_every_reason_is_about_a_line_that_exists(reason: LineReason) -> None:
+    lines = [line.strip() for line in (ROOT / reason.file).read_text().splitlines()]
+    assert reason.text in lines and len(reason.reason) > 20
+
+
+@pytest.mark.parametrize("reason", read().signals, ids=lambda reason: f"{reason.file}: {reason.names[0]}")
+def test_every_reason_is_about_signals_of_a_file_that_exists(reason: SignalReason) -> None:
+    assert (ROOT / reason.file).is_file() and reason.names and len(reason.reason) > 20
+    assert not reason.bits or re.fullmatch(r"\d+(:\d+)?", reason.bits)
+
+
+def test_lines_that_moved_are_renumbered(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("\n\nx = 1\ny = 2 | 3\nx = 1\n")
+    table = "| file | line | text | why |\n| --- | ---: | --- | --- |\n"
+    text = f"begin\n{LINES}\n\n{table}| `a.py` | 1 | `x = 1` | a |\n| `a.py` | 2 | `y = 2 \\| 3` | b |\n"
+    text += "| `a.py` | 3 | `x = 1` | c |\n\n## Next\n\n| `a.py` | 9 | `z` | d |\n"
+    found = renumbered(text, tmp_path)
+    assert [(row.number, row.text) for row in rows(found)] == [(3, "x = 1"), (4, "y = 2 | 3"), (5, "x = 1")]
+    assert renumbered(found, tmp_path) == found and found.endswith("| 9 | `z` | d |\n")
+    (tmp_path / "a.py").write_text("x = 1\n")
+    with pytest.raises(ValueError, match="make coverage"):
+        renumbered(text, tmp_path)

@@ -2,7 +2,8 @@
 
     python -m tools.coverage                            # all runs
     python -m tools.coverage 'conformance: chains'      # some
-    python -m tools.coverage --page build/rtl_coverage.md  # all, and the page
+    python -m tools.coverage --page docs/rtl_coverage.md   # all, and the page
+    python -m tools.coverage --renumber docs/rtl_coverage.md  # only new line numbers, no run
 
 The core is compiled with counters (tools/coverage/model.py). Each run is a separate process. Its result
 is kept in build/coverage, so that a stopped measurement continues where it stopped. The exit code is 1 if
@@ -28,7 +29,7 @@ import numpy as np
 
 from rkcosim.waves.whole_file import whole_file
 from tools.coverage import model
-from tools.coverage.page import Run, page
+from tools.coverage.page import Run, page, renumbered
 from tools.coverage.reasons import Reasons, name_of, read
 from tools.coverage.results import Coverage, coverage
 from tools.coverage.stimuli import PIECES, Piece
@@ -119,10 +120,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="runs; default: all")
     parser.add_argument("--page", type=Path, help="write the page of the coverage to this file")
+    parser.add_argument(
+        "--renumber",
+        type=Path,
+        metavar="PAGE",
+        help="only bring the line numbers of a page up to date with sources whose lines have moved",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes at the same time (default: 2)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
+    if given.renumber:
+        try:
+            given.renumber.write_text(renumbered(given.renumber.read_text(), ROOT))
+        except ValueError as error:
+            parser.error(str(error))
+        return 0
     folder = FOLDER / model.key()
     libraries = {True: model.library(folder, False), False: model.library(folder / "fast", True)}
     counters = {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tools.coverage.results import Coverage, Toggles, file_of
 
 INTRODUCTION = Path(__file__).with_name("introduction.md")
 NO_REASON = "no reason known"
+LINES = "## Lines that did not run"
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def page(found: Coverage, reasons: Reasons, runs: Sequence[Run], root: Path) -> 
             f"| `{file}` | {len(own)} | {done} | {_percent(done, len(own))} | {count:,} | {moved:,} | "
             f"{_percent(moved, count)} |"
         )
-    out += ["", "## Lines that did not run", ""]
+    out += ["", LINES, ""]
     if found.uncovered():
         out += ["| file | line | text | why |", "| --- | ---: | --- | --- |"]
     for line in found.uncovered():
@@ -67,21 +69,70 @@ def page(found: Coverage, reasons: Reasons, runs: Sequence[Run], root: Path) -> 
         why = reasons.line(line.file, text) or NO_REASON
         out.append(f"| `{line.file}` | {line.number} | `{_cell(text)}` | {why} |")
     out += ["", "## Bits that did not rise and fall", ""]
-    out += ["| signal | declared | bits | why |", "| --- | --- | --- | --- |"]
+    out += ["| signals | file | bits | why |", "| --- | --- | ---: | --- |"]
     rows = [(reasons.signal(s), s) for s in signals if s.missing]
     for (texts, left), group in _grouped(rows):
         names = ", ".join(f"`{name_of(s)}`" for s in group[:4])
         names += f" and {len(group) - 4} more" if len(group) > 4 else ""
-        places = sorted({s.signal.place for s in group})
-        declared = f"`{places[0]}`" + (f" and {len(places) - 1} more places" if len(places) > 1 else "")
         which = _bits(group[0].missing) if len(group) == 1 else f"{sum(len(s.missing) for s in group)} bits"
         why = "; ".join([*texts, *([NO_REASON] if left else [])])
-        out.append(f"| {names} | {declared} | {which} | {why} |")
+        out.append(f"| {names} | `{file_of(group[0].signal)}` | {which} | {why} |")
     out += ["", "## Runs", "", "| run | cycles | seconds |", "| --- | ---: | ---: |"]
     out += [f"| {run.name} | {run.cycles:,} | {run.seconds:.0f} |" for run in runs]
     cycles, seconds = sum(run.cycles for run in runs), sum(run.seconds for run in runs)
     out.append(f"| {len(runs)} runs | {cycles:,} | {seconds:,.0f} |")
     return "\n".join(out) + "\n"
+
+
+_ROW = re.compile(r"^\| `([^`]+)` \| (\d+) \| `(.*?)` \| ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table of lines that did not run, and where its number is in the page."""
+
+    file: str
+    number: int
+    text: str
+    at: tuple[int, int]
+
+
+def rows(written: str) -> Iterator[Row]:
+    """Yield the rows of a page's table of lines that did not run."""
+    begin = written.index(LINES)
+    end = written.index("\n## ", begin + 1)
+    for found in _ROW.finditer(written, begin, end):
+        yield Row(found[1], int(found[2]), found[3].replace("\\|", "|"), found.span(2))
+
+
+def renumbered(written: str, root: Path) -> str:
+    """Return a page whose rows have the numbers that their lines have now.
+
+    The rows of a file with the same text are matched in order with the lines that have this text.
+
+    Raises
+    ------
+    ValueError
+        if the file has another number of such lines than the page, other than those whose numbers are right.
+    """
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows(written):
+        groups.setdefault((row.file, row.text), []).append(row)
+    changes: list[tuple[tuple[int, int], int]] = []
+    for (file, text), own in groups.items():
+        path = root / file
+        lines = path.read_text().splitlines() if path.is_file() else []
+        there = [number for number, line in enumerate(lines, 1) if line.strip() == text]
+        if {row.number for row in own} <= set(there):
+            continue
+        if len(there) != len(own):
+            raise ValueError(
+                f"{file} has {len(there)} lines {text!r} and the page {len(own)}: run make coverage"
+            )
+        changes += [(row.at, number) for row, number in zip(own, there, strict=True)]
+    for (first, last), number in sorted(changes, reverse=True):
+        written = written[:first] + str(number) + written[last:]
+    return written
 
 
 def _grouped(

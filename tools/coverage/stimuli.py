@@ -41,8 +41,11 @@ def _conformance(group: str) -> Piece:
     return Piece(f"conformance: {group}", words, cell=group in CELL_GROUPS)
 
 
-def _tests(*names: str) -> Piece:
-    return Piece(f"tests: {names[0]}", ("pytest", *(f"tests/system/{name}" for name in names)))
+def _tests(name: str, only: str = "", cell: bool = False) -> Piece:
+    choice = ("-k", only) if only else ()
+    return Piece(
+        f"tests: {name}" + (f", {only}" if only else ""), ("pytest", f"tests/system/{name}", *choice), cell
+    )
 
 
 _DIGITS = ("--input", "examples/digits/held_back.npz", "--check")
@@ -60,5 +63,7 @@ PIECES: tuple[Piece, ...] = (
     _tests("test_co_work.py"),
     _tests("test_cores.py"),
     _tests("test_counters.py"),
+    *(_tests("test_full_range.py", kind, cell=True) for kind in ("int", "fp16", "bf16", "tf32", "ends")),
+    *(_tests("test_full_range.py", memory) for memory in ("slow", "fast")),
 )
 """All runs. The order is that of the record."""
