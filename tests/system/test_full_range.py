@@ -1,4 +1,4 @@
-"""Drawn tasks that use every lane of the array cell with data of the whole range, and all bits of addresses."""
+"""Drawn tasks that use every lane of the array cell, data of the whole range, and all bits of addresses."""
 
 from __future__ import annotations
 
