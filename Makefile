@@ -10,7 +10,7 @@ help:
 	@echo "make demo        classify held-back digits on the RTL, checked bit for bit"
 	@echo "make test        all tests but the long sweeps"
 	@echo "make proofs      prove blocks of the RTL formally and write docs/proofs.md"
-	@echo "make coverage    coverage of the RTL's lines and bits, build/rtl_coverage.md (hours, resumes)"
+	@echo "make coverage    measure which lines and bits of the RTL run, write docs/rtl_coverage.md (hours, resumes)"
 	@echo "make synthesis   synthesise the RTL and write docs/synthesis.md (hours, resumes; opensta, qflow-tech-osu018)"
 	@echo "make test-heavy  the long sweeps (random tasks, many seeds)"
 	@echo "make test-shared RKCOSIM_SHARED=DIR  tests on original models and plans, which are not part of this"
@@ -45,7 +45,7 @@ proofs: $(STAMP)
 	$(BIN)/python -m tools.proofs --page docs/proofs.md
 
 coverage: $(STAMP)
-	$(BIN)/python -m tools.coverage --page build/rtl_coverage.md
+	$(BIN)/python -m tools.coverage --page docs/rtl_coverage.md
 
 synthesis: $(STAMP)
 	$(BIN)/python -m tools.synthesis --page docs/synthesis.md

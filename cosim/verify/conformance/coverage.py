@@ -167,7 +167,8 @@ class Coverage:
         lines = [
             "# Fields exercised by conformance",
             "",
-            f"Written by {what}.",
+            f"Written by {what}. Which lines of the RTL run and which bits of its signals move is on "
+            "[another page](rtl_coverage.md).",
             "A field counts as exercised when every bit of it was seen as 0 and as 1 in tasks that ran and "
             "were compared (a constant register: when it was read and compared).",
             f"{len(self.seen) - len(missing)} of {len(self.seen)} fields; not exercised: {len(missing)}.",
