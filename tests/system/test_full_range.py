@@ -52,8 +52,8 @@ CELL_GROUPS = [
     *(f"depthwise {name}" for name in ("int8", "int16", "fp16", "bf16")),
 ]
 
-BASES = (0xFFD0_0000, 0x5A50_0000, 0xA5A0_0000)
-"""Places of all memory of a case that differ in every bit from 20 on."""
+BASES = (0xFFD5_5000, 0x002A_A000)
+"""Places of all memory of a case that differ in every bit from 12 on."""
 
 BUSY = DramConfig(read_latency=900, write_latency=700, jitter=300, core_bytes_per_cycle=3.0)
 """A memory so slow and irregular that every buffer runs full or empty."""
@@ -146,12 +146,12 @@ def test_float_types_in_turn_with_ends_of_their_range(
 
 
 @pytest.mark.parametrize("dram", [BUSY, FAST], ids=["slow memory", "fast memory"])
-@pytest.mark.parametrize("base", BASES, ids=hex)
-def test_every_group_at_another_address(base: int, dram: DramConfig) -> None:
+def test_every_reader_and_writer_at_far_addresses(dram: DramConfig) -> None:
     with open_engine(cores=1, on_diagnostic="go on", dram=dram) as device:
         runner = Runner(device)
         for index, group in enumerate(ELSEWHERE):
-            _check(runner, group, index, {}, base)
+            for base in BASES:
+                _check(runner, group, index, {}, base)
 
 
 ELSEWHERE = (
