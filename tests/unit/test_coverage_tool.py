@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 from rkcosim.engines import toolchain
 from tests.unit import test_coverage_tool as this
 from tools.coverage import annotate, model
+from tools.coverage.constants import constant_bits
 from tools.coverage.page import LINES, NO_REASON, renumbered, rows
 from tools.coverage.reasons import LineReason, SignalReason, read
 from tools.coverage.results import Coverage, coverage
@@ -34,6 +35,7 @@ class Counter(wiring.Component):
         count = Signal(8)
         wide = Signal(100)
         spare = Signal(4)
+        shifted = Signal(8)
         m.d.sync += count.eq(count + 1)  # in every cycle, so it is not counted
         with m.If(count == 9):
             m.d.sync += count.eq(0)
@@ -47,13 +49,15 @@ class Counter(wiring.Component):
             with m.Default():
                 m.d.comb += spare.eq(0)
         m.d.sync += wide.eq(wide ^ (1 << count))
+        with m.If(count[0]):  # bits 0 and 1 are always 0, and bit 7
+            m.d.comb += shifted.eq((count[:3] * 3)[:5] << 2)
         with m.FSM():
             with m.State("FIRST"):
                 with m.If(count == 20):
                     m.next = "SECOND"  # never
             with m.State("SECOND"):
                 m.d.comb += self.o[7].eq(1)  # never
-        m.d.comb += self.o[:7].eq(count ^ spare ^ wide[93:])
+        m.d.comb += self.o[:7].eq(count ^ spare ^ wide[93:] ^ shifted)
         return m
 
 
@@ -88,7 +92,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Coverage:
     (folder / "counter.v").write_text(found.text)
     options = [word.replace("core_top", "counter") for word in model.VERILATOR]
     tool.run([*options, "--Mdir", "obj", "counter.v"], folder)
-    counters = model.prepared(folder / "obj", found, "counter.v")
+    counters = model.prepared(folder / "obj", found, "counter.v").without(constant_bits(found.text))
     (folder / "main.cpp").write_text(MAIN)
     sources = [*sorted((folder / "obj").glob("*.cpp")), folder / "main.cpp"]
     sources += [tool.include / f"{name}.cpp" for name in ("verilated", "verilated_threads", "verilated_cov")]
@@ -117,6 +121,7 @@ def test_exactly_the_lines_that_never_run_are_reported(measured: Coverage) -> No
             "m.d.comb += spare.eq(count)",
             "m.d.comb += spare.eq(1)",
             "m.d.comb += spare.eq(0)",
+            "m.d.comb += shifted.eq((count[:3] * 3)[:5] << 2)",
         ]
     )
 
@@ -176,3 +181,10 @@ def test_lines_that_moved_are_renumbered(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")
     with pytest.raises(ValueError, match="make coverage"):
         renumbered(text, tmp_path)
+
+
+@needs_verilator
+def test_bits_that_are_constant_are_not_counted(measured: Coverage) -> None:
+    counted = {toggles.signal.name: toggles.signal.bits for toggles in measured.signals}
+    assert counted["shifted"] == (2, 3, 4, 5, 6)
+    assert counted["count"] == tuple(range(8)) and counted["wide"] == tuple(range(100))

@@ -88,6 +88,14 @@ def _result(folder: Path, piece: Piece) -> Path:
     return folder / "runs" / f"{name}-{zlib.crc32(' '.join(piece.words).encode()):08x}.npz"
 
 
+def _passed(result: Path) -> bool:
+    """Whether a piece has been run, and has passed."""
+    if not result.is_file():
+        return False
+    with np.load(result) as kept:
+        return not json.loads(str(kept["facts"]))["code"]
+
+
 def _summary(found: Coverage) -> str:
     lines = list(found.lines.values())
     bits, missing = sum(len(s.signal.bits) for s in found.signals), sum(len(s.missing) for s in found.signals)
@@ -149,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no run is called {', '.join(sorted(unknown))}")
     chosen = [piece for piece in PIECES if not given.names or piece.name in given.names]
     (folder / "runs").mkdir(exist_ok=True)
-    missing = [piece for piece in chosen if not _result(folder, piece).is_file()]
+    missing = [piece for piece in chosen if not _passed(_result(folder, piece))]
     with ThreadPoolExecutor(given.jobs) as pool:
         running = {pool.submit(_apart, piece, _result(folder, piece)): piece for piece in missing}
         for done in as_completed(running):

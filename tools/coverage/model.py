@@ -6,8 +6,8 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rkcosim.engines import build, toolchain, verilog
 from rkcosim.engines.compilation import Compilation, Source
 from rkcosim.engines.protocol import BuildError
 from tools.coverage.annotate import Annotated, Signal, annotate
+from tools.coverage.constants import constant_bits
 from tools.coverage.statements import marked_statements
 
 HERE = Path(__file__).parent
@@ -48,6 +49,15 @@ class Counters:
     statements: list[tuple[int, str, tuple[str, ...]]]
     signals: list[tuple[int, Signal]]
     size: int
+
+    def without(self, constant: Mapping[tuple[str, str], set[int]]) -> Counters:
+        """Return the same without the bits that are `constant`, by module and signal."""
+        kept = []
+        for counter, signal in self.signals:
+            never = constant.get((signal.module, signal.name), set())
+            if bits := tuple(bit for bit in signal.bits if bit not in never):
+                kept.append((counter, replace(signal, bits=bits)))
+        return Counters(self.statements, kept, self.size)
 
     def save(self, path: Path) -> None:
         """Write a file for `load`."""
@@ -218,7 +228,9 @@ def library(folder: Path, external_cell: bool, say: Callable[[str], None] = prin
         say("Verilator")
         names = [*(path.name for path in files), f"{TOP}.v", "coverage.vlt"]
         tool.run([*VERILATOR, "--Mdir", "obj", *names], work)
-        prepared(work / "obj", found, f"{TOP}.v").save(folder / "counters.json")
+        counters = prepared(work / "obj", found, f"{TOP}.v")
+        say("bits that are constant")
+        counters.without(constant_bits(found.text)).save(folder / "counters.json")
     _compile(work, tool.include, done, external_cell, say)
     shutil.rmtree(work)
     return done
