@@ -9,7 +9,7 @@ import pytest
 
 from rkcosim.engines import DramConfig, open_engine
 from rkcosim.verify.conformance.arena import Bytes
-from rkcosim.verify.conformance.case import Case
+from rkcosim.verify.conformance.case import Case, enable_write, pointer_write, register_writes
 from rkcosim.verify.conformance.groups import draw_case
 from rkcosim.verify.conformance.runner import Runner
 from rkcosim.verify.conformance.values import STYLES
@@ -152,6 +152,45 @@ def test_every_reader_and_writer_at_far_addresses(dram: DramConfig) -> None:
         for index, group in enumerate(ELSEWHERE):
             for base in BASES:
                 _check(runner, group, index, {}, base)
+
+
+WILD = (
+    *("conv int8", "argb 16 bit", "deconvolution", "depthwise fp16", "compressed weights", "large kernels"),
+    *("flying integers", "flying floats", "lut floats", "packets", "unpooling", "ew floats, memory"),
+    *("pool int8", "pool fp16", "dpu to ppu", "matrix output"),
+)
+"""Groups of which each task is run once with wild values in its registers."""
+
+SHARES = (0.1, 0.4, 1.0)
+"""Shares of the registers that get wild values."""
+
+WILD_CYCLES = 1500
+
+
+def _wild_writes(case: Case, share: float, rng: np.random.Generator) -> list[tuple[int, int]]:
+    """Return the host writes of the first task, some of its registers with random bits, and the start."""
+    task = case.plan.task
+    writes = [pointer_write(block, POINTER_PP_CLEAR=1, EXECUTER_PP_CLEAR=1) for block in task.blocks]
+    for offset, value in register_writes(task, 0):
+        wild = int(rng.integers(0, 1 << 32)) if rng.random() < share else value
+        writes.append((offset, wild))
+    return [*writes, enable_write(task)]
+
+
+def test_a_reset_ends_tasks_with_wild_values_in_their_registers() -> None:
+    """Sizes, pitches and addresses of all magnitudes; after the reset the next task has the right bytes."""
+    rng = np.random.default_rng(SEED)
+    with open_engine(cores=1, on_diagnostic="go on", dram=FAST) as device:
+        runner = Runner(device)
+        for index, group in enumerate(WILD * len(SHARES)):
+            case = draw_case(group, SEED, index)
+            runner.load(case)
+            for offset, value in _wild_writes(case, SHARES[index % len(SHARES)], rng):
+                device.write32(0, offset, value)
+            device.run(WILD_CYCLES)
+            runner.reset()
+            if index % 8 == 7:
+                _check(runner, WILD[index // 8], index, {})
 
 
 ELSEWHERE = (

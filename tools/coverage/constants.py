@@ -10,11 +10,13 @@ from pathlib import Path
 from rkcosim.engines import toolchain
 from rkcosim.engines.protocol import BuildError
 
+_ONCE = ("opt_expr -fine", "opt_muxtree", "opt_reduce -fine")
 SCRIPT = (
     "read_verilog design.v",
     "proc -noopt",
-    "opt -fine -noff",
-    "opt -fine -noff",
+    *(_ONCE * 2),
+    "opt_expr -fine",
+    "opt_clean",
     "delete */c:*",
     "write_json constants.json",
 )

@@ -18,6 +18,10 @@ CELL_GROUPS = frozenset(
 """Groups that count the array cell."""
 
 
+LIMITS = (4, 5, 6, 7, 8, 9, 11)
+"""Further cases of the group of field limits, whose kinds come in turn; case 10, a chain of 4095 tasks, takes long."""
+
+
 @dataclass(frozen=True)
 class Piece:
     """A run in a process of its own.
@@ -41,6 +45,11 @@ def _conformance(group: str) -> Piece:
     return Piece(f"conformance: {group}", words, cell=group in CELL_GROUPS)
 
 
+def _limit(case: int) -> Piece:
+    words = ("conformance", "--only", "field limits", "--seed", str(SEED), "--case", str(case), "--no-shrink")
+    return Piece(f"conformance: field limits, case {case}", words)
+
+
 def _tests(name: str, only: str = "", cell: bool = False) -> Piece:
     choice = ("-k", only) if only else ()
     return Piece(
@@ -58,12 +67,13 @@ PIECES: tuple[Piece, ...] = (
         cell=True,
     ),
     *(_conformance(group) for group in GROUPS),
+    *(_limit(case) for case in LIMITS),
     _tests("test_control.py"),
     _tests("test_errors.py"),
     _tests("test_co_work.py"),
     _tests("test_cores.py"),
     _tests("test_counters.py"),
     *(_tests("test_full_range.py", kind, cell=True) for kind in ("int", "fp16", "bf16", "tf32", "ends")),
-    *(_tests("test_full_range.py", memory) for memory in ("slow", "fast")),
+    *(_tests("test_full_range.py", which) for which in ("slow", "fast", "wild")),
 )
 """All runs. The order is that of the record."""

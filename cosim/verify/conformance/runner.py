@@ -93,12 +93,12 @@ class Runner:
 
     def observe(self, device: Any, case: Case, bound: int = MAX_CYCLES) -> Side:
         """Run one case on one side only and return what it shows; its memory is left unchanged."""
-        self._load(case)
+        self.load(case)
         return self._side(device, case, bound)
 
     def run(self, case: Case) -> Outcome:
         """Run one case on both sides and compare."""
-        self._load(case)
+        self.load(case)
         golden = self._side(self.golden, case, MAX_CYCLES)
         reports = list(self.golden.devices[0].reports)
         for log in self.golden.reports:  # it would grow without bound
@@ -120,7 +120,8 @@ class Runner:
         self.golden.reset(1)
         self._said = {id(side): self._count(side) for side in (self.device, self.golden)}
 
-    def _load(self, case: Case) -> None:
+    def load(self, case: Case) -> None:
+        """Map the memory of a case on both sides, and fill it."""
         memory = Memory()
         bases = [case.arena.base, case.arena.commands]
         if self._mapped != bases:
