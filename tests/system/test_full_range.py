@@ -177,7 +177,7 @@ def _wild_writes(case: Case, share: float, rng: np.random.Generator) -> list[tup
     return [*writes, enable_write(task)]
 
 
-def test_a_reset_ends_tasks_with_wild_values_in_their_registers() -> None:
+def test_a_reset_frees_a_core_with_wild_values_in_its_registers() -> None:
     """Sizes, pitches and addresses of all magnitudes; after the reset the next task has the right bytes."""
     rng = np.random.default_rng(SEED)
     with open_engine(cores=1, on_diagnostic="go on", dram=FAST) as device:

@@ -19,7 +19,7 @@ CELL_GROUPS = frozenset(
 
 
 LIMITS = (4, 5, 6, 7, 8, 9, 11)
-"""Further cases of the group of field limits, whose kinds come in turn; case 10, a chain of 4095 tasks, takes long."""
+"""Further cases of the group of field limits, whose kinds come in turn; not 10, a chain of 4095 tasks."""
 
 
 @dataclass(frozen=True)
