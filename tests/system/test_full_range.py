@@ -91,6 +91,7 @@ WORDS = {
     # infinities, NaN, zero, the two largest numbers
     "fp16": (np.uint16, (0x7C00, 0xFC00, 0x7E00, 0, 0x7BFF, 0xFBFF)),
     "bf16": (np.uint16, (0x7F80, 0xFF80, 0x7FC0, 0, 0x7F7F, 0xFF7F)),
+    "int16": (np.uint16, (0, 0, 0, 0, 0x7FFF, 0x8000)),
     "tf32": (np.uint32, (0x7F800000, 0xFF800000, 0x7FC00000, 0, 0x7F7FE000, 0xFF7FE000)),
 }
 
@@ -112,17 +113,18 @@ def _largest(raw: Bytes, kind: str, rng: np.random.Generator) -> Bytes:
     return values.view(np.uint8)
 
 
-def _with_data(case: Case, change: Callable[[Bytes, str, np.random.Generator], Bytes]) -> Case:
-    """Change features and weights of a case of a float type."""
-    kind = case.group.split()[-1]
+def _with_data(case: Case, kind: str, change: Callable[[Bytes, str, np.random.Generator], Bytes]) -> Case:
+    """Change features and weights, or the input of a pool, of a type."""
     names = {address: name for address, _, name in case.arena.names}
     rng = np.random.default_rng(SEED)
     case.arena.placed = [
-        (address, change(raw, kind, rng) if names[address] in ("features", "weights") else raw)
+        (address, change(raw, kind, rng) if names[address] in INPUTS else raw)
         for address, raw in case.arena.placed
     ]
     return case
 
+
+INPUTS = ("features", "weights", "pool input")
 
 SMALL = WHOLE_GROUPS | KERNEL_3 | {"conv.size_y": 8, "conv.size_x": 8}
 
@@ -141,8 +143,30 @@ def test_float_types_in_turn_with_ends_of_their_range(
 ) -> None:
     for index, group in enumerate(groups):
         forced = SMALL | _floats("bits", "bits")
-        outcome = exact_runner.run(_with_data(draw_case(group, SEED, index, forced), change))
+        kind = group.split()[-1]
+        outcome = exact_runner.run(_with_data(draw_case(group, SEED, index, forced), kind, change))
         assert outcome.ok, outcome.text()
+
+
+LARGE_AVERAGE = {
+    **{"pool.method": 0, "pool.square": 1, "pool.kernel_y": 16, "pool.stride_y": 8, "pool.channels": 40},
+    **{"pool.height": 23, "pool.width": 23, "pool.padded_y": 1, "pool.pad_y": 7, "pool.any_pad": 1},
+}
+"""Choices of an average over windows of 16 x 16 with padding."""
+
+
+@pytest.mark.parametrize("change", [_special, _largest], ids=["special values", "largest values"])
+@pytest.mark.parametrize("kind", ["int16", "fp16"], ids=["whole numbers", "halves"])
+def test_averages_of_large_windows_with_edges_of_the_range(
+    kind: str, change: Callable[[Bytes, str, np.random.Generator], Bytes]
+) -> None:
+    with open_engine(cores=1, on_diagnostic="go on") as device:
+        runner = Runner(device)
+        for index, pad in enumerate((-(1 << 18), (1 << 18) - 1, 1)):
+            forced = LARGE_AVERAGE | {"type": 1 if kind == "int16" else 2}
+            forced |= {"pool.far_pad": 1, "pool.pad19": pad}
+            outcome = runner.run(_with_data(draw_case("pool limits", SEED, index, forced), kind, change))
+            assert outcome.ok, outcome.text()
 
 
 @pytest.mark.parametrize("dram", [BUSY, FAST], ids=["slow memory", "fast memory"])

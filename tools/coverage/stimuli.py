@@ -91,6 +91,6 @@ PIECES: tuple[Piece, ...] = (
     _tests("test_cores.py"),
     _tests("test_counters.py"),
     *(_tests("test_full_range.py", kind, cell=True) for kind in ("int", "fp16", "bf16", "tf32", "ends")),
-    *(_tests("test_full_range.py", which) for which in ("slow", "fast", "wild")),
+    *(_tests("test_full_range.py", which) for which in ("slow", "fast", "wild", "edges")),
 )
 """All runs. The order is that of the record."""
