@@ -10,11 +10,10 @@ from pathlib import Path
 from rkcosim.engines import toolchain
 from rkcosim.engines.protocol import BuildError
 
-_ONCE = ("opt_expr -fine", "opt_muxtree", "opt_reduce -fine")
 SCRIPT = (
     "read_verilog design.v",
     "proc -noopt",
-    *(_ONCE * 2),
+    *(("opt_expr -fine", "opt_reduce -fine") * 2),
     "opt_expr -fine",
     "opt_clean",
     "delete */c:*",
@@ -22,7 +21,7 @@ SCRIPT = (
 )
 """Constants are propagated through every operator, bit by bit, but not through registers or between modules.
 
-Without `-undriven` and `-mux_undef`, which would choose a value where the Verilog has none.
+No pass that uses what the other side of a signal ignores: `opt_muxtree`, `opt -undriven`, `opt_expr -mux_undef`.
 """
 
 _SWITCHES = re.compile(r"/\*verilator coverage_o\w+\*/")

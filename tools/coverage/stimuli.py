@@ -33,7 +33,7 @@ AGAIN = {
 }
 """Groups that run once more with the next seed, and the number of tasks."""
 
-CASES = {"field limits": (4, 5, 6, 7, 8, 9, 11), "hangs": (4, 5, 6, 7, 8, 9)}
+CASES = {"field limits": (4, 5, 6, 7, 8, 9, 11), "hangs": (4, 9)}
 """Further cases of groups whose kinds come in turn; of field limits not 10, a chain of 4095 tasks."""
 
 
@@ -85,8 +85,8 @@ PIECES: tuple[Piece, ...] = (
     *(_conformance(group) for group in GROUPS),
     *(_case(group, case) for group, cases in CASES.items() for case in cases),
     *(_conformance(group, SEED + 1, tasks) for group, tasks in AGAIN.items()),
-    _tests("test_control.py"),
-    _tests("test_errors.py"),
+    _tests("test_control.py", "not 4095"),
+    *(_tests("test_errors.py", only) for only in ("early or unknown", "outside", "response or cannot")),
     _tests("test_co_work.py", "not however"),  # (that test runs the others' jobs in several ways)
     _tests("test_cores.py"),
     _tests("test_counters.py"),
