@@ -8,7 +8,8 @@ import pytest
 from rkcosim.driver import Job, Task, interrupt_bits
 from rkcosim.driver.core_port import Kick, arm_kick, start_kick
 from rkcosim.engines import BusError
-from rkcosim.regcmd import TaskBuilder, blocks_of_mask, decode_word, words_to_bytes
+from rkcosim.regcmd import TaskBuilder, blocks_of_mask, decode_word, pack_word, words_to_bytes
+from rkcosim.regcmd.word import target_code
 from rkcosim.regcmd.tasks import TAIL_WORDS
 from rkcosim.spec.regs import registers
 from tests.models.jobs import first_difference, golden_image, records_of_builders
@@ -228,4 +229,49 @@ def test_a_truncated_list_is_refetched_after_a_reset():
         commit(b, whole, 1)
         assert b.engine.run_until_irq(1, 20_000) == 1
         clear(b)
+        b.works()
+
+
+def test_odd_starts_are_reported_and_change_nothing():
+    """A start without tasks, and one while a kick runs."""
+    start = PC["OPERATION_ENABLE"].encode(OP_EN=1)
+    with bench("go on") as b:
+        b.driver.write(0, "PC", "TASK_CON", 0)
+        b.driver.write(0, "PC", "OPERATION_ENABLE", start)
+        b.engine.run(20)
+        assert b.codes() == ["BAD_COMMAND"]
+        expected = golden_image(b.engine, b.job(b.conv()))
+        commit(b, b.job(b.conv()).tasks[0], 1)
+        b.driver.write(0, "PC", "OPERATION_ENABLE", start)
+        assert b.engine.run_until_irq(1, BOUND) == 1
+        b.engine.run(2000)
+        assert b.codes() == ["BAD_COMMAND"] * 2
+        size = b.target.size
+        assert b.target.read() == expected.view(b.target.iova, size).tobytes()
+        clear(b)
+        b.works()
+
+
+def test_an_odd_list_writes_a_register_of_the_pc():
+    with bench("go on") as b:
+        mask = ALL & ~events("CORE", group=0)
+        words = [pack_word(target_code("PC"), mask, PC["INTERRUPT_MASK"].offset), *b.pool().words()]
+        commands = b.driver.alloc(8 * len(words), "commands")
+        commands.write(words_to_bytes(words))
+        commit(b, Task(commands.iova, len(words) - TAIL_WORDS, ALL, ALL, b.pool().mask, name="odd"), 1)
+        assert b.engine.run_until_irq(1, 20_000) == 1
+        assert b.driver.read(0, "PC", "INTERRUPT_MASK") == mask and not b.codes()
+        clear(b)
+        b.works()
+
+
+def test_odd_writes_outside_of_all_registers_are_reported():
+    with bench("go on") as b:
+        odd = [R["GLOBAL"].base + 0x20, 0xA000, 0xA004]
+        assert all(R.at(offset) is None for offset in odd)
+        for offset in odd:
+            b.engine.write32(0, offset, 0x1234_5678)
+        b.engine.run(20)
+        found = [(d.code, d.offset, d.value) for d in b.engine.diagnostics()]
+        assert found == [("UNKNOWN_WRITE", offset, 0x1234_5678) for offset in odd]
         b.works()
