@@ -9,8 +9,8 @@ from rkcosim.driver import Job, Task, interrupt_bits
 from rkcosim.driver.core_port import Kick, arm_kick, start_kick
 from rkcosim.engines import BusError
 from rkcosim.regcmd import TaskBuilder, blocks_of_mask, decode_word, pack_word, words_to_bytes
-from rkcosim.regcmd.word import target_code
 from rkcosim.regcmd.tasks import TAIL_WORDS
+from rkcosim.regcmd.word import target_code
 from rkcosim.spec.regs import registers
 from tests.models.jobs import first_difference, golden_image, records_of_builders
 from tests.models.small_bench import BOUND, HEIGHT, NOWHERE, WIDTH, Bench, bench

@@ -161,12 +161,12 @@ def test_the_page_gives_the_reasons_of_the_file() -> None:
 @pytest.mark.parametrize("reason", read().lines, ids=lambda reason: f"{reason.file}: {reason.text}")
 def test_every_reason_is_about_a_line_that_exists(reason: LineReason) -> None:
     lines = [line.strip() for line in (ROOT / reason.file).read_text().splitlines()]
-    assert reason.text in lines and len(reason.reason) > 20
+    assert reason.text in lines and len(reason.reason) >= 10
 
 
 @pytest.mark.parametrize("reason", read().signals, ids=lambda reason: f"{reason.file}: {reason.names[0]}")
 def test_every_reason_is_about_signals_of_a_file_that_exists(reason: SignalReason) -> None:
-    assert (ROOT / reason.file).is_file() and reason.names and len(reason.reason) > 20
+    assert list(ROOT.glob(reason.file)) and reason.names and len(reason.reason) >= 10
     assert not reason.bits or re.fullmatch(r"\d+(:\d+)?", reason.bits)
 
 

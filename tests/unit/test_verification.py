@@ -98,6 +98,17 @@ def test_figures_are_those_of_their_pages():
     )
     assert fields is not None
     assert f"{fields[1]} of {fields[2]} fields" in text and f"{fields[3]} of {fields[2]} fields" in text
+    measured = (ROOT / "docs/rtl_coverage.md").read_text()
+    counts = {
+        what: (counted, covered)
+        for what, counted, covered in re.findall(
+            r"^\| (lines|bits) \| ([\d,]+) \| ([\d,]+) \|", measured, re.M
+        )
+    }
+    lines, bits = counts["lines"], counts["bits"]
+    assert f"{lines[1]} of {lines[0]} lines and {bits[1]} of {bits[0]} bits" in text
+    left = int(bits[0].replace(",", "")) - int(bits[1].replace(",", ""))
+    assert f"{left:,} bits did not rise and fall" in text
 
 
 def test_no_source_has_a_note_of_open_work():

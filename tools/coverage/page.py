@@ -64,6 +64,8 @@ def page(found: Coverage, reasons: Reasons, runs: Sequence[Run], root: Path) -> 
     out += ["", LINES, ""]
     if found.uncovered():
         out += ["| file | line | text | why |", "| --- | ---: | --- | --- |"]
+    else:
+        out.append("All lines ran.")
     for line in found.uncovered():
         text = line.text(root)
         why = reasons.line(line.file, text) or NO_REASON
