@@ -15,7 +15,7 @@ from tests.unit import test_coverage_tool as this
 from tools.coverage import annotate, model
 from tools.coverage.constants import constant_bits
 from tools.coverage.page import LINES, NO_REASON, renumbered, rows
-from tools.coverage.reasons import LineReason, SignalReason, read
+from tools.coverage.reasons import SignalReason, read
 from tools.coverage.results import Coverage, coverage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,10 +158,10 @@ def test_the_page_gives_the_reasons_of_the_file() -> None:
     assert {r.reason for r in (*reasons.lines, *reasons.signals) if r.reason not in text} == set()
 
 
-@pytest.mark.parametrize("reason", read().lines, ids=lambda reason: f"{reason.file}: {reason.text}")
-def test_every_reason_is_about_a_line_that_exists(reason: LineReason) -> None:
-    lines = [line.strip() for line in (ROOT / reason.file).read_text().splitlines()]
-    assert reason.text in lines and len(reason.reason) >= 10
+def test_every_reason_is_about_a_line_that_exists() -> None:
+    for reason in read().lines:
+        lines = [line.strip() for line in (ROOT / reason.file).read_text().splitlines()]
+        assert reason.text in lines and len(reason.reason) >= 10, f"{reason.file}: {reason.text}"
 
 
 @pytest.mark.parametrize("reason", read().signals, ids=lambda reason: f"{reason.file}: {reason.names[0]}")

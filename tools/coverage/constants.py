@@ -21,7 +21,7 @@ SCRIPT = (
 )
 """Constants are propagated through every operator, bit by bit, but not through registers or between modules.
 
-No pass is used that changes what the readers of a signal ignore, as `opt_muxtree` and `opt_expr -mux_undef` do.
+No pass is used that changes what no reader of a signal sees, as `opt_muxtree` and `opt_expr -mux_undef` do.
 """
 
 _SWITCHES = re.compile(r"/\*verilator coverage_o\w+\*/")
