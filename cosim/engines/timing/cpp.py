@@ -13,9 +13,10 @@ from pathlib import Path
 
 from rkcosim.engines.library import CoreIn, CoreOut
 from rkcosim.engines.protocol import BuildError
+from rkcosim.engines.timing.branches import branches_of
 from rkcosim.engines.timing.clusters import Cluster, Clusters, clusters_of
 from rkcosim.engines.timing.cone import DATA_OUTPUTS
-from rkcosim.engines.timing.nodes import AT_EDGE, WORD, Node, Program, Rows, Run, Term
+from rkcosim.engines.timing.nodes import AT_EDGE, WORD, Node, Program, Rows, Run, Term, Variable
 
 FILES = 8
 """Number of files with clusters, which are compiled in parallel."""
@@ -58,6 +59,13 @@ def _changed(place: str, value: str, mark: str) -> str:
     return f"    {{ const uint64_t x = {value}; if ({place} != x) {{ {place} = x; {mark} }} }}"
 
 
+def _extends(run: Run | None, above: Run) -> bool:
+    """Return whether `above` repeats the highest bit of `run`."""
+    if run is None or not above.repeated or run.repeated:
+        return False
+    return run.variable is above.variable and run.low + run.width - 1 == above.low
+
+
 def _joined(parts: Iterable[str]) -> str:
     return "\n".join([*parts, ""])
 
@@ -88,21 +96,41 @@ class _Writer:
     def _run(self, run: Run, at: int) -> str:
         if run.variable is None:
             return f"{run.low << at:#x}ull"
-        number = run.variable.number
-        if number in self._local:
-            text = f"t{number}"
-        else:
-            text = f"uint64_t(s.v{number})" if run.variable.width < WORD else f"s.v{number}"
+        text = self._name(run.variable)
         if run.low:
             text = f"({text} >> {run.low})"
-        if run.low + run.width < run.variable.width:
+        if run.repeated:
+            text = f"({text} & 1)" if run.low + 1 < run.variable.width else text
+            text = f"((0 - {text}) & {_mask(run.width)})"
+        elif run.low + run.width < run.variable.width:
             text = f"({text} & {_mask(run.width)})"
+        return f"({text} << {at})" if at else text
+
+    def _name(self, variable: Variable) -> str:
+        if variable.number in self._local:
+            return f"t{variable.number}"
+        return f"uint64_t(s.v{variable.number})" if variable.width < WORD else f"s.v{variable.number}"
+
+    def _extended(self, run: Run, copies: int, at: int) -> str:
+        """Return the expression of a run whose highest bit is repeated `copies` times above it."""
+        assert run.variable is not None
+        above, width = WORD - run.low - run.width, run.width + copies
+        text = self._name(run.variable)
+        text = f"uint64_t(int64_t({text} << {above}) >> {WORD - run.width})"
+        if width + at < WORD:
+            text = f"({text} & {_mask(width)})"
         return f"({text} << {at})" if at else text
 
     def _term(self, term: Term) -> str:
         parts, at = [], 0
-        for run in term:
-            if run.variable is not None or run.low or len(term) == 1:
+        for place, run in enumerate(term):
+            above = term[place + 1] if place + 1 < len(term) else None
+            before = term[place - 1] if place else None
+            if _extends(before, run):
+                pass
+            elif above is not None and _extends(run, above):
+                parts.append(self._extended(run, above.width, at))
+            elif run.variable is not None or run.low or len(term) == 1:
                 parts.append(self._run(run, at))
             at += run.width
         return f"({' | '.join(parts)})" if len(parts) > 1 else parts[0] if parts else "0ull"
@@ -173,9 +201,10 @@ class _Writer:
 
     def _cluster(self, cluster: Cluster) -> list[str]:
         self._local: set[int] = set()
+        self._inside = branches_of(cluster.nodes, self._stored)
         lines = [f"// {cluster.module}", f"void timing_f{cluster.number}(TimingState& s) {{"]
         commits: list[str] = []
-        for node in cluster.nodes:
+        for node in self._inside.get(None, []):
             if node.kind in ("register", "registered read"):
                 lines += self._register(node, cluster, commits)
             elif node.kind == "write":
@@ -192,29 +221,52 @@ class _Writer:
             lines += [f"void timing_g{cluster.number}(TimingState& s) {{", *commits, "}"]
         return lines
 
+    def _branch(self, node: Node, term: int) -> list[str]:
+        """Return the statements for what only one operand of a node needs."""
+        return [line for inner in self._inside.get((id(node), term), []) for line in self._value(inner)]
+
     def _value(self, node: Node) -> list[str]:
         assert node.out is not None
         number = node.out.number
+        name = f"t{number}"
         if node.kind == "assign":
-            lines = self._assign(node, f"t{number}")
+            lines = self._assign(node, name)
+        elif node.kind == "m" and (
+            branches := [self._branch(node, term) for term in (1, 2)] if self._has_branch(node) else []
+        ):
+            condition, *values = (self._term(term) for term in node.terms)
+            lines = [f"    uint64_t {name};", f"    if ({condition}) {{", *branches[0]]
+            lines += [f"    {name} = {values[0]};", "    } else {", *branches[1]]
+            lines += [f"    {name} = {values[1]};", "    }"]
+        elif node.kind == "first" and (inner := self._branch(node, 1)):
+            condition, values = (self._term(term) for term in node.terms)
+            lines = [f"    uint64_t {name} = 0;", f"    if ({condition}) {{", *inner]
+            lines += [f"    {name} = {values};", f"    {name} &= 0 - {name};", "    }"]
         else:
-            lines = [f"    const uint64_t t{number} = {self._expression(node)};"]
+            lines = [f"    const uint64_t {name} = {self._expression(node)};"]
         if number in self._stored:
             mark = self._mark(self._found.readers.get(number, ()))
-            lines.append(f"    if (t{number} != s.v{number}) {{ s.v{number} = t{number}; {mark} }}")
+            lines.append(f"    if ({name} != s.v{number}) {{ s.v{number} = {name}; {mark} }}")
         self._local.add(number)
         return lines
+
+    def _has_branch(self, node: Node) -> bool:
+        return any((id(node), term) in self._inside for term in range(len(node.terms)))
 
     def _assign(self, node: Node, name: str) -> list[str]:
         assert node.out is not None
         lines = [f"    uint64_t {name} = {self._term(node.terms[0])};"]
-        for (low, width), cond, value in zip(node.extra, node.terms[1::2], node.terms[2::2], strict=True):
+        for number, (low, width) in enumerate(node.extra):
+            cond, value = node.terms[1 + 2 * number : 3 + 2 * number]
+            inner = self._branch(node, 2 + 2 * number)
             text = self._term(value)
             if width < node.out.width:
                 keep = ((1 << node.out.width) - 1) & ~(((1 << width) - 1) << low)
                 text = f"({name} & {keep:#x}ull) | ({text} << {low})"
             if cond == (Run(None, 1, 1),):
                 lines.append(f"    {name} = {text};")
+            elif inner:
+                lines += [f"    if ({self._term(cond)}) {{", *inner, f"    {name} = {text};", "    }"]
             else:
                 lines.append(f"    if ({self._term(cond)}) {name} = {text};")
         return lines
@@ -512,10 +564,11 @@ class _Writer:
                 low, high = max(at, first), min(at + run.width, first + width)
                 if low < high:
                     skip = low - at
-                    value = run.low >> skip if run.variable is None else run.low + skip
                     if run.variable is None:
-                        value &= (1 << high - low) - 1
-                    runs.append(Run(run.variable, value, high - low))
+                        value = run.low >> skip & ((1 << high - low) - 1)
+                    else:
+                        value = run.low if run.repeated else run.low + skip
+                    runs.append(Run(run.variable, value, high - low, run.repeated))
                 at += run.width
         return tuple(runs)
 

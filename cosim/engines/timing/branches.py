@@ -1,0 +1,80 @@
+"""Which nodes of a cluster are needed in one case of a choice only, and need not be evaluated in the others."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from rkcosim.engines.timing.nodes import AT_EDGE, Node, Run
+
+FEWEST_NODES = 3
+"""Number of nodes that must be saved in the other cases; a branch for fewer costs more than it saves."""
+
+Branch = tuple[int, int]
+"""A case: `id` of the node that chooses, and the number of the operand that is used in this case only."""
+
+
+def branches_of(nodes: Sequence[Node], stored: set[int]) -> dict[Branch | None, list[Node]]:
+    """Return the nodes that are evaluated in each case, and those that are always evaluated (None).
+
+    Parameters
+    ----------
+    nodes : nodes of a cluster, each behind those that it needs.
+    stored : numbers of the variables that others than the nodes of the cluster use.
+    """
+    paths = _paths(nodes, stored, None)
+    weights: dict[Branch, int] = defaultdict(int)
+    for path in paths.values():
+        for branch in path:
+            weights[branch] += 1
+    paths = _paths(nodes, stored, {branch for branch, weight in weights.items() if weight >= FEWEST_NODES})
+    found: dict[Branch | None, list[Node]] = defaultdict(list)
+    for node in nodes:
+        path = paths[id(node)]
+        found[path[-1] if path else None].append(node)
+    return found
+
+
+Path = tuple[Branch, ...]
+"""The cases in which a node is needed, the outermost first."""
+
+
+def _paths(nodes: Sequence[Node], stored: set[int], allowed: set[Branch] | None) -> dict[int, Path]:
+    maker = {node.out.number: node for node in nodes if node.out is not None and not node.out.state}
+    paths: dict[int, Path] = {}
+    uses: dict[int, list[Path]] = defaultdict(list)
+    for node in reversed(nodes):
+        always = node.kind in AT_EDGE or node.out is None or node.out.number in stored
+        path = () if always else _common(uses[id(node)])
+        paths[id(node)] = path
+        cases = _cases(node)
+        for place, term in enumerate(node.terms):
+            branch = (id(node), place)
+            inner = (*path, branch) if place in cases and (allowed is None or branch in allowed) else path
+            for run in term:
+                if run.variable is not None and run.variable.number in maker:
+                    uses[id(maker[run.variable.number])].append(inner)
+    return paths
+
+
+def _cases(node: Node) -> range | tuple[int, ...]:
+    """Return the numbers of the operands that are used in one case only."""
+    if node.kind == "m":
+        return (1, 2)
+    if node.kind == "first":
+        return () if node.terms[0] == (Run(None, 1, 1),) else (1,)
+    if node.kind == "assign":
+        conditions = node.terms[1::2]
+        return tuple(2 + 2 * k for k, cond in enumerate(conditions) if cond != (Run(None, 1, 1),))
+    return ()
+
+
+def _common(paths: Sequence[Path]) -> Path:
+    """Return the cases that several uses of a node have in common."""
+    if not paths:
+        return ()
+    shortest, length = min(paths, key=len), 0
+    for length, branch in enumerate(shortest):
+        if any(path[length] != branch for path in paths):
+            return shortest[:length]
+    return shortest
