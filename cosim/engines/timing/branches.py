@@ -63,6 +63,8 @@ def _cases(node: Node) -> range | tuple[int, ...]:
         return (1, 2)
     if node.kind == "first":
         return () if node.terms[0] == (Run(None, 1, 1),) else (1,)
+    if node.kind == "registered read":
+        return range(1, len(node.terms))
     if node.kind == "assign":
         conditions = node.terms[1::2]
         return tuple(2 + 2 * k for k, cond in enumerate(conditions) if cond != (Run(None, 1, 1),))

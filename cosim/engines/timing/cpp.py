@@ -8,6 +8,7 @@ change therefore costs little.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from rkcosim.engines.timing.branches import branches_of
 from rkcosim.engines.timing.clusters import Cluster, Clusters, clusters_of
 from rkcosim.engines.timing.cone import DATA_OUTPUTS
 from rkcosim.engines.timing.nodes import AT_EDGE, WORD, Node, Program, Rows, Run, Term, Variable
+
+FEWEST_IN_BANK = 4
+"""Number of registers from which they are stored, compared and taken together."""
 
 FILES = 8
 """Number of files with clusters, which are compiled in parallel."""
@@ -90,6 +94,7 @@ class _Writer:
         self._has_cell = any(node.kind == "cell" for node in program.nodes)
         self._writes = [node for node in program.nodes if node.kind == "write"]
         self._write_number = {id(node): number for number, node in enumerate(self._writes)}
+        self._make_banks()
 
     # names
 
@@ -109,7 +114,29 @@ class _Writer:
     def _name(self, variable: Variable) -> str:
         if variable.number in self._local:
             return f"t{variable.number}"
-        return f"uint64_t(s.v{variable.number})" if variable.width < WORD else f"s.v{variable.number}"
+        place = self._place(variable.number)
+        return f"uint64_t({place})" if variable.width < WORD else place
+
+    def _place(self, number: int, letter: str = "v") -> str:
+        """Return the member of the state that has a variable (v), or its next contents (n)."""
+        bank = self._banks.get(number)
+        return f"s.{letter}{number}" if bank is None else f"s.{letter}b{bank[0]}[{bank[1]}]"
+
+    def _make_banks(self) -> None:
+        """Find registers of a cluster that are equally wide and have the same users; they become an array."""
+        self._banks: dict[int, tuple[int, int]] = {}
+        self._bank_sizes: list[tuple[str, int]] = []
+        for cluster in self._found.clusters:
+            alike: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
+            for node in cluster.nodes:
+                if node.out is not None and node.out.state:
+                    readers = self._found.readers.get(node.out.number, ())
+                    alike[_type(node.out.width), tuple(sorted(readers))].append(node.out.number)
+            for (kind, _), numbers in alike.items():
+                if len(numbers) >= FEWEST_IN_BANK:
+                    bank = len(self._bank_sizes)
+                    self._bank_sizes.append((kind, len(numbers)))
+                    self._banks.update({number: (bank, at) for at, number in enumerate(numbers)})
 
     def _extended(self, run: Run, copies: int, at: int) -> str:
         """Return the expression of a run whose highest bit is repeated `copies` times above it."""
@@ -168,9 +195,13 @@ class _Writer:
             for variable in self._program.variables:
                 if int(_type(variable.width)[4:-2]) != size * 8:
                     continue
+                if variable.number in self._banks:
+                    continue
                 if variable.state or variable.number in self._stored:
                     more = f", n{variable.number}" if variable.number in registers else ""
                     lines.append(f"    {_type(variable.width)} v{variable.number}{more};")
+        for number, (kind, count) in enumerate(self._bank_sizes):
+            lines.append(f"    alignas(64) {kind} vb{number}[{count}], nb{number}[{count}];")
         for number, node in enumerate(self._writes):
             rows, whole = node.extra
             lines.append(f"    uint64_t a{number}, w{number}[{rows.words}];")
@@ -206,7 +237,7 @@ class _Writer:
         commits: list[str] = []
         for node in self._inside.get(None, []):
             if node.kind in ("register", "registered read"):
-                lines += self._register(node, cluster, commits)
+                lines += self._register(node, commits)
             elif node.kind == "write":
                 lines += self._write(node, cluster, commits)
             elif node.kind == "cell":
@@ -271,27 +302,39 @@ class _Writer:
                 lines.append(f"    if ({self._term(cond)}) {name} = {text};")
         return lines
 
-    def _register(self, node: Node, cluster: Cluster, commits: list[str]) -> list[str]:
+    def _register(self, node: Node, commits: list[str]) -> list[str]:
         assert node.out is not None
         number = node.out.number
-        value = self._term(node.terms[0]) if node.kind == "register" else self._registered(node)
+        kind, now, after = _type(node.out.width), self._place(number), self._place(number, "n")
+        if node.kind == "register":
+            lines = [f"    {after} = {kind}({self._term(node.terms[0])});"]
+        else:  # without the enable it keeps its contents, which are also the next ones
+            lines = [
+                f"    if ({self._term(node.terms[0])}) {{",
+                *(line for place in range(1, len(node.terms)) for line in self._branch(node, place)),
+                f"    {after} = {kind}({self._registered(node)});",
+                "    }",
+            ]
         mark = self._mark(self._found.readers.get(number, ()))
-        commits.append(f"    if (s.v{number} != s.n{number}) {{ s.v{number} = s.n{number}; {mark} }}")
-        return [
-            f"    s.n{number} = {_type(node.out.width)}({value});",
-            f"    fresh |= s.n{number} != s.v{number};",
-        ]
+        if number not in self._banks:
+            commits.append(f"    if ({now} != {after}) {{ {now} = {after}; {mark} }}")
+            return [*lines, f"    fresh |= {after} != {now};"]
+        bank, at = self._banks[number]
+        if at == self._bank_sizes[bank][1] - 1:
+            commits.append(f"    if (differ(s.vb{bank}, s.nb{bank})) {{ take(s.vb{bank}, s.nb{bank}); {mark} }}")
+            lines.append(f"    fresh |= differ(s.vb{bank}, s.nb{bank});")
+        return lines
 
     def _registered(self, node: Node) -> str:
         assert node.out is not None
         rows, first = node.extra
-        enable, address, *writes = node.terms
+        _, address, *writes = node.terms
         text = self._row(rows, address, first, node.out.width)
         for at in range(0, len(writes), 3):
             on, where, data = writes[at : at + 3]
             same = f"{self._term(on)} && {self._term(where)} == {self._term(address)}"
             text = f"({same} ? {self._term(data)} : {text})"
-        return f"{self._term(enable)} ? {text} : s.v{node.out.number}"
+        return text
 
     def _row(self, rows: Rows, address: Term, first: int, width: int) -> str:
         at = self._term(address)
@@ -487,8 +530,8 @@ class _Writer:
             lines.append("    new (&s.cell) npu::Cell();")
         for node in self._program.nodes:
             if node.out is not None and node.out.state and node.out.init:
-                name = node.out.number
-                lines.append(f"    s.v{name} = s.n{name} = {node.out.init:#x}ull;")
+                now, after = self._place(node.out.number), self._place(node.out.number, "n")
+                lines.append(f"    {now} = {after} = {node.out.init:#x}ull;")
         for rows in self._program.memories:
             for at, row in enumerate(rows.init):
                 for k in range(rows.words):
@@ -587,6 +630,16 @@ inline uint64_t floor_rest(int64_t a, int64_t b) {
     if (!b) return 0;
     const int64_t r = a % b;
     return uint64_t(r && (r < 0) != (b < 0) ? r + b : r);
+}
+template <class T, size_t count>
+inline bool differ(const T (&a)[count], const T (&b)[count]) {
+    T found = 0;
+    for (size_t k = 0; k < count; k++) found |= a[k] ^ b[k];
+    return found != 0;
+}
+template <class T, size_t count>
+inline void take(T (&a)[count], const T (&b)[count]) {
+    for (size_t k = 0; k < count; k++) a[k] = b[k];
 }
 inline uint64_t low_bits(uint64_t value, uint64_t shift) { return shift < 64 ? value >> shift : 0; }
 inline uint64_t row_bits(const uint64_t* row, unsigned first, unsigned width) {

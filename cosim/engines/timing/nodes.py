@@ -20,7 +20,7 @@ from rkcosim.engines.timing.cone import CELL_BITS, Reduced
 WORD = 64
 """Largest number of bits of a variable."""
 
-SMALL = 16
+SMALL = 32
 """Number of bits below which a part of data is not divided from its neighbour."""
 
 CELL = "npu_array_cell"
@@ -233,7 +233,7 @@ class _Reader:
             if self._splits(cell):
                 places |= {bit for bit in cuts.get(number, ()) if low < bit < top}
                 if number in self._data:
-                    places = self._merged(cell, sorted(places))
+                    places = self._merged(sorted(places))
             elif width > WORD and not isinstance(cell, self._nir.PriorityMatch):
                 raise BuildError(f"the netlist has a {type(cell).__name__} of {width} bits")
             ends = sorted(places)
@@ -259,18 +259,13 @@ class _Reader:
             found = [v for first, _, v in self._pieces.get(0, []) if start <= first < start + width]
             self.program.inputs[name] = found
 
-    def _merged(self, cell: Any, places: list[int]) -> set[int]:
-        """Return where a cell is divided if small parts of data are not variables of their own."""
-        own = set()
-        if isinstance(cell, self._nir.AssignmentList):
-            for assign in cell.assignments:
-                own |= {assign.start, assign.start + len(assign.value)}
+    def _merged(self, places: list[int]) -> set[int]:
+        """Return where a cell of data is divided: not for small parts, and if it is a variable not at all."""
         kept = places[:1]
         for before, place, after in zip(places, places[1:], places[2:], strict=False):
-            large = min(place - before, after - place) >= SMALL
-            if large or place in own or after - kept[-1] > WORD:
+            if min(place - before, after - place) >= SMALL or after - kept[-1] > WORD:
                 kept.append(place)
-        return {*kept, places[-1]}
+        return {*kept, places[-1]} if places[-1] - places[0] > WORD else {places[0], places[-1]}
 
     def _width(self, number: int, cell: Any) -> int:
         nir = self._nir
