@@ -10,6 +10,9 @@ from rkcosim.engines.timing.nodes import AT_EDGE, Node, Run
 FEWEST_NODES = 3
 """Number of nodes that must be saved in the other cases; a branch for fewer costs more than it saves."""
 
+FEWEST_NODES_BY_DATA = 12
+"""The same if data determine the case, which no processor predicts."""
+
 Branch = tuple[int, int]
 """A case: `id` of the node that chooses, and the number of the operand that is used in this case only."""
 
@@ -27,7 +30,13 @@ def branches_of(nodes: Sequence[Node], stored: set[int]) -> dict[Branch | None, 
     for path in paths.values():
         for branch in path:
             weights[branch] += 1
-    paths = _paths(nodes, stored, {branch for branch, weight in weights.items() if weight >= FEWEST_NODES})
+    by_data = {(id(node), place) for node in nodes for place in _cases(node) if _by_data(node, place)}
+    allowed = {
+        branch
+        for branch, weight in weights.items()
+        if weight >= (FEWEST_NODES_BY_DATA if branch in by_data else FEWEST_NODES)
+    }
+    paths = _paths(nodes, stored, allowed)
     found: dict[Branch | None, list[Node]] = defaultdict(list)
     for node in nodes:
         path = paths[id(node)]
@@ -69,6 +78,12 @@ def _cases(node: Node) -> range | tuple[int, ...]:
         conditions = node.terms[1::2]
         return tuple(2 + 2 * k for k, cond in enumerate(conditions) if cond != (Run(None, 1, 1),))
     return ()
+
+
+def _by_data(node: Node, place: int) -> bool:
+    """Return whether data determine if an operand is used."""
+    condition = node.terms[place - 1] if node.kind == "assign" else node.terms[0]
+    return any(run.variable is not None and run.variable.data for run in condition)
 
 
 def _common(paths: Sequence[Path]) -> Path:

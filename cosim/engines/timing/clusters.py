@@ -15,7 +15,7 @@ from rkcosim.engines.timing.nodes import Node, Program, Variable
 MOST_NODES = 32
 """Number of nodes at which a cluster takes no further cone."""
 
-MOST_DATA_NODES = 200
+MOST_DATA_NODES = 400
 """The same for data, which mostly change together."""
 
 FEWEST_NODES = 6
@@ -151,7 +151,8 @@ class _Divider:
             part: list[int] = []
             inputs: set[int] = set()
             end: int | None = left[0]
-            most = self._most_data if self._nodes[left[0]].data else self._most
+            data = self._nodes[left[0]].data
+            most, least = (self._most_data, 0.0) if data else (self._most, LEAST_ALIKE)
             while end is not None:
                 left.remove(end)
                 fresh = [at for at in cones[end] if not self._done[at]]
@@ -167,7 +168,7 @@ class _Divider:
                         alike = len(inputs & seen[other]) / union if union else 1.0
                         if alike > best and len(part) + len(cones[other]) <= most + 8:
                             best, end = alike, other
-                    if best < LEAST_ALIKE and len(part) >= FEWEST_NODES:
+                    if best < least and len(part) >= FEWEST_NODES:
                         end = None
             for first in range(0, len(part), most * 2):
                 parts.append(part[first : first + most * 2])

@@ -38,6 +38,7 @@ class Variable:
     module : path of the module that computes it.
     state : True for registers and inputs, which keep their value while nothing is evaluated.
     init : first value of a register.
+    data : only the written data depend on it.
     """
 
     number: int
@@ -45,6 +46,7 @@ class Variable:
     module: str
     state: bool = False
     init: int = 0
+    data: bool = False
 
 
 @dataclass(frozen=True)
@@ -249,7 +251,8 @@ class _Reader:
                 init = 0
                 if isinstance(cell, self._nir.FlipFlop):
                     init = cell.init >> first & ((1 << end - first) - 1)
-                variable = Variable(len(self.program.variables), end - first, module, state, init)
+                number_of_it, data = len(self.program.variables), number in self._data
+                variable = Variable(number_of_it, end - first, module, state, init, data)
                 self.program.variables.append(variable)
                 made.append((first, end, variable))
                 for bit in range(first, end):
