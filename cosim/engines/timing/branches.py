@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from rkcosim.engines.timing.nodes import AT_EDGE, Node, Run
 
-FEWEST_NODES = 3
-"""Number of nodes that must be saved in the other cases; a branch for fewer costs more than it saves."""
+LEAST_WEIGHT = 3
+"""Least weight of nodes to be saved in the other cases; a branch for fewer costs more than it saves."""
 
-FEWEST_NODES_BY_DATA = 12
+LEAST_WEIGHT_BY_DATA = 12
 """The same if data determine the case, which no processor predicts."""
 
 Branch = tuple[int, int]
@@ -27,14 +27,14 @@ def branches_of(nodes: Sequence[Node], stored: set[int]) -> dict[Branch | None, 
     """
     paths = _paths(nodes, stored, None)
     weights: dict[Branch, int] = defaultdict(int)
-    for path in paths.values():
-        for branch in path:
-            weights[branch] += 1
+    for node in nodes:
+        for branch in paths[id(node)]:
+            weights[branch] += _weight(node)
     by_data = {(id(node), place) for node in nodes for place in _cases(node) if _by_data(node, place)}
     allowed = {
         branch
         for branch, weight in weights.items()
-        if weight >= (FEWEST_NODES_BY_DATA if branch in by_data else FEWEST_NODES)
+        if weight >= (LEAST_WEIGHT_BY_DATA if branch in by_data else LEAST_WEIGHT)
     }
     paths = _paths(nodes, stored, allowed)
     found: dict[Branch | None, list[Node]] = defaultdict(list)
@@ -42,6 +42,11 @@ def branches_of(nodes: Sequence[Node], stored: set[int]) -> dict[Branch | None, 
         path = paths[id(node)]
         found[path[-1] if path else None].append(node)
     return found
+
+
+def _weight(node: Node) -> int:
+    """Return about how many operations a node takes."""
+    return 4 * (len(node.terms) - 1) if node.kind == "part" else 1
 
 
 Path = tuple[Branch, ...]

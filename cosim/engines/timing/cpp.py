@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from rkcosim.engines.library import CoreIn, CoreOut
 from rkcosim.engines.protocol import BuildError
 from rkcosim.engines.timing.branches import branches_of
-from rkcosim.engines.timing.clusters import Cluster, Clusters, clusters_of
+from rkcosim.engines.timing.clusters import Cluster, Clusters, clusters_of, used
 from rkcosim.engines.timing.cone import DATA_OUTPUTS
 from rkcosim.engines.timing.nodes import AT_EDGE, WORD, Node, Program, Rows, Run, Term, Variable
 
@@ -74,6 +75,15 @@ def _joined(parts: Iterable[str]) -> str:
     return "\n".join([*parts, ""])
 
 
+@dataclass
+class _Bank:
+    """Variables in an array: their type, whether they are registers, and their numbers."""
+
+    kind: str
+    state: bool
+    numbers: list[int]
+
+
 class _Writer:
     def __init__(self, program: Program, found: Clusters) -> None:
         self._program = program
@@ -123,20 +133,19 @@ class _Writer:
         return f"s.{letter}{number}" if bank is None else f"s.{letter}b{bank[0]}[{bank[1]}]"
 
     def _make_banks(self) -> None:
-        """Find registers of a cluster that are equally wide and have the same users; they become an array."""
+        """Find variables of a cluster that are equally wide and have the same users; they become an array."""
         self._banks: dict[int, tuple[int, int]] = {}
-        self._bank_sizes: list[tuple[str, int]] = []
+        self._bank_list: list[_Bank] = []
         for cluster in self._found.clusters:
-            alike: dict[tuple[str, tuple[int, ...]], list[int]] = defaultdict(list)
+            alike: dict[tuple[str, bool, tuple[int, ...]], list[int]] = defaultdict(list)
             for node in cluster.nodes:
-                if node.out is not None and node.out.state:
-                    readers = self._found.readers.get(node.out.number, ())
-                    alike[_type(node.out.width), tuple(sorted(readers))].append(node.out.number)
-            for (kind, _), numbers in alike.items():
+                if node.out is not None and (node.out.state or node.out.number in self._stored):
+                    readers = tuple(sorted(self._found.readers.get(node.out.number, ())))
+                    alike[_type(node.out.width), node.out.state, readers].append(node.out.number)
+            for (kind, state, _), numbers in alike.items():
                 if len(numbers) >= FEWEST_IN_BANK:
-                    bank = len(self._bank_sizes)
-                    self._bank_sizes.append((kind, len(numbers)))
-                    self._banks.update({number: (bank, at) for at, number in enumerate(numbers)})
+                    self._banks.update({number: (len(self._bank_list), k) for k, number in enumerate(numbers)})
+                    self._bank_list.append(_Bank(kind, state, numbers))
 
     def _extended(self, run: Run, copies: int, at: int) -> str:
         """Return the expression of a run whose highest bit is repeated `copies` times above it."""
@@ -200,8 +209,10 @@ class _Writer:
                 if variable.state or variable.number in self._stored:
                     more = f", n{variable.number}" if variable.number in registers else ""
                     lines.append(f"    {_type(variable.width)} v{variable.number}{more};")
-        for number, (kind, count) in enumerate(self._bank_sizes):
-            lines.append(f"    alignas(64) {kind} vb{number}[{count}], nb{number}[{count}];")
+        for number, bank in enumerate(self._bank_list):
+            count = len(bank.numbers)
+            more = f", nb{number}[{count}]" if bank.state else ""
+            lines.append(f"    alignas(64) {bank.kind} vb{number}[{count}]{more};")
         for number, node in enumerate(self._writes):
             rows, whole = node.extra
             lines.append(f"    uint64_t a{number}, w{number}[{rows.words}];")
@@ -233,9 +244,13 @@ class _Writer:
     def _cluster(self, cluster: Cluster) -> list[str]:
         self._local: set[int] = set()
         self._inside = branches_of(cluster.nodes, self._stored)
+        self._kept = self._keeping(cluster)
+        kept = {id(node) for node in self._kept.values()}
         lines = [f"// {cluster.module}", f"void timing_f{cluster.number}(TimingState& s) {{"]
         commits: list[str] = []
         for node in self._inside.get(None, []):
+            if id(node) in kept:
+                continue
             if node.kind in ("register", "registered read"):
                 lines += self._register(node, commits)
             elif node.kind == "write":
@@ -251,6 +266,26 @@ class _Writer:
         if commits:
             lines += [f"void timing_g{cluster.number}(TimingState& s) {{", *commits, "}"]
         return lines
+
+    def _keeping(self, cluster: Cluster) -> dict[int, Node]:
+        """Return, by register, the assignments that it takes if it keeps its contents without them."""
+        uses: dict[int, int] = defaultdict(int)
+        for node in cluster.nodes:
+            for variable in used(node):
+                uses[variable.number] += 1
+        makers = {node.out.number: node for node in cluster.nodes if node.kind == "assign" and node.out}
+        found = {}
+        for node in cluster.nodes:
+            if node.kind != "register" or node.out is None or len(node.terms[0]) != 1:
+                continue
+            run, own = node.terms[0][0], (Run(node.out, 0, node.out.width),)
+            maker = makers.get(run.variable.number) if run.variable else None
+            if maker is None or maker.out is None or run != Run(maker.out, 0, node.out.width):
+                continue
+            alone = uses[maker.out.number] == 1 and maker.out.number not in self._stored
+            if alone and maker.out.width == node.out.width and maker.terms[0] == own:
+                found[node.out.number] = maker
+        return found
 
     def _branch(self, node: Node, term: int) -> list[str]:
         """Return the statements for what only one operand of a node needs."""
@@ -276,10 +311,24 @@ class _Writer:
         else:
             lines = [f"    const uint64_t {name} = {self._expression(node)};"]
         if number in self._stored:
-            mark = self._mark(self._found.readers.get(number, ()))
-            lines.append(f"    if ({name} != s.v{number}) {{ s.v{number} = {name}; {mark} }}")
+            lines += self._store(number)
         self._local.add(number)
         return lines
+
+    def _store(self, number: int) -> list[str]:
+        """Return the statements that store a value for other clusters; those of an array at its last value."""
+        mark = self._mark(self._found.readers.get(number, ()))
+        if number not in self._banks:
+            return [f"    if (t{number} != s.v{number}) {{ s.v{number} = t{number}; {mark} }}"]
+        place, _ = self._banks[number]
+        bank = self._bank_list[place]
+        if number != bank.numbers[-1]:
+            return []
+        values = ", ".join(f"{bank.kind}(t{other})" for other in bank.numbers)
+        return [
+            f"    const {bank.kind} b{place}[] = {{{values}}};",
+            f"    if (differ(s.vb{place}, b{place})) {{ take(s.vb{place}, b{place}); {mark} }}",
+        ]
 
     def _has_branch(self, node: Node) -> bool:
         return any((id(node), term) in self._inside for term in range(len(node.terms)))
@@ -306,7 +355,9 @@ class _Writer:
         assert node.out is not None
         number = node.out.number
         kind, now, after = _type(node.out.width), self._place(number), self._place(number, "n")
-        if node.kind == "register":
+        if held := self._kept.get(number):
+            lines = self._assign(held, after)[1:]  # without an assignment it keeps its contents
+        elif node.kind == "register":
             lines = [f"    {after} = {kind}({self._term(node.terms[0])});"]
         else:  # without the enable it keeps its contents, which are also the next ones
             lines = [
@@ -319,8 +370,8 @@ class _Writer:
         if number not in self._banks:
             commits.append(f"    if ({now} != {after}) {{ {now} = {after}; {mark} }}")
             return [*lines, f"    fresh |= {after} != {now};"]
-        bank, at = self._banks[number]
-        if at == self._bank_sizes[bank][1] - 1:
+        bank, _ = self._banks[number]
+        if number == self._bank_list[bank].numbers[-1]:
             commits.append(f"    if (differ(s.vb{bank}, s.nb{bank})) {{ take(s.vb{bank}, s.nb{bank}); {mark} }}")
             lines.append(f"    fresh |= differ(s.vb{bank}, s.nb{bank});")
         return lines
