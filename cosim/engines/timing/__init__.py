@@ -1,10 +1,11 @@
 """The timing model: the part of a core that determines its cycles, as C++ that follows changes.
 
-With its data, the same program is the whole core (an experiment of `rkcosim bench`).
+With its data, the same program is the whole core (the engine "changes").
 
 cone : which bits of the netlist determine cycles.
 nodes : the netlist as small pieces of combinational logic, registers and memories.
 clusters : pieces that are evaluated together.
+branches : pieces that only one case of a choice needs.
 cpp : the C++ program.
 """
 

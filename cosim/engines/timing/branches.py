@@ -1,4 +1,4 @@
-"""Which nodes of a cluster are needed in one case of a choice only, and need not be evaluated in the others."""
+"""Which nodes of a cluster only one case of a choice needs, so that the others do not evaluate them."""
 
 from __future__ import annotations
 

@@ -144,7 +144,9 @@ class _Writer:
                     alike[_type(node.out.width), node.out.state, readers].append(node.out.number)
             for (kind, state, _), numbers in alike.items():
                 if len(numbers) >= FEWEST_IN_BANK:
-                    self._banks.update({number: (len(self._bank_list), k) for k, number in enumerate(numbers)})
+                    self._banks.update(
+                        {number: (len(self._bank_list), k) for k, number in enumerate(numbers)}
+                    )
                     self._bank_list.append(_Bank(kind, state, numbers))
 
     def _extended(self, run: Run, copies: int, at: int) -> str:
@@ -297,17 +299,14 @@ class _Writer:
         name = f"t{number}"
         if node.kind == "assign":
             lines = self._assign(node, name)
-        elif node.kind == "m" and (
-            branches := [self._branch(node, term) for term in (1, 2)] if self._has_branch(node) else []
-        ):
-            condition, *values = (self._term(term) for term in node.terms)
-            lines = [f"    uint64_t {name};", f"    if ({condition}) {{", *branches[0]]
-            lines += [f"    {name} = {values[0]};", "    } else {", *branches[1]]
-            lines += [f"    {name} = {values[1]};", "    }"]
-        elif node.kind == "first" and (inner := self._branch(node, 1)):
-            condition, values = (self._term(term) for term in node.terms)
-            lines = [f"    uint64_t {name} = 0;", f"    if ({condition}) {{", *inner]
-            lines += [f"    {name} = {values};", f"    {name} &= 0 - {name};", "    }"]
+        elif node.kind == "m" and self._has_branch(node):
+            lines = [f"    uint64_t {name};", f"    if ({self._term(node.terms[0])}) {{"]
+            lines += [*self._branch(node, 1), f"    {name} = {self._term(node.terms[1])};", "    } else {"]
+            lines += [*self._branch(node, 2), f"    {name} = {self._term(node.terms[2])};", "    }"]
+        elif node.kind == "first" and self._has_branch(node):
+            lines = [f"    uint64_t {name} = 0;", f"    if ({self._term(node.terms[0])}) {{"]
+            lines += [*self._branch(node, 1), f"    {name} = {self._term(node.terms[1])};"]
+            lines += [f"    {name} &= 0 - {name};", "    }"]
         else:
             lines = [f"    const uint64_t {name} = {self._expression(node)};"]
         if number in self._stored:
@@ -316,7 +315,7 @@ class _Writer:
         return lines
 
     def _store(self, number: int) -> list[str]:
-        """Return the statements that store a value for other clusters; those of an array at its last value."""
+        """Return the statements that store a value for other clusters; for an array at its last one."""
         mark = self._mark(self._found.readers.get(number, ()))
         if number not in self._banks:
             return [f"    if (t{number} != s.v{number}) {{ s.v{number} = t{number}; {mark} }}"]
@@ -372,7 +371,9 @@ class _Writer:
             return [*lines, f"    fresh |= {after} != {now};"]
         bank, _ = self._banks[number]
         if number == self._bank_list[bank].numbers[-1]:
-            commits.append(f"    if (differ(s.vb{bank}, s.nb{bank})) {{ take(s.vb{bank}, s.nb{bank}); {mark} }}")
+            commits.append(
+                f"    if (differ(s.vb{bank}, s.nb{bank})) {{ take(s.vb{bank}, s.nb{bank}); {mark} }}"
+            )
             lines.append(f"    fresh |= differ(s.vb{bank}, s.nb{bank});")
         return lines
 
