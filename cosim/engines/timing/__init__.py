@@ -6,6 +6,8 @@ cone : which bits of the netlist determine cycles.
 nodes : the netlist as small pieces of combinational logic, registers and memories.
 clusters : pieces that are evaluated together.
 branches : pieces that only one case of a choice needs.
+state : the structure of the program's state.
+expressions, functions : the C++ of terms and nodes, and of clusters.
 cpp : the C++ program.
 """
 
@@ -42,5 +44,6 @@ def write(elaboratable: Any, folder: Path, *, data: bool = False) -> list[Path]:
 
 def fingerprint() -> bytes:
     """Return a hash of the sources of this package, which determine the model besides the design."""
-    texts = (path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    paths = (path for path in Path(__file__).parent.iterdir() if path.suffix in (".py", ".h"))
+    texts = (path.read_bytes() for path in sorted(paths))
     return hashlib.sha256(b"".join(texts)).digest()
