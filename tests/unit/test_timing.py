@@ -135,7 +135,7 @@ def lane(m: Module, number: int, a: Value, b: Value, on: Value, rows: Memory) ->
             with m.Default():
                 m.d.comb += chosen.eq(taken[:16].as_signed() - b.as_signed())
     with m.Else():
-        m.d.comb += [chosen[:8].eq(taken[4:12]), chosen[30:].eq(kept)]
+        m.d.comb += [chosen[:10].eq(taken[4:9].replicate(2)), chosen[30:].eq(kept)]
     saturated = Mux(chosen > 0x7FFFF, 0x7FFFF, Mux(chosen < -0x80000, -0x80000, chosen))
     m.d.comb += scaled.eq(saturated)
     with m.If(a[number] | b[15]):
