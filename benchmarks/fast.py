@@ -1,10 +1,10 @@
-"""How fast the engine "fast" is: whole networks on it and on the default engine, in turn.
+"""How fast the engines "changes" and "fast" are: whole networks on them and on the default engine, in turn.
 
     python -m benchmarks.fast resnet50.onnx yolov8n.onnx --runs 3 --page docs/performance.md
 
 Each run is a process of its own and simulates one inference with random inputs. Its seconds are wall-clock
 time of `rknn_run`, with the golden model's work if there is any. *Timing model alone* is processor time of
-the thread that simulates. The table has medians, and the cycles of both engines, which must be equal.
+the thread that simulates. The table has medians, and the cycles of all engines, which must be equal.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rkcosim.engines.protocol import CHANGES, FAST
 from rkcosim.measure.perf.bench.machine import machine, machine_line
 from rkcosim.measure.perf.page import table, write_section
 
-HEADS = ("network", "cycles", "default engine", "fast", "ratio", "timing model alone")
+HEADS = ("network", "cycles", "default engine", "changes", "ratio", "fast", "ratio", "timing model alone")
 
 
 def one(path: Path, engine: str) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def rows(paths: Sequence[Path], runs: int) -> list[str]:
     """Measure models; returns the lines of a table."""
     found = []
     for path in paths:
-        results: dict[str, list[dict[str, Any]]] = {"verilator": [], "fast": []}
+        results: dict[str, list[dict[str, Any]]] = {"verilator": [], CHANGES: [], FAST: []}
         for _ in range(runs):
             for engine, kept in results.items():
                 command = [sys.executable, "-m", "benchmarks.fast", str(path), "--one", engine]
@@ -65,14 +66,19 @@ def rows(paths: Sequence[Path], runs: int) -> list[str]:
         if len(cycles) != 1:
             raise SystemExit(f"{path.name}: the engines take different cycles: {sorted(cycles)}")
         count = cycles.pop()
-        slow, fast, alone = (
+        slow, changes, fast, alone = (
             count / median(result[what] for result in results[engine])
-            for engine, what in (("verilator", "seconds"), ("fast", "seconds"), ("fast", "thread"))
+            for engine, what in (
+                ("verilator", "seconds"),
+                (CHANGES, "seconds"),
+                (FAST, "seconds"),
+                (FAST, "thread"),
+            )
         )
+        ratios = [f"{rate:,.0f}" for rate in (slow, changes, fast, alone)]
+        ratios[3:3], ratios[2:2] = [f"{fast / slow:.2f}"], [f"{changes / slow:.2f}"]
         name = re.sub(r"-[0-9a-f]{16}$", "", path.stem)
-        found.append(
-            (name, f"{count:,}", f"{slow:,.0f}", f"{fast:,.0f}", f"{fast / slow:.2f}", f"{alone:,.0f}")
-        )
+        found.append((name, f"{count:,}", *ratios))
         print(" ".join(found[-1]), flush=True)
     return table(HEADS, found)
 

@@ -35,8 +35,8 @@ class BenchOptions(Options):
     """Options of `rkcosim bench`."""
 
     engines: str = option(
-        f"Engines to measure, separated by commas: {', '.join(ENGINES)}; default: all but changes, "
-        "an experiment, and cxxrtl-exact, which takes very long to build.",
+        f"Engines to measure, separated by commas: {', '.join(ENGINES)}; default: all but "
+        "cxxrtl-exact, which takes very long to build.",
         metavar="NAMES",
         words=ENGINES,
         default="",

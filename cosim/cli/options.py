@@ -20,6 +20,7 @@ ENGINES = {
     "verilator": "compiled with Verilator, the fastest",
     "cxxrtl": "compiled with Yosys only",
     "amaranth": "Amaranth's simulator, slow",
+    "changes": "C++ that evaluates only what has changed, without waveforms",
     "fast": "the timing of the RTL, with the bytes of the numpy model",
     "golden": "numpy model, counts no cycles",
 }
@@ -149,6 +150,8 @@ class EngineOptions(Options):
             object.__setattr__(self, "engine", "fast")
         if self.exact and self.engine == "fast":
             raise ValueError("the engine fast has no array cell; leave out --exact or --fast")
+        if self.exact and self.engine == "changes":
+            raise ValueError("the engine changes has its array cell in C++; leave out --exact or --engine")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,8 @@ def device(engine: str | None = None, **options: Any) -> Iterator[SimulatedMachi
 
     Parameters
     ----------
-    engine : "verilator", "cxxrtl", "amaranth", "fast", "golden" or None for the fastest available RTL engine.
+    engine : "verilator", "cxxrtl", "amaranth", "changes", "fast", "golden" or None for Verilator, and CXXRTL
+        without it.
     options : as for `SimulatedMachine`: cores, exact, dram, drivers, log, verbose, trace, capture, progress.
 
     Yields

@@ -141,7 +141,8 @@ class SimulatedMachine:
 
     Parameters
     ----------
-    engine : "verilator", "cxxrtl", "amaranth", "fast", "golden" or None for the fastest available RTL engine.
+    engine : "verilator", "cxxrtl", "amaranth", "changes", "fast", "golden" or None for Verilator, and CXXRTL
+        without it.
     cores : 1..3.
     exact : simulate the array cell as RTL.
     dram : timing of the memory, None for the RK3588's.

@@ -10,7 +10,7 @@ from rkcosim.engines import build, cache, event_files, toolchain, verilog
 from rkcosim.engines.build import Variant
 from rkcosim.engines.cache import Progress
 from rkcosim.engines.library import DramConfig
-from rkcosim.engines.protocol import ENGINES, FAST, GOLDEN, require
+from rkcosim.engines.protocol import CHANGES, ENGINES, FAST, GOLDEN, require
 from rkcosim.engines.protocol import Engine as Engine  # re-exported next to the functions that open one
 from rkcosim.engines.snapshots import plan as snapshot_plan
 from rkcosim.engines.snapshots.contents import read_snapshot
@@ -33,10 +33,10 @@ def open_named(
 
     Parameters
     ----------
-    name : one of `ENGINES`, "fast", "golden", or None for the default of `open_engine`.
+    name : one of `ENGINES`, "changes", "fast", "golden", or None for the default of `open_engine`.
     trace : a waveform to write from the start.
-    cores, exact, dram, on_diagnostic, progress : as for `open_engine`; "fast" and the golden model have only
-        one form.
+    cores, exact, dram, on_diagnostic, progress : as for `open_engine`; "changes", "fast" and the golden model
+        have only one form.
 
     Raises
     ------
@@ -45,14 +45,17 @@ def open_named(
     ValueError
         also for a memory timing or a waveform if the engine does not count cycles.
     """
-    if name == FAST:
+    if name in (CHANGES, FAST):
+        from rkcosim.engines.changes import open_changes
         from rkcosim.engines.fast import open_fast
 
         if trace is not None:
             require(name, "can_trace", "a waveform")
         if exact:
-            raise ValueError(f"the engine {FAST} has no array cell, so it cannot be simulated as RTL")
-        return open_fast(cores=cores, dram=dram, on_diagnostic=on_diagnostic, progress=progress)
+            cell = "has no array cell, so it cannot be" if name == FAST else "has an array cell in C++, not"
+            raise ValueError(f"the engine {name} {cell} simulated as RTL")
+        opens = open_fast if name == FAST else open_changes
+        return opens(cores=cores, dram=dram, on_diagnostic=on_diagnostic, progress=progress)
     if name == GOLDEN:
         from rkcosim.golden.task import GoldenNpu
 
@@ -146,7 +149,7 @@ def open_engine(
             )
             name = "cxxrtl"
     if name not in ENGINES:
-        golden = " (open_named opens it)" if name in (FAST, GOLDEN) else ""
+        golden = " (open_named opens it)" if name in (CHANGES, FAST, GOLDEN) else ""
         raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {name!r}{golden}")
     if on_diagnostic not in ("stop", "go on"):
         raise ValueError(f"on_diagnostic must be 'stop' or 'go on', not {on_diagnostic!r}")

@@ -10,20 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from rkcosim.engines import build, cache, verilog
-from rkcosim.engines.build import Variant
+from rkcosim.engines import cache
 from rkcosim.engines.cache import Progress
+from rkcosim.engines.changes import timing_source
 from rkcosim.engines.complaints import START
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.memory import PAGE
-from rkcosim.engines.protocol import FAST, EngineError, WaveformError, require
+from rkcosim.engines.protocol import FAST, EngineError
 from rkcosim.engines.soc import SocEngine
 from rkcosim.engines.system import Source
-from rkcosim.spec.config import RK3588
-from rkcosim.waves.spec import TraceSpec
 
 CELL = "timing"
 
@@ -68,10 +65,6 @@ class FastEngine(SocEngine):
         super().reset(core_mask)
         if self._model is not None:
             self._also(lambda: self._model.reset(core_mask))
-
-    def trace(self, what: TraceSpec | str | Path, start: int = 0, stop: int | None = None) -> None:
-        """Raise WaveformError: most signals would be missing."""
-        require(FAST, "can_trace", "a waveform", WaveformError)
 
     def _run(self, cycles: int, mask: int) -> None:
         before = self.cycle
@@ -134,11 +127,5 @@ def open_fast(
     BuildError
         if the compiler is missing or fails.
     """
-    design = verilog.npu_design(RK3588)
-    variant = Variant("timing", CELL)
-
-    def library(traced: bool) -> Path:
-        return build.build(design, variant, progress)
-
-    source = Source(library, identity=lambda traced: {"variant": str(variant), "geometry": RK3588.name})
+    source = timing_source(CELL, progress)
     return FastEngine(source, cores=cores, dram=dram, on_diagnostic=on_diagnostic)

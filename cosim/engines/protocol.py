@@ -87,6 +87,9 @@ GOLDEN = "golden"
 FAST = "fast"
 """Name of the timing model with the golden model's bytes (`rkcosim.engines.fast`) among the engines."""
 
+CHANGES = "changes"
+"""Name of the whole RTL as C++ that follows changes (`rkcosim.engines.changes`) among the engines."""
+
 _COMPILED = {
     "verilator": Capabilities(has_snapshots=True, has_probes=True),
     "cxxrtl": Capabilities(),
@@ -112,7 +115,7 @@ def capabilities(name: str) -> Capabilities:
         from rkcosim.golden.task import GoldenNpu
 
         return Capabilities(*(getattr(GoldenNpu, field.name) for field in fields(Capabilities)))
-    if name == FAST:
+    if name in (FAST, CHANGES):
         return Capabilities(can_trace=False)
     return _COMPILED.get(name, Capabilities())
 
@@ -143,7 +146,8 @@ class Engine(Protocol):
 
     Members
     -------
-    name, cell : "verilator", "cxxrtl", "amaranth", "fast" or "golden"; "cpp", "rtl", "timing" or "numpy".
+    name : "verilator", "cxxrtl", "amaranth", "changes", "fast" or "golden".
+    cell : "cpp", "rtl", "timing" or "numpy".
     cores : number of cores.
     options : interpretations of the hardware that differ from the default (spec/regs/options.py).
     memory : device memory, shared by host and cores: `map`, `unmap`, `view`, `read`, `write`, `ranges`.

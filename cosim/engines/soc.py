@@ -16,7 +16,7 @@ from rkcosim.engines import waits
 from rkcosim.engines.block_counters import BlockCounters, CounterWindow, read_all
 from rkcosim.engines.events import GAP, LIMIT, Recording
 from rkcosim.engines.library import DramConfig
-from rkcosim.engines.protocol import BusError, DiagnosticError, EngineError
+from rkcosim.engines.protocol import BusError, DiagnosticError, EngineError, WaveformError, require
 from rkcosim.engines.records import EVENT_NAMES, CoreCounters, core_counters, open_bursts
 from rkcosim.engines.snapshots.state import Snapshots
 from rkcosim.engines.system import Source, System
@@ -222,7 +222,14 @@ class SocEngine(System):
         return read_all(self, core)
 
     def trace(self, what: TraceSpec | str | Path, start: int = 0, stop: int | None = None) -> None:
-        """Write a waveform (see `rkcosim.engines.traces.engine.EngineTrace.trace`)."""
+        """Write a waveform (see `rkcosim.engines.traces.engine.EngineTrace.trace`).
+
+        Raises
+        ------
+        WaveformError
+            also if the engine writes none (`rkcosim.engines.protocol.Capabilities`).
+        """
+        require(self.name, "can_trace", "a waveform", WaveformError)
         self.tracing.trace(what, start, stop)
 
     def trace_bytes(self) -> int | None:

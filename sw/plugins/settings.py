@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from rkcosim.engines.protocol import ENGINES, FAST, GOLDEN
+from rkcosim.engines.protocol import CHANGES, ENGINES, FAST, GOLDEN
 
 SWITCH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 """Values of options that are on or off."""
@@ -85,7 +85,7 @@ def _value(name: str, text: str) -> Any:
             raise ValueError(f"the option float is fp16 or host, not '{text}'")
         return text
     if name == "engine":
-        if text not in (known := (*ENGINES, FAST, GOLDEN)):
+        if text not in (known := (*ENGINES, CHANGES, FAST, GOLDEN)):
             raise ValueError(f"the option engine is one of {', '.join(known)}, not '{text}'")
         return text
     if not text:

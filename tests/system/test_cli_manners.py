@@ -454,7 +454,7 @@ def words_of(path: tuple[str, ...], option: str, begun: str) -> list[str]:
         ("conformance", "--only", "pool i", ["pool int8", "pool int16", "pool index"]),
         ("compare", "--reference", "l", ["litert"]),
         ("run", "--format", "", ["vcd", "fst"]),
-        ("run", "--engine", "", ["verilator", "cxxrtl", "amaranth", "fast", "golden"]),
+        ("run", "--engine", "", ["verilator", "cxxrtl", "amaranth", "changes", "fast", "golden"]),
         ("run", "--dram", "read_", ["read_latency=", "read_outstanding="]),
         ("sweep", "--dram", "read_", ["read_latency=", "read_outstanding="]),
         ("serve", "--drivers", "r", ["rknpu", "rocket"]),
@@ -472,7 +472,7 @@ def test_words_after_an_option(path: str, option: str, begun: str, wanted: list[
 
 
 def test_engines_are_those_that_there_are():
-    assert list(ENGINES) == [*engines.ENGINES, "fast", "golden"]
+    assert list(ENGINES) == [*engines.ENGINES, "changes", "fast", "golden"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")

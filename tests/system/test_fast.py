@@ -1,4 +1,4 @@
-"""The engine "fast": cycles, events and counters of the RTL, bytes of the golden model."""
+"""The engines that follow changes: "fast", which has the golden model's bytes, and "changes"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from rkcosim.engines.engine import open_named
 from rkcosim.engines.protocol import EngineError, WaveformError
 from rkcosim.golden.task import GoldenError
 from rkcosim.measure.models.run import run_model
-from rkcosim.measure.perf.bench.engines import open_changes
 from rkcosim.measure.perf.workloads import MEMORY
 from rkcosim.verify.conformance.campaign import draw_case
 from rkcosim.verify.conformance.case import Case
@@ -27,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 
-def both(**options) -> list:
-    return [open_named(name, on_diagnostic="go on", **options) for name in ("verilator", "fast")]
+def both(name: str, **options) -> list:
+    return [open_named(one, on_diagnostic="go on", **options) for one in ("verilator", name)]
 
 
 def drawn(seed: int, count: int) -> Iterator[tuple[str, int, Case]]:
@@ -49,51 +48,56 @@ def shown(engine, case, runner: Runner):
     return outcome.ok, side.cycles, side.registers, side.diagnostics, side.probed, side.peeked, engine.cycle
 
 
+JITTER = DramConfig(jitter=37, read_latency=61, seed=5)
+
+
 @pytest.mark.parametrize(
-    "dram", [DramConfig(), DramConfig(jitter=37, read_latency=61, seed=5)], ids=["default", "jitter"]
+    ("name", "dram"),
+    [("fast", DramConfig()), ("fast", JITTER), ("changes", JITTER)],
+    ids=["fast, default", "fast, jitter", "changes, jitter"],
 )
-def test_random_tasks_take_the_same_cycles(dram: DramConfig):
+def test_random_tasks_take_the_same_cycles(name: str, dram: DramConfig):
     seed = secrets.randbits(32)
     print("seed", seed)
-    rtl, fast = both(cores=1, dram=dram)
+    rtl, fast = both(name, cores=1, dram=dram)
     with closing(rtl), closing(fast):
         runners = Runner(rtl), Runner(fast)
         for group, number, case in drawn(seed, 2):
-            assert shown(fast, case, runners[1]) == shown(rtl, case, runners[0]), (group, number)
+            found = shown(fast, case, runners[1])
+            assert found[0] and found == shown(rtl, case, runners[0]), (group, number)
         assert fast.task_log() == rtl.task_log()
         assert fast.counters(0) == rtl.counters(0)
         assert fast.block_counters(0) == rtl.block_counters(0)
 
 
 @pytest.mark.heavy
-def test_the_whole_core_as_cpp_that_follows_changes():
-    """The experiment of the bench has the bytes of the golden model and the cycles of the default engine."""
+def test_more_random_tasks_on_changes():
     seed = secrets.randbits(32)
     print("seed", seed)
-    with closing(open_named("verilator", cores=1, dram=MEMORY, on_diagnostic="go on")) as rtl:
-        with closing(open_changes()) as changes:
-            changes.on_diagnostic = "go on"
-            runners = Runner(rtl), Runner(changes)
-            for group, number, case in drawn(seed, 3):
-                found = shown(changes, case, runners[1])
-                assert found[0] and found == shown(rtl, case, runners[0]), (group, number)
+    rtl, changes = both("changes", cores=1, dram=MEMORY)
+    with closing(rtl), closing(changes):
+        runners = Runner(rtl), Runner(changes)
+        for group, number, case in drawn(seed, 10):
+            found = shown(changes, case, runners[1])
+            assert found[0] and found == shown(rtl, case, runners[0]), (group, number)
 
 
 @pytest.mark.parametrize("cores", [1, 3])
 def test_a_network_is_the_same(cores: int):
     results = [
         run_model(DIGITS, None, engine=engine, cores=cores, check=True, seed=3)
-        for engine in ("verilator", "fast")
+        for engine in ("verilator", "fast", "changes")
     ]
     assert all(result.verdict["match"] for result in results)
     cycles = [[row.cycles for row in result.layers] for result in results]
-    assert cycles[0] == cycles[1]
-    assert results[0].outputs == results[1].outputs
+    assert cycles[0] == cycles[1] == cycles[2]
+    assert results[0].outputs == results[1].outputs == results[2].outputs
 
 
-def test_events_are_those_of_the_rtl():
+@pytest.mark.parametrize("name", ["fast", "changes"])
+def test_events_are_those_of_the_rtl(name: str):
     logs = []
-    for engine in both(cores=1):
+    for engine in both(name, cores=1):
         with closing(engine):
             engine.record(["task", "burst", "stripe", "irq", "busy"])
             Runner(engine).run(draw_case(next(iter(GROUPS)), 4, 0))
@@ -114,6 +118,13 @@ def test_what_needs_data_is_refused(tmp_path: Path):
         (["--engine", "golden"], "--fast is the engine fast"),
     ):
         code, _, said = rkcosim("run", DIGITS, "--fast", *words)
+        assert code == 2 and text in said
+    for words, text in (
+        (["--trace", str(tmp_path / "run.vcd")], "the engine changes writes no waveforms"),
+        (["--save", str(tmp_path / "run.snap"), "--at", "task:2"], "the engine changes cannot be saved"),
+        (["--exact"], "the engine changes has its array cell in C++"),
+    ):
+        code, _, said = rkcosim("run", DIGITS, "--engine", "changes", *words)
         assert code == 2 and text in said
     assert not list(tmp_path.iterdir())
 

@@ -6,7 +6,8 @@ import secrets
 import subprocess
 from pathlib import Path
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+import pytest
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -62,6 +63,8 @@ class Everything(wiring.Component):
     m_axi_araddr: Out(40)
     m_axi_awaddr: Out(40)
     s_axil_rdata: Out(32)
+    m_axi_wvalid: Out(1)
+    m_axi_wdata: Out(256)
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -109,8 +112,37 @@ class Everything(wiring.Component):
                 late.data + near.data + (wide >> b[:8]) + wide.word_select(b[8:10], 70)[25:]
             ),
             self.s_axil_rdata.eq(Cat(kind, state, (signed_part >> b[:5])[:12], ~a[:5], (-low)[:4])),
+            self.m_axi_wvalid.eq(a[7]),
+            self.m_axi_wdata.eq(Cat(lane(m, number, a, b, on, rows) for number in range(8))),
         ]
         return m
+
+
+def lane(m: Module, number: int, a: Value, b: Value, on: Value, rows: Memory) -> Value:
+    """One of eight equal parts of the data: registers with enables, and choices by control and by data."""
+    taken, kept, out = Signal(32), Signal(signed(20)), Signal(32, init=number)
+    chosen, scaled = Signal(signed(40)), Signal(signed(40))
+    read = rows.read_port(transparent_for=())
+    m.d.comb += [read.addr.eq((b + number)[:3]), read.en.eq(b[9])]
+    with m.If(on):
+        m.d.sync += taken.eq(a.rotate_left(number) ^ read.data[:32])
+    with m.If(b[0]):
+        with m.Switch(b[1:3]):
+            with m.Case(0):
+                m.d.comb += chosen.eq((taken.as_signed() * kept) >> b[3:6])
+            with m.Case(1):
+                m.d.comb += chosen.eq(Mux(taken[31], -taken.as_signed(), (taken << 1).as_signed() + kept))
+            with m.Default():
+                m.d.comb += chosen.eq(taken[:16].as_signed() - b.as_signed())
+    with m.Else():
+        m.d.comb += [chosen[:10].eq(taken[4:9].replicate(2)), chosen[30:].eq(kept)]
+    saturated = Mux(chosen > 0x7FFFF, 0x7FFFF, Mux(chosen < -0x80000, -0x80000, chosen))
+    m.d.comb += scaled.eq(saturated)
+    with m.If(a[number] | b[15]):
+        m.d.sync += kept.eq(scaled)
+    with m.If(b[14]):
+        m.d.sync += [out[:16].eq(kept[4:]), out[20:].eq(taken)]
+    return out
 
 
 def ports(component) -> set[str]:
@@ -138,11 +170,12 @@ def test_each_node_follows_what_it_needs():
                 assert all(reader > cluster.number for reader in found.readers.get(node.out.number, ()))
 
 
-def test_cpp_equals_amaranth(tmp_path: Path):
+@pytest.mark.parametrize("data", [False, True], ids=["timing", "with data"])
+def test_cpp_equals_amaranth(tmp_path: Path, data: bool):
     seed = secrets.randbits(32)
     print("seed", seed)
     component = Everything()
-    sources = timing.write(component, tmp_path)
+    sources = timing.write(component, tmp_path, data=data)
     (tmp_path / "driver.cpp").write_text(DRIVER)
     library = tmp_path / "model.so"
     flags = ["-std=c++17", "-O1", "-fPIC", "-shared", f"-I{tmp_path}", f"-I{build.harness_folder()}"]
@@ -154,6 +187,7 @@ def test_cpp_equals_amaranth(tmp_path: Path):
     drawn = random.Random(seed)
     outs = sorted(ports(component))
     names = {name.replace("s_", "s_axil_", 1).replace("m_", "m_axi_", 1): name for name in outs}
+    del names["m_axi_wdata"]
 
     async def bench(ctx):
         pins, result = CoreIn(), CoreOut()
@@ -172,6 +206,10 @@ def test_cpp_equals_amaranth(tmp_path: Path):
             for port, name in names.items():
                 signal = getattr(component, port if hasattr(component, port) else name)
                 assert ctx.get(signal) == getattr(result, name), (cycle, name)
+            if data and result.m_wvalid:
+                assert ctx.get(component.m_axi_wdata) == int.from_bytes(bytes(result.m_wdata), "little"), (
+                    cycle
+                )
 
     simulator = Simulator(component)
     simulator.add_clock(1e-6)

@@ -1,10 +1,13 @@
 """The timing model: the part of a core that determines its cycles, as C++ that follows changes.
 
-With its data, the same program is the whole core (an experiment of `rkcosim bench`).
+With its data, the same program is the whole core (the engine "changes").
 
 cone : which bits of the netlist determine cycles.
 nodes : the netlist as small pieces of combinational logic, registers and memories.
 clusters : pieces that are evaluated together.
+branches : pieces that only one case of a choice needs.
+state : the structure of the program's state.
+expressions, functions : the C++ of terms and nodes, and of clusters.
 cpp : the C++ program.
 """
 
@@ -41,5 +44,6 @@ def write(elaboratable: Any, folder: Path, *, data: bool = False) -> list[Path]:
 
 def fingerprint() -> bytes:
     """Return a hash of the sources of this package, which determine the model besides the design."""
-    texts = (path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+    paths = (path for path in Path(__file__).parent.iterdir() if path.suffix in (".py", ".h"))
+    texts = (path.read_bytes() for path in sorted(paths))
     return hashlib.sha256(b"".join(texts)).digest()

@@ -15,6 +15,9 @@ from rkcosim.engines.timing.nodes import Node, Program, Variable
 MOST_NODES = 32
 """Number of nodes at which a cluster takes no further cone."""
 
+MOST_DATA_NODES = 400
+"""The same for data, which mostly change together."""
+
 FEWEST_NODES = 6
 """Number of nodes below which a cluster also takes a cone with other inputs."""
 
@@ -90,6 +93,7 @@ class _Divider:
 
     def __init__(self, program: Program, most: int) -> None:
         self._nodes, self._most = program.nodes, most
+        self._most_data = max(most, MOST_DATA_NODES)
         maker = {
             node.out.number: at for at, node in enumerate(program.nodes) if node.out and not node.out.state
         }
@@ -147,6 +151,8 @@ class _Divider:
             part: list[int] = []
             inputs: set[int] = set()
             end: int | None = left[0]
+            data = self._nodes[left[0]].data
+            most, least = (self._most_data, 0.0) if data else (self._most, LEAST_ALIKE)
             while end is not None:
                 left.remove(end)
                 fresh = [at for at in cones[end] if not self._done[at]]
@@ -155,17 +161,17 @@ class _Divider:
                 part += fresh
                 inputs |= seen[end]
                 end = None
-                if len(part) < self._most:
+                if len(part) < most:
                     best = 0.0
                     for other in left[:400]:
                         union = len(inputs | seen[other])
                         alike = len(inputs & seen[other]) / union if union else 1.0
-                        if alike > best and len(part) + len(cones[other]) <= self._most + 8:
+                        if alike > best and len(part) + len(cones[other]) <= most + 8:
                             best, end = alike, other
-                    if best < LEAST_ALIKE and len(part) >= FEWEST_NODES:
+                    if best < least and len(part) >= FEWEST_NODES:
                         end = None
-            for first in range(0, len(part), self._most * 2):
-                parts.append(part[first : first + self._most * 2])
+            for first in range(0, len(part), most * 2):
+                parts.append(part[first : first + most * 2])
         return [part for part in parts if part]
 
     def _cone(self, end: int, inside: set[int]) -> list[int]:

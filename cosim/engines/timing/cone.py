@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from rkcosim.engines.protocol import BuildError
@@ -29,7 +30,21 @@ CELL_BITS = 16
 _FROM_BELOW = ("+", "-", "*")
 
 
-def timing_netlist(elaboratable: Any, name: str, *, data: bool = False) -> Any:
+@dataclass(frozen=True)
+class Reduced:
+    """A netlist of Amaranth that was reduced by `Cone`.
+
+    Members
+    -------
+    netlist : the netlist; None takes the place of a removed cell.
+    data : numbers of the cells on which only the written data depend.
+    """
+
+    netlist: Any
+    data: frozenset[int] = frozenset()
+
+
+def timing_netlist(elaboratable: Any, name: str, *, data: bool = False) -> Reduced:
     """Return the netlist of a core's cone.
 
     Parameters
@@ -47,11 +62,13 @@ def timing_netlist(elaboratable: Any, name: str, *, data: bool = False) -> Any:
 
     netlist: Any = _ir.build_netlist(Fragment.get(elaboratable, None), ports=_ports(elaboratable), name=name)
     cone = Cone(netlist)
-    left_out: frozenset[str] = frozenset() if data else DATA_OUTPUTS
-    wanted = (value for port, value in netlist.top.ports_o.items() if port not in left_out)
-    cone.start(net for value in wanted for net in value)
+    outputs = netlist.top.ports_o
+    cone.start(net for port in outputs.keys() - DATA_OUTPUTS for net in outputs[port])
+    control = cone.cells()
+    if data:
+        cone.start(net for port in outputs.keys() & DATA_OUTPUTS for net in outputs[port])
     cone.reduce()
-    return netlist
+    return Reduced(netlist, cone.cells() - control)
 
 
 def _ports(elaboratable: Any) -> dict[str, Any]:
@@ -95,6 +112,10 @@ class Cone:
             number, bit = net >> CELL_BITS, net & ((1 << CELL_BITS) - 1)
             for needed in self._needs(self._netlist.cells[number], bit):
                 self._want(needed)
+
+    def cells(self) -> frozenset[int]:
+        """Return the numbers of the cells with a live output."""
+        return frozenset(number for number, bits in self._live.items() if bits)
 
     def _want(self, net: int) -> None:
         if net > 1:  # 0 and 1 are constants

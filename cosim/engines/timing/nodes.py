@@ -15,10 +15,13 @@ from typing import Any
 
 from rkcosim.engines.protocol import BuildError
 from rkcosim.engines.quick_rtlil import BITWISE
-from rkcosim.engines.timing.cone import CELL_BITS
+from rkcosim.engines.timing.cone import CELL_BITS, Reduced
 
 WORD = 64
 """Largest number of bits of a variable."""
+
+SMALL = 32
+"""Number of bits below which a part of data is not divided from its neighbour."""
 
 CELL = "npu_array_cell"
 """Module of the array cell, which is C++ (cosim/engines/harness/cell)."""
@@ -35,6 +38,7 @@ class Variable:
     module : path of the module that computes it.
     state : True for registers and inputs, which keep their value while nothing is evaluated.
     init : first value of a register.
+    data : only the written data depend on it.
     """
 
     number: int
@@ -42,15 +46,23 @@ class Variable:
     module: str
     state: bool = False
     init: int = 0
+    data: bool = False
 
 
 @dataclass(frozen=True)
 class Run:
-    """Bits of a variable, or of a constant if there is no variable."""
+    """Bits of a variable, or of a constant if there is no variable.
+
+    Members
+    -------
+    low : number of the lowest bit; the value of a constant.
+    repeated : bit `low` as often as `width` says, as in the extension of a sign.
+    """
 
     variable: Variable | None
     low: int
     width: int
+    repeated: bool = False
 
 
 AT_EDGE = ("register", "registered read", "write", "cell")
@@ -72,6 +84,7 @@ class Node:
     terms : its operands (`rkcosim.engines.timing.cpp` says which for each kind).
     module : path of the module.
     extra : what else the kind needs.
+    data : only the written data depend on it.
     """
 
     kind: str
@@ -79,6 +92,7 @@ class Node:
     terms: list[Term]
     module: str
     extra: Any = None
+    data: bool = False
 
 
 @dataclass
@@ -113,23 +127,24 @@ class Program:
     outputs: dict[str, list[Term]] = field(default_factory=dict)
 
 
-def program_of(netlist: Any) -> Program:
-    """Return the program of a netlist of Amaranth that was reduced by `Cone`.
+def program_of(reduced: Reduced) -> Program:
+    """Return the program of a reduced netlist.
 
     Raises
     ------
     BuildError
         for a cell that the timing model does not know.
     """
-    return _Reader(netlist).program
+    return _Reader(reduced).program
 
 
 class _Reader:
-    def __init__(self, netlist: Any) -> None:
+    def __init__(self, reduced: Reduced) -> None:
         from amaranth.hdl import _nir
 
         self._nir: Any = _nir
-        self._netlist = netlist
+        netlist = reduced.netlist
+        self._netlist, self._data = netlist, reduced.data
         self.program = Program()
         self._at: dict[int, tuple[Variable, int]] = {}
         self._pieces: dict[int, list[tuple[int, int, Variable]]] = {}
@@ -193,7 +208,7 @@ class _Reader:
             for value in self._values(cell):
                 last = -2
                 for net in value:
-                    if net != last + 1:
+                    if net not in (last, last + 1):  # a repeated bit, as that of a sign, divides nothing
                         if net > 1:
                             cuts[net >> CELL_BITS].add(net & 0xFFFF)
                         if last > 1:
@@ -219,6 +234,8 @@ class _Reader:
             places = {low, top}
             if self._splits(cell):
                 places |= {bit for bit in cuts.get(number, ()) if low < bit < top}
+                if number in self._data:
+                    places = self._merged(sorted(places))
             elif width > WORD and not isinstance(cell, self._nir.PriorityMatch):
                 raise BuildError(f"the netlist has a {type(cell).__name__} of {width} bits")
             ends = sorted(places)
@@ -234,7 +251,8 @@ class _Reader:
                 init = 0
                 if isinstance(cell, self._nir.FlipFlop):
                     init = cell.init >> first & ((1 << end - first) - 1)
-                variable = Variable(len(self.program.variables), end - first, module, state, init)
+                number_of_it, data = len(self.program.variables), number in self._data
+                variable = Variable(number_of_it, end - first, module, state, init, data)
                 self.program.variables.append(variable)
                 made.append((first, end, variable))
                 for bit in range(first, end):
@@ -243,6 +261,14 @@ class _Reader:
         for name, (start, width) in self._netlist.top.ports_i.items():
             found = [v for first, _, v in self._pieces.get(0, []) if start <= first < start + width]
             self.program.inputs[name] = found
+
+    def _merged(self, places: list[int]) -> set[int]:
+        """Return where a cell of data is divided: not for small parts, and if it is a variable not at all."""
+        kept = places[:1]
+        for before, place, after in zip(places, places[1:], places[2:], strict=False):
+            if min(place - before, after - place) >= SMALL or after - kept[-1] > WORD:
+                kept.append(place)
+        return {*kept, places[-1]} if places[-1] - places[0] > WORD else {places[0], places[-1]}
 
     def _width(self, number: int, cell: Any) -> int:
         nir = self._nir
@@ -266,10 +292,17 @@ class _Reader:
                 continue
             variable, bit = self._at[net]
             last = runs[-1] if runs else None
-            if last is not None and last.variable is variable and last.low + last.width == bit:
-                runs[-1] = Run(variable, last.low, last.width + 1)
-            else:
+            if last is None or last.variable is not variable:
                 runs.append(Run(variable, bit, 1))
+            elif last.repeated or last.low + last.width != bit:
+                if last.low == bit and (last.repeated or last.width == 1):
+                    runs[-1] = Run(variable, bit, last.width + 1, True)
+                elif not last.repeated and last.low + last.width - 1 == bit:
+                    runs.append(Run(variable, bit, 1, True))
+                else:
+                    runs.append(Run(variable, bit, 1))
+            else:
+                runs[-1] = Run(variable, last.low, last.width + 1)
         return tuple(runs)
 
     def _words(self, nets: Any) -> list[Term]:
@@ -293,7 +326,9 @@ class _Reader:
             self._instance(number, cell, module)
             return
         for first, end, out in self._pieces.get(number, []):
-            self.program.nodes.append(self._node(cell, first, end, out, module))
+            node = self._node(cell, first, end, out, module)
+            node.data = number in self._data
+            self.program.nodes.append(node)
 
     def _node(self, cell: Any, first: int, end: int, out: Variable, module: str) -> Node:
         nir = self._nir

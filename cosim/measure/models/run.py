@@ -163,7 +163,8 @@ class Session:
     Parameters
     ----------
     model : path of the model file.
-    engine : "verilator", "cxxrtl", "amaranth", "fast", "golden", or None for the fastest available.
+    engine : "verilator", "cxxrtl", "amaranth", "changes", "fast", "golden", or None for Verilator, and CXXRTL
+        without it.
     exact : simulate the array cell's RTL instead of its C++ model.
     check : compare every tensor of every inference with both golden models.
     trace : a waveform to write, or None.

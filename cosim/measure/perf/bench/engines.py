@@ -13,9 +13,10 @@ from typing import Any
 from rkcosim.engines import build, toolchain, verilog
 from rkcosim.engines.build import Variant
 from rkcosim.engines.cache import Progress, say
+from rkcosim.engines.changes import open_changes
 from rkcosim.engines.engine import open_engine
 from rkcosim.engines.fast import CELL, open_fast
-from rkcosim.engines.protocol import FAST
+from rkcosim.engines.protocol import CHANGES, FAST
 from rkcosim.engines.soc import SocEngine
 from rkcosim.engines.system import Source
 from rkcosim.measure.perf.workloads import MEMORY
@@ -56,18 +57,8 @@ def _open_fast(progress: Progress) -> SocEngine:
     return open_fast(cores=1, dram=MEMORY, progress=progress)
 
 
-def _opened(
-    name: str, variant: Variant, progress: Progress, design: verilog.Design | None = None
-) -> SocEngine:
-    """Open a variant of the RK3588's core, or of another design, that `open_engine` does not open."""
-    described = verilog.npu_design(RK3588) if design is None else design
-    source = Source(lambda traced: build.build(described, variant, progress))
-    return SocEngine(name, variant.cell, source, cores=1, dram=MEMORY, threads=1)
-
-
-def open_changes(progress: Progress = say) -> SocEngine:
-    """Open the whole core, with its data, as C++ that follows changes (`rkcosim.engines.timing`)."""
-    return _opened("changes", Variant("timing", "cpp"), progress)
+def _open_changes(progress: Progress) -> SocEngine:
+    return open_changes(cores=1, dram=MEMORY, threads=1, progress=progress)
 
 
 def open_plain(progress: Progress = say, design: Any = None) -> SocEngine:
@@ -77,7 +68,10 @@ def open_plain(progress: Progress = say, design: Any = None) -> SocEngine:
     ----------
     design : another core, as for `rkcosim.engines.open_engine`.
     """
-    return _opened("plain", Variant("plain"), progress, None if design is None else verilog.as_design(design))
+    described = verilog.npu_design(RK3588) if design is None else verilog.as_design(design)
+    variant = Variant("plain")
+    source = Source(lambda traced: build.build(described, variant, progress))
+    return SocEngine("plain", variant.cell, source, cores=1, dram=MEMORY, threads=1)
 
 
 def _flags(engine: str, cell: str = "rtl") -> str:
@@ -104,7 +98,7 @@ ENGINES: dict[str, Contender] = {
             _open("verilator", True),
         ),
         (FAST, "`--fast`: the timing model alone, without bytes", _flags("timing", CELL), _open_fast),
-        ("changes", f"the RTL as C++ that follows changes, {_CELL}", _flags("timing", "cpp"), open_changes),
+        (CHANGES, f"the RTL as C++ that follows changes, {_CELL}", _flags("timing", "cpp"), _open_changes),
         ("plain", "plain Verilog in Verilator at its usual flags", _flags("plain"), open_plain),
         ("cxxrtl", f"CXXRTL, {_CELL}", _flags("cxxrtl", "cpp"), _open("cxxrtl", False)),
         ("cxxrtl-exact", f"CXXRTL, {_EXACT}", _flags("cxxrtl"), _open("cxxrtl", True)),
@@ -113,8 +107,8 @@ ENGINES: dict[str, Contender] = {
 }
 """The engines by name, the fastest first."""
 
-DEFAULT_ENGINES = ("verilator", "verilator-exact", FAST, "plain", "cxxrtl", "amaranth", BOUND)
-"""All engines but CXXRTL with the cell's RTL, which takes very long to build, and an experiment."""
+DEFAULT_ENGINES = tuple(name for name in (*ENGINES, BOUND) if name != "cxxrtl-exact")
+"""All engines but CXXRTL with the cell's RTL, which takes very long to build."""
 
 
 def bound_rate(progress: Progress = say) -> float:
