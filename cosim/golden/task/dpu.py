@@ -157,12 +157,12 @@ class Dpu:
         written = min(surfaces, self._in_atoms(dpu("WDMA_SIZE_0", "CHANNEL_WDMA") + 1))
         said = dpu("BS_OW_CFG", "SIZE_E_1") + 1
         if self.flying:
-            return SurfacePlan(said, written, pixels, self.copies or 1)
+            return SurfacePlan(said, written, pixels, self.copies or 1, want)
         if self.cube.fixed:
-            return SurfacePlan(want, written, pixels)
+            return SurfacePlan(want, written, pixels, group=want)
         if said == want:
             whole = surfaces if dpu("BS_OW_CFG", "OD_BYPASS") else surfaces // want * want
-            return SurfacePlan(want, min(written, whole), pixels)
+            return SurfacePlan(want, min(written, whole), pixels, group=want)
         first = 1 if said > want and dpu("BS_OW_CFG", "OD_BYPASS") else STRIPE
         complete = self.group * self.bits >= 8 * ATOM  # a group's channels fill at least one atom
         return SurfacePlan(said, min(said, want, written) if complete else 0, min(first, pixels))

@@ -12,7 +12,7 @@ from rkcosim.golden.task.context import Context
 from rkcosim.golden.task.memory import Bytes
 from rkcosim.golden.task.registers import View
 from rkcosim.golden.task.shapes import DpuCube
-from rkcosim.spec.types import ATOM, PACKET
+from rkcosim.spec.types import ATOM, PACKET, STRIPE
 
 Ints = NDArray[np.int64]
 _INT32_ATOMS = 4
@@ -57,6 +57,8 @@ class SurfacePlan:
     """Number of pixels of each surface that are written."""
     copies: int = 1
     """How often each surface is written."""
+    group: int = 1
+    """Number of surfaces of a channel group, of which a stripe is written before the next one."""
 
 
 def write_surfaces(ctx: Context, dpu: View, atoms: Bytes, width: int, plan: SurfacePlan) -> None:
@@ -70,6 +72,11 @@ def write_surfaces(ctx: Context, dpu: View, atoms: Bytes, width: int, plan: Surf
     address = ctx.place(dpu, "DST_BASE_ADDR")
     if atoms.size:
         places = address + ATOM * (jump[:, None] + pixel // width * line + pixel % width)
+        if places.shape[0] > 1 and np.diff(np.sort(jump)).min() * ATOM <= places[0, -1] - places[0, 0]:
+            # Surfaces overlap: what is written last counts.
+            group, stripe = surface[:, None] // (plan.copies * plan.group), pixel // STRIPE
+            order = np.lexsort([(key + 0 * places).ravel() for key in (pixel, surface[:, None], stripe, group)])
+            places, atoms = places.ravel()[order], atoms.reshape(-1, ATOM)[order]
         ctx.write("dpu", "DPU", "DST_BASE_ADDR", places, atoms.reshape(-1, ATOM))
 
 
