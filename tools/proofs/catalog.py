@@ -200,7 +200,7 @@ PROOFS = (
             ),
         ),
         reduced="a stream of words instead of the fetcher, numbers of lists of 3 bits (7 tasks)",
-        depth=24,
+        depth=28,
         slow=True,
         seconds=300,
         together=300,
@@ -421,7 +421,7 @@ PROOFS = (
         ),
         reduced="lists of 8 fetches, a FIFO of 4 beats",
         slow=True,
-        seconds=150,
+        seconds=600,
     ),
     Proof(
         "atom_reader",
@@ -522,8 +522,6 @@ PROOFS = (
         ),
         depth=2,
         reduced="lane 0, operands of BS from registers",
-        slow=True,
-        seconds=900,
     ),
     Proof(
         "out_cvt",

@@ -348,6 +348,5 @@ def pc_chain(bench: Bench) -> None:
     with m.Else():
         m.d.sync += quiet.eq(0)
     bench.claim("a kick ends at most 8 cycles behind its last task", quiet <= 8)
-    bench.reach(follows & (begun == 1))
     bench.reach(ended & (final == 1) & ~broken)
     bench.reach(ended & broken)
