@@ -13,10 +13,10 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from amaranth.hdl import Const, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Mux, Signal, Value, signed
 from amaranth.lib import data
 
-from rkcosim.rtl.layouts import IDLE
+from rkcosim.rtl.layouts import ACC_BITS, IDLE
 from rkcosim.rtl.npu import dpu_cvt, dpu_frame, dpu_scale, float32
 from rkcosim.rtl.npu.arith import HIGHEST, LOWEST, clamp, rectifier_limits, round_shift, shift_of
 from rkcosim.rtl.npu.dpu_cvt import OutputConverter
@@ -24,32 +24,26 @@ from rkcosim.rtl.npu.dpu_frame import AluAlgo
 from rkcosim.rtl.npu.dpu_scale import BnStages, BsStages
 from rkcosim.rtl.npu.dpu_types import Precision
 from rkcosim.spec.types import INT8
-from tools.proofs.bench import Bench
-
-
-def _named(bench: Bench, name: str, value: Value) -> Signal:
-    signal = Signal(value.shape(), name=name)
-    bench.m.d.comb += signal.eq(value)
-    return signal
+from tools.proofs.bench import Bench, named
 
 
 def _rest(bench: Bench, value: Value, count: Value) -> tuple[Signal, Signal]:
     """Return whether the rest of value / 2^count, rounded down, is more than half, and whether it is half."""
     bits = len(value)
-    unit = _named(bench, f"unit_{bits}", (Const(1, bits + 1) << count)[: bits + 1])
-    rest = _named(bench, f"rest_{bits}", value & (unit - 1)[:bits])
-    half = _named(bench, f"half_{bits}", unit >> 1)
+    unit = named(bench, f"unit_{bits}", (Const(1, bits + 1) << count)[: bits + 1])
+    rest = named(bench, f"rest_{bits}", value & (unit - 1)[:bits])
+    half = named(bench, f"half_{bits}", unit >> 1)
     divides = unit != 1
-    more = _named(bench, f"more_{bits}", divides & Mux(unit == 0, value[-1], rest > half))
-    return more, _named(bench, f"tie_{bits}", (unit > 1) & (rest == half))
+    more = named(bench, f"more_{bits}", divides & Mux(unit == 0, value[-1], rest > half))
+    return more, named(bench, f"tie_{bits}", (unit > 1) & (rest == half))
 
 
 def rounded(bench: Bench, name: str, value: Value, count: Value, *, away: Value | int = 0) -> Signal:
     """Return value / 2^count, rounded half to even or half away from zero [HW 7.10]."""
-    whole = _named(bench, f"{name}_whole", (value.as_signed() >> count)[: len(value)].as_signed())
+    whole = named(bench, f"{name}_whole", (value.as_signed() >> count)[: len(value)].as_signed())
     more, tie = _rest(bench, value, count)
     up = more | (tie & Mux(away, ~value[-1], whole[0]))
-    return _named(bench, f"{name}_rounded", (whole + up)[: len(value) + 1].as_signed())
+    return named(bench, f"{name}_rounded", (whole + up)[: len(value) + 1].as_signed())
 
 
 def rounding_shift(bench: Bench) -> None:
@@ -74,11 +68,11 @@ def clamps(bench: Bench) -> None:
     value = bench.free("value", signed(50))
     relu, relux, limit = bench.free("relu"), bench.free("relux"), bench.free("limit", signed(32))
     low, high = rectifier_limits(relu, relux, limit)
-    result = _named(bench, "result", clamp(value, low, high))
-    fits = _named(
+    result = named(bench, "result", clamp(value, low, high))
+    fits = named(
         bench, "fits", Mux(value > HIGHEST, HIGHEST, Mux(value < LOWEST, LOWEST, value))[:32].as_signed()
     )
-    positive = _named(bench, "positive", Mux(relu & fits[-1], 0, fits)[:32].as_signed())
+    positive = named(bench, "positive", Mux(relu & fits[-1], 0, fits)[:32].as_signed())
     limited = Mux(relux & (positive > limit) & ~(limit < 0), limit, positive)
     expected = Mux(relu & relux & (limit < 0), limit, limited)
     bench.claim("saturation, ReLU, then ReLUX", (limit < 0) | (result == expected))
@@ -107,20 +101,50 @@ class _Cut:
     stored: dict[str, Value]
 
 
-def _cut(bench: Bench, block: Any, module: ModuleType, registers: dict[str, Any]) -> _Cut:
+def _cut(
+    bench: Bench,
+    block: Any,
+    module: ModuleType,
+    registers: dict[str, Any],
+    wires: dict[str, Any] | None = None,
+) -> _Cut:
     """Elaborate a block with all stages valid, and cut it.
 
     Parameters
     ----------
     module : the module of the block.
     registers : shape of each register that `module.lanes` makes and that is cut.
+    wires : shape of each wire that is cut in the same way; the first one of that shape is that of lane 0.
 
     The settings, which the block loads into registers at the start of a task, are read as they are: claims
-    hold for settings that the solver chooses in every cycle, which include those that stay the same.
+    hold for settings that the solver chooses in every cycle, which include those that stay the same. So are
+    the registers that the module makes itself, which are loaded with an octet: what they hold was loaded with
+    some octet, whose settings the solver chooses.
     """
-    free = {name: bench.free(f"{name}_cut", shape) for name, shape in registers.items()}
+    found = {} if wires is None else dict(wires)
+    free = {name: bench.free(f"{name}_cut", shape) for name, shape in (registers | found).items()}
     stored: dict[str, Value] = {}
     original = module.lanes
+
+    def signal(shape: Any = None, **options: Any) -> Signal:
+        name = next((name for name, wanted in found.items() if wanted == shape), None)
+        if name is None and not options.get("reset_less"):
+            return Signal(shape, **options)
+        read, sink = Signal(shape, name=f"{name or 'octet'}_read"), Signal(shape, **options)
+
+        def wired(value: Any) -> Any:
+            return sink.eq(value)
+
+        def loaded(value: Any) -> Any:
+            bench.m.d.comb += Value.eq(read, value)
+            return sink.eq(value)
+
+        read.eq = loaded if name is None else wired
+        if name is not None:
+            del found[name]
+            stored[name] = sink
+            bench.m.d.comb += Value.eq(read, free[name])
+        return read
 
     def lanes(wanted: str, shape: Any) -> list[Signal]:
         made: list[Signal] = original(wanted, shape)
@@ -155,6 +179,7 @@ def _cut(bench: Bench, block: Any, module: ModuleType, registers: dict[str, Any]
     bench.m.d.comb += block.flow.advance.eq(1)
     bench.m.d.comb += [block.flow.valid[n].eq(1) for n in range(len(block.flow.valid))]
     with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(module, "Signal", signal))
         for place in (module, dpu_frame):
             for function in (held, held_flags, held_shift, lanes):
                 if hasattr(place, function.__name__) and (function is not lanes or place is module):
@@ -189,10 +214,10 @@ class _Scale:
 
     def shifted(self, bench: Bench, product: Signal, plain: Signal) -> Signal:
         """Return the product, shifted by the count for its sign with rounding half to even; saturated."""
-        count = _named(bench, "count", Mux(product[-1], self.negative, self.positive))
+        count = named(bench, "count", Mux(product[-1], self.negative, self.positive))
         near = rounded(bench, "scaled", product, count)
-        return _named(
-            bench, "shifted", _saturated(_named(bench, "kept", Mux(plain, product, near).as_signed()))
+        return named(
+            bench, "shifted", _saturated(named(bench, "kept", Mux(plain, product, near).as_signed()))
         )
 
 
@@ -232,14 +257,14 @@ def bn_stages(bench: Bench) -> None:
     cut = _cut(bench, block, dpu_scale, {"product": signed(48), "plain": 1, "operand": signed(33)})
     product, passed = cut.free["product"], cut.free["plain"]
     _assume_product(bench, product)
-    plain = _named(bench, "passes", settings.prelu & ~main[-1])
+    plain = named(bench, "passes", settings.prelu & ~main[-1])
     bench.claim("PReLU lets a value pass that is not negative", cut.stored["plain"] == plain)
     bench.claim("the operand is added or subtracted", cut.stored["operand"] == settings.term)
     # The RTL has no factor for a value that passes; the solver does not compare other products.
     made = Mux(plain, main, main * Mux(plain, IDLE, settings.factor)[:16].as_signed())
     bench.claim("the product, or the value that passes", cut.stored["product"] == made)
-    added = _named(bench, "added", settings.shifted(bench, product, passed) + cut.free["operand"])
-    limited = _named(bench, "limited", _saturated(added))
+    added = named(bench, "added", settings.shifted(bench, product, passed) + cut.free["operand"])
+    limited = named(bench, "limited", _saturated(added))
     expected = Mux(settings.relu & limited[-1], 0, limited)[:32]
     bench.claim(
         "shift, saturation, sum, saturation and ReLU of every product",
@@ -262,16 +287,75 @@ def bs_stages(bench: Bench) -> None:
     bench.claim("the value enters", cut.stored["main"] == given.as_unsigned())
     bench.claim("the operand is added or subtracted", cut.stored["total"] == main + settings.term)
     bench.claim("the factor is that of its register", cut.stored["factor"] == settings.factor)
-    plain = _named(bench, "passes", settings.prelu & ~total[-1])
+    plain = named(bench, "passes", settings.prelu & ~total[-1])
     bench.claim("PReLU lets a sum pass that is not negative", cut.stored["plain"] == plain)
     made = Mux(plain, total, total * cut.free["factor"])
     bench.claim("the product of the sum, or the sum that passes", cut.stored["product"] == made)
     limited = settings.shifted(bench, product, cut.free["plain"])
-    expected = _named(bench, "expected", Mux(settings.relu & limited[-1], 0, limited)[:32].as_signed())
+    expected = named(bench, "expected", Mux(settings.relu & limited[-1], 0, limited)[:32].as_signed())
     bench.claim("shift, saturation and ReLU of every product", cut.stored["held"] == expected)
     bench.claim("the result is the last register", block.value[0] == cut.free["held"])
     bench.reach(cut.free["plain"] & (expected == 3))
     bench.reach(~cut.free["plain"] & (settings.negative == 5) & (expected[:8] == 0x81) & expected[31])
+
+
+def cpend(bench: Bench) -> None:
+    """CPEND and CLIP_TRUNCATE: correction, shift with rounding, saturation, and the sum of BS [HW 7.4]."""
+    block = BsStages()
+    settings, cfg = _scale(bench, block.cfg, "BS"), block.cfg
+    flying, bypass, from_memory = bench.free("flying"), bench.free("bypass"), bench.free("from_memory")
+    operand, value = bench.free("ow_op", signed(16)), bench.free("value", signed(16))
+    count, up = bench.free("clip_shift", 5), bench.free("half_up")
+    given = {
+        "main": bench.free("given_main", 32),
+        "high": bench.free("given_high", ACC_BITS - 32),
+        "sum": bench.free("given_sum", 32),
+    }
+    bench.m.d.comb += [
+        cfg.FEATURE_MODE_CFG.FLYING_MODE.eq(flying),
+        cfg.BS_OW_CFG.OD_BYPASS.eq(bypass),
+        cfg.BS_OW_CFG.OW_SRC.eq(from_memory),
+        cfg.BS_OW_OP.OW_OP.eq(operand),
+        block.operands.cpend[0].eq(value),
+        block.given.clip.shift.eq(count),
+        block.given.clip.half_up.eq(up),
+        *(getattr(block.given, name)[0].eq(signal) for name, signal in given.items()),
+    ]
+    cut = _cut(
+        bench,
+        block,
+        dpu_scale,
+        {"main": signed(32), "high": signed(ACC_BITS - 32), "sum": 32, "total": signed(33)},
+        {"window": signed(ACC_BITS), "short": signed(50), "before": signed(32)},
+    )
+    main, high, total, window, short, before = (
+        cut.free[name] for name in ("main", "high", "sum", "window", "short", "before")
+    )
+    for name, text in {"main": "low bits of a sum", "high": "high bits of it", "sum": "window sum"}.items():
+        signal = given[name]
+        bench.claim(f"{text} as given", Value.cast(cut.stored[name]).as_unsigned() == signal)
+    factor = named(bench, "factor", Mux(from_memory, value, operand).as_signed())
+    correction = Mux(
+        flying | bypass, 0, Mux(from_memory, total.as_signed() * value, total.as_signed() * operand)
+    )
+    bench.claim(
+        "the correction is the window sum times OW_OP or the value of BRDMA",
+        flying | (cut.stored["window"] == correction),
+    )
+    whole = named(bench, "whole", Cat(main, high).as_signed() + window)
+    quotient = named(bench, "quotient", whole >> count)
+    more, tie = _rest(bench, whole, count)
+    near = named(bench, "near", quotient + (more | (tie & (up | quotient[0]))))
+    bench.claim("shift with rounding half to even or half up", flying | (cut.stored["short"] == near))
+    bench.claim(
+        "saturation of sums, and elements as they are",
+        cut.stored["before"] == Mux(flying, main, _saturated(short)).as_signed(),
+    )
+    bench.claim("the operand is added or subtracted", cut.stored["total"] == before + settings.term)
+    bench.claim("values of BRDMA are wanted for OW_SRC", block.wanted == (from_memory & ~bypass))
+    bench.reach((near == 3) & tie & up & ~flying)
+    bench.reach((factor == -2) & (total == 5) & (cut.stored["window"] == -10))
+    bench.reach((near == -4) & tie & ~up & (count == 31) & ~flying)
 
 
 LIMITS: dict[Any, int] = {
@@ -312,21 +396,21 @@ def out_cvt(bench: Bench) -> None:
         "the product of scale and value, with the offset where it comes first",
         cut.stored["scaled"] == (main + before) * scale,
     )
-    after = _named(bench, "after", Mux(add_first, 0, offset).as_signed())
-    whole = _named(bench, "whole", (product >> count)[:49].as_signed())
+    after = named(bench, "after", Mux(add_first, 0, offset).as_signed())
+    whole = named(bench, "whole", (product >> count)[:49].as_signed())
     more, tie = _rest(bench, product, count)
-    total = _named(bench, "total", whole + after)
+    total = named(bench, "total", whole + after)
     # A tie lies above `total`, so that a total of 0 or more is positive with it.
     even = Mux(late, whole[0], total[0])
     from_zero = Mux(late, ~product[-1], ~total[-1])
     # The order of the sums is that of the RTL: the solver does not exchange them.
-    near = _named(bench, "near", (whole + (more | (tie & Mux(away, from_zero, even))))[:50].as_signed())
-    number = _named(bench, "number", near + after)
+    near = named(bench, "near", (whole + (more | (tie & Mux(away, from_zero, even))))[:50].as_signed())
+    number = named(bench, "number", near + after)
     result: Value = number
     for code, largest in LIMITS.items():
         limited = Mux(number > largest, largest, Mux(number < -largest - 1, -largest - 1, number))
         result = Mux(kind == code.value, limited, result)
-    expected = _named(bench, "expected", Mux(live == 0, pend, result)[:32])
+    expected = named(bench, "expected", Mux(live == 0, pend, result)[:32])
     bench.claim("shift, offset, saturation and padding of every product", cut.stored["held"] == expected)
     bench.claim("the result is the last register", block.value[0] == cut.free["held"])
     bench.reach(away & (count == 3) & (expected == 5))
@@ -338,15 +422,15 @@ def float_formats(bench: Bench) -> None:
     half, brain = bench.free("half", 16), bench.free("brain", 16)
     number = bench.free("number", signed(32))
     m = bench.m
-    wide = _named(bench, "wide", float32.widen_fp16(m, half))
-    back = _named(bench, "back", float32.narrow_fp16(m, wide))
+    wide = named(bench, "wide", float32.widen_fp16(m, half))
+    back = named(bench, "back", float32.narrow_fp16(m, wide))
     nan = (half[10:15] == 31) & (half[:10] != 0)
     bench.claim("fp16 survives binary32", nan | (back == half))
-    wide_brain = _named(bench, "wide_brain", float32.widen_bf16(brain))
+    wide_brain = named(bench, "wide_brain", float32.widen_bf16(brain))
     nan = (brain[7:15] == 255) & (brain[:7] != 0)
     bench.claim("bf16 survives binary32", nan | (float32.narrow_bf16(m, wide_brain)[:16] == brain))
-    made = _named(bench, "made", float32.from_int32(m, number.as_unsigned()))
-    again = _named(bench, "again", float32.to_int32(m, made))
+    made = named(bench, "made", float32.from_int32(m, number.as_unsigned()))
+    again = named(bench, "again", float32.to_int32(m, made))
     small = (number <= (1 << 24)) & (number >= -(1 << 24))
     bench.claim("integers up to 2^24 survive binary32", ~small | (again[:32] == number.as_unsigned()))
     bench.reach(half[:10].any() & (half[10:15] == 0))

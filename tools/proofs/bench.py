@@ -79,9 +79,12 @@ class Bench(Elaboratable):
         self.m.d.comb += Value.cast(signal).eq(Mux(self.first, given, kept))
         return signal
 
-    def drive(self, name: str, block: Any, skip: Iterable[str] = ()) -> Any:
-        """Add a block whose inputs are all free, but those whose dotted path begins with a name in `skip`."""
-        self.m.submodules[name] = block
+    def drive(self, name: str, block: Any, skip: Iterable[str] = (), elaborated: Module | None = None) -> Any:
+        """Add a block whose inputs are all free, but those whose dotted path begins with a name in `skip`.
+
+        `elaborated` is its module, if it has been elaborated already.
+        """
+        self.m.submodules[name] = block if elaborated is None else elaborated
         left = tuple(skip)
         for path, member, value in block.signature.flatten(block):
             dotted = ".".join(str(part) for part in path)
@@ -181,6 +184,13 @@ class Bench(Elaboratable):
 
     def elaborate(self, platform: object) -> Module:
         return self.m
+
+
+def named(bench: Bench, name: str, value: Value) -> Signal:
+    """Return a signal with a name that has `value`."""
+    signal = Signal(value.shape(), name=name)
+    bench.m.d.comb += signal.eq(value)
+    return signal
 
 
 # -- common claims ------------------------------------------------------------------------------------

@@ -155,6 +155,57 @@ PROOFS = (
         ),
     ),
     Proof(
+        "pc_words",
+        "rtl/pc_dma.py: PcDma",
+        "chains.pc_words",
+        (
+            Fault(
+                "rkcosim.rtl.pc_dma",
+                "            m.d.comb += may_enable.eq(~at_work)",
+                "            m.d.comb += may_enable.eq(1)",
+                "An op-enable word does not wait for the end of the task before.",
+            ),
+            Fault(
+                "rkcosim.rtl.pc_dma",
+                "m.d.comb += [is_enable.eq(right), malformed.eq(~right)]",
+                "m.d.comb += [is_enable.eq(1), malformed.eq(~right)]",
+                "An op-enable word with another offset starts blocks.",
+            ),
+        ),
+        reduced="a stream of words instead of the fetcher",
+        together=120,
+    ),
+    Proof(
+        "pc_chain",
+        "rtl/pc_dma.py: PcDma",
+        "chains.pc_chain",
+        (
+            Fault(
+                "rkcosim.rtl.pc_dma",
+                "early = go & is_enable & base_seen & amount_seen & prefetch & more",
+                "early = go & is_enable & base_seen & amount_seen & prefetch",
+                "A list is fetched behind the last one.",
+            ),
+            Fault(
+                "rkcosim.rtl.pc_dma",
+                'with m.State("DRAIN"):\n                with m.If(~at_work):',
+                'with m.State("DRAIN"):\n                with m.If(1):',
+                "A kick ends while its last task runs.",
+            ),
+            Fault(
+                "rkcosim.rtl.pc_dma",
+                "                with m.Elif(base_seen):\n",
+                "                with m.Elif(1):\n",
+                "A list without a link is followed by a list at the address of this one.",
+            ),
+        ),
+        reduced="a stream of words instead of the fetcher, numbers of lists of 3 bits (7 tasks)",
+        depth=28,
+        slow=True,
+        seconds=300,
+        together=300,
+    ),
+    Proof(
         "interrupt_unit",
         "rtl/interrupt.py: InterruptUnit",
         "control.interrupt_unit",
@@ -370,7 +421,7 @@ PROOFS = (
         ),
         reduced="lists of 8 fetches, a FIFO of 4 beats",
         slow=True,
-        seconds=150,
+        seconds=600,
     ),
     Proof(
         "atom_reader",
@@ -450,6 +501,27 @@ PROOFS = (
         reduced="lane 0, operands of registers, flying mode (without CPEND and CLIP_TRUNCATE)",
         slow=True,
         seconds=900,
+    ),
+    Proof(
+        "cpend",
+        "rtl/npu/dpu_scale.py: BsStages",
+        "arithmetic.cpend",
+        (
+            Fault(
+                "rkcosim.rtl.npu.dpu_scale",
+                "                    tie = cut_to_even & ((biased[:31] & cut_dropped) == 0)",
+                "                    tie = (biased[:31] & cut_dropped) == 0",
+                "ROUND_TYPE has no effect.",
+            ),
+            Fault(
+                "rkcosim.rtl.npu.dpu_scale",
+                "window.eq(sum_[lane].as_signed() * cfg.BS_OW_OP.OW_OP)",
+                "window.eq(sum_[lane] * cfg.BS_OW_OP.OW_OP)",
+                "The window sum is taken as a number without sign.",
+            ),
+        ),
+        depth=2,
+        reduced="lane 0, operands of BS from registers",
     ),
     Proof(
         "out_cvt",

@@ -312,6 +312,8 @@ def list_fetcher(bench: Bench) -> None:
     end = ((base + amount + 2) >> 1)[:5]  # first beat behind the list
     ask_end = (read.req.payload.addr[5:10] + read.req.payload.beats_m1 + 1)[:5]
     bench.claim("nothing behind the list is read", ~read.req.valid | (ask_end <= end))
+    whole = given == 2 * amount + 2
+    bench.claim("the next list is taken when every word has been", ~(started & whole) | block.ready)
     stable(bench, "words", words.valid, words.ready, words.payload.word[:5])
     bench.reach(taken & words.payload.last & (amount == 5))
     bench.reach(started & base[0])

@@ -43,6 +43,7 @@ class Proof:
     reduced : widths or sizes that are smaller than in the RTL; empty: full size.
     slow : not run by the test command.
     seconds : bound of one run of the solver, after which a claim is checked to `depth` only.
+    together : bound of the run with all claims, after which they are checked one by one.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Proof:
     reduced: str = ""
     slow: bool = False
     seconds: int = 120
+    together: int = 30
 
     def build(self, bench: Bench) -> None:
         """Add block, assumptions and claims to `bench`."""

@@ -114,10 +114,6 @@ class Result:
     gates: int
 
 
-TOGETHER_SECONDS = 30
-"""Time for all claims of a proof together, before they are checked one by one."""
-
-
 def prove(proof: Proof) -> Result:
     """Check the claims of a proof: together, then one by one, then those without a verdict to the depth.
 
@@ -127,7 +123,7 @@ def prove(proof: Proof) -> Result:
         If Yosys or ABC fails.
     """
     start = time.monotonic()
-    limit = min(TOGETHER_SECONDS, proof.seconds)
+    limit = min(proof.together, proof.seconds)
     whole, names = _run(proof, "all", every_cycle=True, seconds=limit)
     runs = [whole]
     claims = [Claim(name, True, None) for name in names]
