@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rkcosim.waves.spec import TraceSpec
 
 ENGINES = {
-    "verilator": "compiled with Verilator, the fastest",
+    "verilator": "compiled with Verilator, the default",
     "cxxrtl": "compiled with Yosys only",
     "amaranth": "Amaranth's simulator, slow",
     "changes": "C++ that evaluates only what has changed, without waveforms",
@@ -130,7 +130,7 @@ class EngineOptions(Options):
     """The engine that simulates, and the form of its array cell."""
 
     engine: str | None = option(
-        f"Engine that simulates: {', '.join(ENGINES)}; default: the fastest that is available.",
+        f"Engine that simulates: {', '.join(ENGINES)}; default: verilator, or cxxrtl without it.",
         metavar="NAME",
         words=ENGINES,
         check=_check_engine,
@@ -148,10 +148,10 @@ class EngineOptions(Options):
             if self.engine not in (None, "fast"):
                 raise ValueError(f"--fast is the engine fast; leave out --fast or --engine {self.engine}")
             object.__setattr__(self, "engine", "fast")
-        if self.exact and self.engine == "fast":
-            raise ValueError("the engine fast has no array cell; leave out --exact or --fast")
-        if self.exact and self.engine == "changes":
-            raise ValueError("the engine changes has its array cell in C++; leave out --exact or --engine")
+        if self.exact:
+            from rkcosim.engines.protocol import require_rtl_cell
+
+            require_rtl_cell(self.engine)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from rkcosim.engines import build, cache, event_files, toolchain, verilog
 from rkcosim.engines.build import Variant
 from rkcosim.engines.cache import Progress
 from rkcosim.engines.library import DramConfig
-from rkcosim.engines.protocol import CHANGES, ENGINES, FAST, GOLDEN, require
+from rkcosim.engines.protocol import CHANGES, ENGINES, FAST, GOLDEN, require, require_rtl_cell
 from rkcosim.engines.protocol import Engine as Engine  # re-exported next to the functions that open one
 from rkcosim.engines.snapshots import plan as snapshot_plan
 from rkcosim.engines.snapshots.contents import read_snapshot
@@ -52,8 +52,7 @@ def open_named(
         if trace is not None:
             require(name, "can_trace", "a waveform")
         if exact:
-            cell = "has no array cell, so it cannot be" if name == FAST else "has an array cell in C++, not"
-            raise ValueError(f"the engine {name} {cell} simulated as RTL")
+            require_rtl_cell(name)
         opens = open_fast if name == FAST else open_changes
         return opens(cores=cores, dram=dram, on_diagnostic=on_diagnostic, progress=progress)
     if name == GOLDEN:

@@ -139,6 +139,13 @@ def require(name: str | None, capability: str, wanted: str, error: type[ValueErr
         raise error(f"the engine {name} {_LACKS[capability]}; {wanted} needs one of: {able}")
 
 
+def require_rtl_cell(name: str | None) -> None:
+    """Raise ValueError if an engine has no form that simulates the array cell as RTL."""
+    if name in (CHANGES, FAST):
+        cell = "no array cell" if name == FAST else "its array cell in C++"
+        raise ValueError(f"the engine {name} has {cell}, and cannot simulate it as RTL (--exact)")
+
+
 class Engine(Protocol):
     """A simulated device: the members of every engine, including the golden model.
 

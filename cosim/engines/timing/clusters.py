@@ -151,7 +151,8 @@ class _Divider:
             part: list[int] = []
             inputs: set[int] = set()
             end: int | None = left[0]
-            data = self._nodes[left[0]].data
+            out = self._nodes[left[0]].out
+            data = out is not None and out.data
             most, least = (self._most_data, 0.0) if data else (self._most, LEAST_ALIKE)
             while end is not None:
                 left.remove(end)

@@ -84,7 +84,6 @@ class Node:
     terms : its operands (`rkcosim.engines.timing.cpp` says which for each kind).
     module : path of the module.
     extra : what else the kind needs.
-    data : only the written data depend on it.
     """
 
     kind: str
@@ -92,7 +91,6 @@ class Node:
     terms: list[Term]
     module: str
     extra: Any = None
-    data: bool = False
 
 
 @dataclass
@@ -251,8 +249,8 @@ class _Reader:
                 init = 0
                 if isinstance(cell, self._nir.FlipFlop):
                     init = cell.init >> first & ((1 << end - first) - 1)
-                number_of_it, data = len(self.program.variables), number in self._data
-                variable = Variable(number_of_it, end - first, module, state, init, data)
+                place, data = len(self.program.variables), number in self._data
+                variable = Variable(place, end - first, module, state, init, data)
                 self.program.variables.append(variable)
                 made.append((first, end, variable))
                 for bit in range(first, end):
@@ -326,9 +324,7 @@ class _Reader:
             self._instance(number, cell, module)
             return
         for first, end, out in self._pieces.get(number, []):
-            node = self._node(cell, first, end, out, module)
-            node.data = number in self._data
-            self.program.nodes.append(node)
+            self.program.nodes.append(self._node(cell, first, end, out, module))
 
     def _node(self, cell: Any, first: int, end: int, out: Variable, module: str) -> Node:
         nir = self._nir

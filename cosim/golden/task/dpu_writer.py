@@ -75,9 +75,8 @@ def write_surfaces(ctx: Context, dpu: View, atoms: Bytes, width: int, plan: Surf
         if places.shape[0] > 1 and np.diff(np.sort(jump)).min() * ATOM <= places[0, -1] - places[0, 0]:
             # Surfaces overlap: what is written last counts.
             group, stripe = surface[:, None] // (plan.copies * plan.group), pixel // STRIPE
-            order = np.lexsort(
-                [(key + 0 * places).ravel() for key in (pixel, surface[:, None], stripe, group)]
-            )
+            keys = np.broadcast_arrays(pixel, surface[:, None], stripe, group)
+            order = np.lexsort([key.ravel() for key in keys])
             places, atoms = places.ravel()[order], atoms.reshape(-1, ATOM)[order]
         ctx.write("dpu", "DPU", "DST_BASE_ADDR", places, atoms.reshape(-1, ATOM))
 
