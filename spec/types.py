@@ -36,6 +36,8 @@ LUT_MAX_STEP = 22
 """Largest log2 of the step between two entries [HW 7.9]."""
 OPEN_RESULTS = 2048
 """Capacity of the PPU in results of open rows [HW 9.9]."""
+POOL_RUN = 32
+"""Atoms of the longest run that the PPU writes: pieces of values and of positions alternate (assumed)."""
 SPREADS = {0: 1, 1: 2, 3: 4, 7: 8}
 """Distance of input pixels, by the stride field of a transposed convolution [HW 5.4]."""
 

@@ -9,9 +9,7 @@ from rkcosim.rtl.layouts import WritePort
 from rkcosim.rtl.npu.atom_writer import AtomWriter
 from rkcosim.rtl.npu.ppu_finish import Pooled
 from rkcosim.rtl.regfile import config_signature
-
-PIECE = 32
-"""Atoms of the longest run."""
+from rkcosim.spec.types import POOL_RUN
 
 
 class PpuWriter(wiring.Component):
@@ -46,8 +44,8 @@ class PpuWriter(wiring.Component):
         m.submodules.writer = writer = AtomWriter()
         wiring.connect(m, writer.write, wiring.flipped(self.write))
         # Each queue holds a piece while that of the other queue is written.
-        m.submodules.values = values = SyncFIFOBuffered(width=128, depth=2 * PIECE)
-        m.submodules.places = places = SyncFIFOBuffered(width=128, depth=2 * PIECE)
+        m.submodules.values = values = SyncFIFOBuffered(width=128, depth=2 * POOL_RUN)
+        m.submodules.places = places = SyncFIFOBuffered(width=128, depth=2 * POOL_RUN)
         phase = Signal()  # the run consists of positions
         serves_places = Signal()  # the atoms that the writer accepts now are positions
         left_in_run = Signal(6)
@@ -100,7 +98,7 @@ class PpuWriter(wiring.Component):
             out_width.eq(cfg.DATA_CUBE_OUT_WIDTH.DATA_CUBE_OUT_WIDTH + 1),
             out_height.eq(cfg.DATA_CUBE_OUT_HEIGHT.DATA_CUBE_OUT_HEIGHT + 1),
             stride.eq(Cat(Const(0, 4), cfg.DST_SURF_STRIDE.DST_SURF_STRIDE)),
-            piece.eq(Mux(here != 1, 1, Mux(left < PIECE, left, PIECE))),
+            piece.eq(Mux(here != 1, 1, Mux(left < POOL_RUN, left, POOL_RUN))),
             writer.run.payload.addr.eq(Mux(phase, addr + index_add, addr)),
             writer.run.payload.atoms.eq(piece),
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -17,8 +17,11 @@ from rkcosim.verify.conformance.groups import draw_case
 from rkcosim.verify.conformance.runner import Runner
 
 GROUPS = ("flying integers", "flying int4", "floats to floats", "unpooling", "conv int8", "depthwise fp16")
-DPU_WRITE = 0x1001
-"""Upper 16 bits of a command that writes a register of the DPU."""
+POOLS = ("pool int8", "pool fp16", "pool index", "dpu to ppu")
+WRITES = {"DPU": 0x1001, "PPU": 0x4001}
+"""Upper 16 bits of a command that writes a register, by the block."""
+DISTANCES = (0, 1, 2, 3, 5, 9, 17, 33)
+"""Atoms between surfaces, or between values and positions."""
 
 
 @pytest.fixture(scope="module")
@@ -27,26 +30,39 @@ def runner() -> Iterator[Runner]:
         yield Runner(device)
 
 
-def bring_together(case: Case, atoms: int) -> None:
-    """Set the distance of the surfaces that the DPU writes, in all tasks of a case."""
-    (offset,) = (r.offset for block in registers() for r in block if r.path == "DPU.DST_SURF_STRIDE")
+def bring_together(case: Case, path: str, field: str, atoms: int) -> None:
+    """Set a distance, a field in units of atoms, in all tasks of a case."""
+    (register,) = (r for block in registers() for r in block if r.path == path)
+    target, lsb = WRITES[path.split(".")[0]], register.fields[field].lsb
     commands = case.commands.view("<u8")
     for at in np.flatnonzero(commands):
         word = int(commands[at])
-        if word >> 48 == DPU_WRITE and word & 0xFFFF == offset:
-            commands[at] = DPU_WRITE << 48 | atoms << 20 | offset
+        if word >> 48 == target and word & 0xFFFF == register.offset:
+            low = word & ((1 << lsb) - 1) << 16
+            commands[at] = target << 48 | atoms << lsb + 16 | low | register.offset
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_surfaces_that_are_closer_than_they_are_long(runner: Runner, group: str):
+def run_cases(runner: Runner, group: str, distances: Sequence[tuple[str, str]]) -> None:
+    """Run cases of a group on both models, with each distance (register, field) drawn."""
     seed = secrets.randbits(32)
     print("seed", seed)
     drawn = random.Random(seed)
-    for number in range(6):
+    for number in range(8):
         try:
             case = draw_case(group, seed, number)
         except Refused:
             continue
-        bring_together(case, drawn.choice([0, 1, 2, 3, 5, 9, 17, 33]))
+        for path, field in distances:
+            bring_together(case, path, field, drawn.choice(DISTANCES))
         outcome = runner.run(case)
         assert outcome.ok, (number, outcome.text())
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_surfaces_that_are_closer_than_they_are_long(runner: Runner, group: str):
+    run_cases(runner, group, [("DPU.DST_SURF_STRIDE", "DST_SURF_STRIDE")])
+
+
+@pytest.mark.parametrize("group", POOLS)
+def test_pooled_surfaces_and_positions_that_overlap(runner: Runner, group: str):
+    run_cases(runner, group, [("PPU.DST_SURF_STRIDE", "DST_SURF_STRIDE"), ("PPU.DATA_FORMAT", "INDEX_ADD")])

@@ -47,6 +47,15 @@ FPGA = (
 )
 """`synth_xilinx` for several modules, without its pass `share`, which finds operators never used together."""
 
+CONFLICTS = 100
+"""Bound of one question to ABC's SAT solver. With ABC's own, 1,000, multipliers take an hour and more."""
+
+_ABC = (
+    f"+strash;&get,-n;&fraig,-x,-C,{CONFLICTS};&put;scorr;dc2;dretime;strash;"
+    f"&get,-n;&dch,-f,-C,{CONFLICTS};&nf;&put;buffer;upsize;dnsize;stime,-p"
+)
+"""What Yosys 0.70 has ABC do for a Liberty file with constraints, with that bound."""
+
 CELLS = (
     "read_liberty -lib {liberty}",
     "read_verilog -lib {pins}",
@@ -70,7 +79,7 @@ CELLS = (
     "dfflibmap -liberty {liberty}",
     "setundef -zero",
     "opt -fast",
-    "abc -liberty {liberty} -constr {constraints}",
+    f"abc -liberty {{liberty}} -constr {{constraints}} -script {_ABC}",
     "opt_clean -purge",
     "check -noinit",
     "tee -q -o {folder}/stat.json stat -json -liberty {liberty}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from rkcosim.golden.task.context import Context
 from rkcosim.golden.task.dpu import PpuFeed
 from rkcosim.golden.task.memory import Bytes
 from rkcosim.golden.task.registers import View
-from rkcosim.spec.types import ATOM, OPEN_RESULTS, POOL_STORED
+from rkcosim.spec.types import ATOM, OPEN_RESULTS, POOL_RUN, POOL_STORED
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -41,20 +41,20 @@ def pool(ctx: Context, ppu: View, rdma: View | None, feed: PpuFeed | None = None
     size = {axis: ppu(f"DATA_CUBE_IN_{axis}") + 1 for axis in ("WIDTH", "HEIGHT", "CHANNEL")}
     width = np.dtype(_TYPES[kind]).itemsize
     surfaces = -(-size["CHANNEL"] * width // ATOM)
-    open_surfaces = 1
+    group = 1
     if feed is not None:
         here = (surfaces, size["HEIGHT"], size["WIDTH"])
         if feed.atoms.shape[:3] != here or feed.bits != 8 * width:
             given, rows, columns, _ = feed.atoms.shape
             message = f"the DPU sends {given} surfaces of {rows} x {columns}, {feed.bits} bits per element"
             raise ctx.stop("SIZE_MISMATCH", ppu, "DATA_CUBE_IN_WIDTH", None, message)
-        open_surfaces = min(surfaces, feed.group_surfaces)
+        group = min(surfaces, feed.group_surfaces)
     else:
         assert rdma is not None
         _check_reader(ctx, ppu, rdma, ATOM // width)
     held = (ppu("POOLING_KERNEL_CFG", "KERNEL_HEIGHT") + 1) * (ppu("DATA_CUBE_OUT_WIDTH") + 1)
-    if held * open_surfaces > OPEN_RESULTS:
-        message = f"{held * open_surfaces} results of open rows do not fit {OPEN_RESULTS}"
+    if held * group > OPEN_RESULTS:
+        message = f"{held * group} results of open rows do not fit {OPEN_RESULTS}"
         raise ctx.stop("FEATURE_FOOTPRINT", ppu, "DATA_CUBE_OUT_WIDTH", None, message)
     if feed is not None:
         atoms = feed.atoms
@@ -64,14 +64,13 @@ def pool(ctx: Context, ppu: View, rdma: View | None, feed: PpuFeed | None = None
     windows = Windows(ppu, kind, size["HEIGHT"], size["WIDTH"])
     cube = np.ascontiguousarray(atoms).view(_TYPES[kind]).astype(np.int64)
     method = ppu("OPERATION_MODE_CFG", "POOLING_METHOD")
-    index = None
     if method == AVERAGE:
-        out = windows.average(cube)
+        tensors = [windows.average(cube)]
     else:
-        out, index = windows.extreme(cube, method == MAX)
-    _write(ctx, ppu, out.astype(_TYPES[kind]), 0)
-    if index is not None and ppu("OPERATION_MODE_CFG", "INDEX_EN"):
-        _write(ctx, ppu, index.astype(_TYPES[kind]), ppu("DATA_FORMAT", "INDEX_ADD"))
+        tensors = list(windows.extreme(cube, method == MAX))
+        if not ppu("OPERATION_MODE_CFG", "INDEX_EN"):
+            tensors.pop()
+    _write(ctx, ppu, [tensor.astype(_TYPES[kind]) for tensor in tensors], group)
 
 
 def _kind(ppu: View, rdma: View | None) -> int:
@@ -108,14 +107,47 @@ def _read(ctx: Context, rdma: View, size: dict[str, int], width: int) -> Bytes:
     return ctx.read("ppu_rdma", "PPU_RDMA", "SRC_BASE_ADDR", places).reshape(*shape, ATOM)
 
 
-def _write(ctx: Context, ppu: View, out: NDArray, jump: int) -> None:
-    """Write a tensor [surface, row, column, lanes], `jump` atoms after the output's start (6.4, 6.5)."""
-    line = out.shape[2] + ppu("OPERATION_MODE_CFG", "NOTCH_ADDR")
-    start = ctx.place(ppu, "DST_BASE_ADDR") + ATOM * jump
-    places = _places(start, out.shape[:3], ppu("DST_SURF_STRIDE"), line)
-    ctx.write(
-        "ppu", "PPU", "DST_BASE_ADDR", places, np.ascontiguousarray(out).view(np.uint8).reshape(-1, ATOM)
-    )
+def _write(ctx: Context, ppu: View, tensors: Sequence[NDArray], group: int) -> None:
+    """Write values and, if there are two tensors, the positions of extrema (6.4, 6.5).
+
+    Parameters
+    ----------
+    ctx, ppu
+        Memory and registers of the task.
+    tensors
+        Each [surface, row, column, lanes]; the second starts INDEX_ADD atoms after the first.
+    group
+        Number of surfaces that arrive together.
+    """
+    shape = tensors[0].shape[:3]
+    notch = ppu("OPERATION_MODE_CFG", "NOTCH_ADDR")
+    start = ctx.place(ppu, "DST_BASE_ADDR")
+    places = [
+        _places(start + ATOM * jump, shape, ppu("DST_SURF_STRIDE"), shape[2] + notch).ravel()
+        for jump in (0, ppu("DATA_FORMAT", "INDEX_ADD"))[: len(tensors)]
+    ]
+    atoms = [np.ascontiguousarray(tensor).view(np.uint8).reshape(-1, ATOM) for tensor in tensors]
+    if np.unique(np.concatenate(places)).size < sum(map(len, places)):
+        # Atoms overlap: what is written last counts.
+        order = _order(shape, len(tensors), group, notch)
+        places, atoms = [np.concatenate(places)[order]], [np.concatenate(atoms)[order]]
+    for address, data in zip(places, atoms, strict=True):
+        ctx.write("ppu", "PPU", "DST_BASE_ADDR", address, data)
+
+
+def _order(shape: tuple[int, ...], tensors: int, group: int, notch: int) -> Ints:
+    """Order in which the PPU writes the atoms of tensors [surface, row, column]: int64 [atoms].
+
+    Each group of surfaces is written row by row (as one row without a notch): one surface alone in runs,
+    several together pixel by pixel. Runs and atoms of both tensors alternate.
+    """
+    tensor, surface, row, column = np.indices((tensors, *shape)).reshape(4, -1)
+    if not notch:
+        row, column = np.zeros_like(row), row * shape[2] + column
+    first = surface // group * group
+    together = np.minimum(shape[0] - first, group) > 1
+    run = np.where(together, column, column // POOL_RUN)
+    return np.lexsort([column, tensor, surface, run, row, first])
 
 
 def reciprocal(code: int) -> float:

@@ -167,7 +167,7 @@ dpu_wdma.burst: published, beats, rtl/npu/atom_writer.py: BURST_BEATS
 ppu.stages: assumed, cycles, rtl/npu/ppu_finish.py: STAGES
   last part of the PPU's pipeline
   effect: once per task: below 0.1 % of a task of 10,000 cycles
-ppu.run: assumed, atoms, rtl/npu/ppu_writer.py: PIECE
+ppu.run: assumed, atoms, spec/types.py: POOL_RUN
   longest run of the PPU's writer
   effect: 16 beats; programs set bursts of 4 [HW 11], which this writer does not follow
 ppu.rate: assumed, atoms/cycle, rtl/npu/ppu.py
