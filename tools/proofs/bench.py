@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import reduce
 from operator import and_
@@ -98,6 +98,44 @@ class Bench(Elaboratable):
         """Give a constant of a module another value while the block is elaborated."""
         self._patches.append((module, name, value))
 
+    def inside(
+        self, block: Any, module: ModuleType, narrow: Mapping[int, int] | None = None, **replaced: object
+    ) -> tuple[Module, dict[str, Signal]]:
+        """Elaborate a block; return its module, for `drive`, and the signals that its class makes, by name.
+
+        Parameters
+        ----------
+        block : the block.
+        module : the module of its class.
+        narrow : widths of signals, and the smaller ones that they get in their place.
+        replaced : names of the module, and what they stand for meanwhile.
+        """
+        widths, found = dict(narrow or {}), dict[str, Signal]()
+
+        def signal(*arguments: Any, **options: Any) -> Any:
+            shape = arguments[0] if arguments else None
+            made = Signal(widths.get(shape, shape) if type(shape) is int else shape, src_loc_at=1, **options)
+            if isinstance(made, Signal):
+                found[made.name] = made
+            return made
+
+        with ExitStack() as stack:
+            for name, value in {"Signal": signal, **replaced}.items():
+                stack.enter_context(mock.patch.object(module, name, value))
+            elaborated: Module = block.elaborate(None)
+        block._MustUse__used = True  # the elaborated module is used in its place
+        return elaborated, found
+
+    def one_row(self, row: ValueLike, bits: int, *, reads: int = 1) -> Callable[..., Elaboratable]:
+        """Return what makes memories that keep one row, at an address that the solver chooses once.
+
+        A read of another row gives a value that the solver chooses, so a claim that holds does not depend on
+        other rows; as the row is any, the claim holds for all. `bits` is the width of a row, `reads` the
+        number of read ports of all memories together.
+        """
+        others = iter([self.free(f"other_row_{n}", bits) for n in range(reads)])
+        return lambda shape, depth, init: _OneRow(Value.cast(row), shape, others)
+
     # -- history --------------------------------------------------------------------------------------
 
     def past(self, value: ValueLike, init: int = 0, name: str | None = None) -> Signal:
@@ -184,6 +222,53 @@ class Bench(Elaboratable):
 
     def elaborate(self, platform: object) -> Module:
         return self.m
+
+
+class _Port:
+    """A port of `_OneRow`, with the members of Amaranth's that blocks use."""
+
+    def __init__(self, bits: int, address: int, enables: int = 1) -> None:
+        self.addr, self.data = Signal(address), Signal(bits)
+        self.en = Signal(enables, init=-1 if enables == 1 else 0)
+
+
+class _OneRow(Elaboratable):
+    """A memory (`amaranth.lib.memory.Memory`) that keeps the row at address `row`, which is 0 at first."""
+
+    def __init__(self, row: Value, shape: Any, others: Iterator[Signal]) -> None:
+        self._row, self._shape, self._others = row, Shape.cast(shape), others
+        self._writes: list[tuple[_Port, int]] = []
+        self._reads: list[tuple[_Port, Signal, str]] = []
+
+    def write_port(self, *, granularity: int | None = None) -> _Port:
+        """Return a write port; with a granularity, that of an array of two, one enable for each half."""
+        parts = 1 if granularity is None else 2
+        port = _Port(self._shape.width, len(self._row), parts)
+        self._writes.append((port, parts))
+        return port
+
+    def read_port(self, *, domain: str = "sync") -> _Port:
+        """Return a read port; a synchronous one gives the content before a write of the same cycle."""
+        port = _Port(self._shape.width, len(self._row))
+        self._reads.append((port, next(self._others), domain))
+        return port
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        content = Signal(self._shape.width, name="row")
+        for port, parts in self._writes:
+            size = len(content) // parts
+            for part in range(parts):
+                with m.If(port.en[part] & (port.addr == self._row)):
+                    m.d.sync += content.word_select(part, size).eq(port.data.word_select(part, size))
+        for port, other, domain in self._reads:
+            value = Mux(port.addr == self._row, content, other)
+            if domain == "comb":
+                m.d.comb += port.data.eq(value)
+            else:
+                with m.If(port.en):
+                    m.d.sync += port.data.eq(value)
+        return m
 
 
 def named(bench: Bench, name: str, value: Value) -> Signal:

@@ -402,6 +402,71 @@ PROOFS = (
         slow=True,
     ),
     Proof(
+        "operand_reader",
+        "rtl/npu/dpu_rdma_operands.py: OperandReader",
+        "dma.operand_reader",
+        (
+            Fault(
+                "rkcosim.rtl.npu.dpu_rdma_operands",
+                "pop.eq(take & (upper | (left == 1))),",
+                "pop.eq(take & upper),",
+                "The last beat stays in the buffer when only its lower half is used.",
+            ),
+            Fault(
+                "rkcosim.rtl.npu.dpu_rdma_operands",
+                "m.d.comb += [following.eq(Mux(use[1], 2, 3)), ends.eq(~use[1] & ~use[2])]",
+                "m.d.comb += [following.eq(2), ends.eq(~use[1] & ~use[2])]",
+                "Operands of MUL are taken as those of CPEND.",
+            ),
+        ),
+        reduced="3 blocks, bursts of 2 beats, a buffer of 4 beats, 5 bits of each atom",
+        slow=True,
+        seconds=20,
+    ),
+    Proof(
+        "stripes_of_pool",
+        "rtl/npu/ppu_stripes.py: PpuStripes",
+        "reorder.stripes_of_pool",
+        (
+            Fault(
+                "rkcosim.rtl.npu.ppu_stripes",
+                "self.i.ready.eq(filling & ~Mux(bank, full[1], full[0])),",
+                "self.i.ready.eq(filling & ~(full[0] & full[1])),",
+                "A stripe is overwritten while it is sent.",
+            ),
+        ),
+        reduced="stripes of 2 pixels, 7 pixels, 7 surfaces in groups of 2, 4 bits of each atom",
+        together=120,
+    ),
+    Proof(
+        "operand_table",
+        "rtl/npu/dpu_table.py: OperandTable",
+        "reorder.operand_table",
+        (
+            Fault(
+                "rkcosim.rtl.npu.dpu_table",
+                "self.available.eq(~self.wanted | (used > self.octet)),",
+                "self.available.eq(~self.wanted | (used >= self.octet)),",
+                "An octet is looked up before it has been loaded.",
+            ),
+        ),
+        reduced="4 bits of the operands of an octet",
+    ),
+    Proof(
+        "stripe_buffer",
+        "rtl/npu/dpu_writer.py: StripeBuffer",
+        "reorder.stripe_buffer",
+        (
+            Fault(
+                "rkcosim.rtl.npu.dpu_writer",
+                "surface.eq(given.surface + (other & given.upward)),",
+                "surface.eq(given.surface),",
+                "The atom of the next surface is that of the same surface.",
+            ),
+        ),
+        reduced="4 bits of each atom, 8 to 32 bits of an element",
+    ),
+    Proof(
         "list_fetcher",
         "rtl/list_fetch.py: ListFetcher",
         "dma.list_fetcher",

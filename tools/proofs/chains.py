@@ -7,12 +7,10 @@ earlier. The merging of diagnostics is left out; events are observed where they 
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Any
-from unittest import mock
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
@@ -93,27 +91,15 @@ def _pc(bench: Bench, bits: int = INDEX_BITS) -> _Pc:
     """Add the PC with its assumptions; numbers of lists have fewer bits if `bits` is smaller."""
     m = bench.m
     fetcher, diagnostics = _empty(ListFetcher()), _empty(DiagnosticMerge(4))
-    kept, inner = PcRegisters(), dict[str, Signal]()
-
-    def signal(*arguments: Any, **options: Any) -> Any:
-        shape = bits if arguments == (INDEX_BITS,) else arguments[0] if arguments else None
-        made = Signal(shape, src_loc_at=1, **options)
-        if isinstance(made, Signal):
-            inner[made.name] = made
-        return made
-
-    block = PcDma()
-    replaced = {
-        "Signal": signal,
-        "ListFetcher": lambda: fetcher,
-        "DiagnosticMerge": lambda count: diagnostics,
-        "PcRegisters": lambda: kept,
-    }
-    with ExitStack() as stack:
-        for name, value in replaced.items():
-            stack.enter_context(mock.patch.object(pc_dma, name, value))
-        elaborated = block.elaborate(None)
-    block._MustUse__used = True  # the elaborated module is used instead
+    kept, block = PcRegisters(), PcDma()
+    elaborated, inner = bench.inside(
+        block,
+        pc_dma,
+        {INDEX_BITS: bits},
+        ListFetcher=lambda: fetcher,
+        DiagnosticMerge=lambda count: diagnostics,
+        PcRegisters=lambda: kept,
+    )
     bench.drive("pc", block, skip=("read", "interrupts"), elaborated=elaborated)
     words, payload = fetcher.words, bench.free("payload", 65)
     m.d.comb += [

@@ -7,10 +7,11 @@ from amaranth.hdl import Array, Cat, Mux, Signal, Value
 from rkcosim.rtl import list_fetch
 from rkcosim.rtl.layouts import ReadClient
 from rkcosim.rtl.list_fetch import FETCH_BYTES, ListFetcher
-from rkcosim.rtl.npu import ddma, write_buffer
+from rkcosim.rtl.npu import ddma, dpu_rdma_operands, write_buffer
 from rkcosim.rtl.npu.atom_reader import AtomReader
 from rkcosim.rtl.npu.atom_writer import AtomWriter
 from rkcosim.rtl.npu.ddma import PAGE_BEATS, BurstSplitter, Ddma, SplitTracker
+from rkcosim.rtl.npu.dpu_rdma_operands import OperandReader
 from rkcosim.rtl.npu.write_buffer import WriteBuffer
 from rkcosim.spec.regs import registers
 from tools.proofs.bench import Bench, in_order, offers, stable
@@ -351,3 +352,47 @@ def atom_reader(bench: Bench) -> None:
     bench.claim("only beats with atoms of the run are read", requested <= needed)
     bench.reach(taken & (given == 5))
     bench.reach(offered & block.idle)
+
+
+def operand_reader(bench: Bench) -> None:
+    """Each octet has its atoms at the places of their kinds, in order; only beats that have them are read."""
+    bench.patch(dpu_rdma_operands, "FIFO_BEATS", 4)
+    bench.patch(dpu_rdma_operands, "BURST_BEATS", 2)
+    skip = ("start", "base", "blocks", "use", "port.rsp.payload")
+    block = bench.drive("block", OperandReader(), skip=skip)
+    m, port, out = bench.m, block.port, block.octets
+    half, blocks, use = bench.constant("half"), bench.constant("blocks", 2), bench.constant("use", 3)
+    bench.assume((use != 0) & (blocks != 0))
+    m.d.comb += [
+        block.start.eq(bench.first),
+        block.base[0].eq(half),
+        block.blocks.eq(blocks),
+        block.use.eq(use),
+    ]
+    place, arrives = _answers(bench, port, 5)
+    with m.If(arrives):
+        m.d.sync += place.eq(place + 1)
+    number = (2 * place - half)[:5]  # number of the atom in the lower half of a beat
+    m.d.comb += [
+        port.rsp.payload.data[:5].eq(number),
+        port.rsp.payload.data[128:133].eq(number + 1),
+    ]
+    taken = out.valid & out.ready
+    given = bench.count("given", 4, up=taken)
+    next_atom = bench.count("next_atom", 5, up=Mux(taken, (use[0] << 1) + use[1] + use[2], 0))
+    octet = Value.cast(out.payload)
+    kinds = ((use[0], 0), (use[0], 1), (use[1], use[0] << 1), (use[2], (use[0] << 1) + use[1]))
+    for n, (used, ahead) in enumerate(kinds):
+        atom = octet[128 * n : 128 * n + 5]
+        bench.claim(f"atom {n} of an octet", ~out.valid | (atom == Mux(used, (next_atom + ahead)[:5], 0)))
+    stable(bench, "octets", out.valid, out.ready, Cat(*(octet[128 * n : 128 * n + 5] for n in range(4))))
+    bench.claim("no more octets than blocks", ~out.valid | (given < blocks))
+    bench.claim("idle when all octets were given", bench.first | ~block.idle | (given == blocks))
+    asked = port.req.valid & port.req.ready
+    amount = port.req.payload.beats_m1 + 1
+    requested = bench.count("requested", 6, up=Mux(asked, amount, 0))
+    atoms = Mux(use[0], blocks << 1, 0) + Mux(use[1], blocks, 0) + Mux(use[2], blocks, 0)
+    bench.claim("only beats with atoms are read", requested <= ((atoms + half + 1) >> 1))
+    bench.claim("no more beats than the buffer has are requested or buffered", block.beats <= 4)
+    bench.reach(taken & (given == 1) & use.all() & half)
+    bench.reach(block.idle & (given == 2))
