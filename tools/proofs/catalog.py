@@ -402,6 +402,29 @@ PROOFS = (
         slow=True,
     ),
     Proof(
+        "burst_reader",
+        "rtl/npu/cna_fetch.py: BurstReader",
+        "dma.burst_reader",
+        (
+            Fault(
+                "rkcosim.rtl.npu.cna_fetch",
+                "joins.eq(self.run.valid & short & ~empty & (run.addr == end)),",
+                "joins.eq(self.run.valid & short & ~empty),",
+                "A run is joined to one that ends elsewhere.",
+            ),
+            Fault(
+                "rkcosim.rtl.npu.cna_fetch",
+                "borders.w_data.eq(Cat(addr[0], addr[0] ^ count[0])),",
+                "borders.w_data.eq(Cat(addr[0], count[0])),",
+                "The half behind a burst that begins at an odd atom is taken as an atom.",
+            ),
+        ),
+        reduced="runs of 3 atoms in 1 KiB, 32 beats of 12 bits buffered, 2 requests open",
+        depth=10,
+        slow=True,
+        seconds=60,
+    ),
+    Proof(
         "operand_reader",
         "rtl/npu/dpu_rdma_operands.py: OperandReader",
         "dma.operand_reader",
@@ -431,7 +454,7 @@ PROOFS = (
             Fault(
                 "rkcosim.rtl.npu.ppu_stripes",
                 "self.i.ready.eq(filling & ~Mux(bank, full[1], full[0])),",
-                "self.i.ready.eq(filling & ~(full[0] & full[1])),",
+                "self.i.ready.eq(filling),",
                 "A stripe is overwritten while it is sent.",
             ),
         ),

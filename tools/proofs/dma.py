@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from amaranth.hdl import Array, Cat, Mux, Signal, Value
+from amaranth.lib.fifo import SyncFIFO
 
 from rkcosim.rtl import list_fetch
 from rkcosim.rtl.layouts import ReadClient
@@ -10,9 +11,11 @@ from rkcosim.rtl.list_fetch import FETCH_BYTES, ListFetcher
 from rkcosim.rtl.npu import ddma, dpu_rdma_operands, write_buffer
 from rkcosim.rtl.npu.atom_reader import AtomReader
 from rkcosim.rtl.npu.atom_writer import AtomWriter
+from rkcosim.rtl.npu.cna_fetch import BurstReader
 from rkcosim.rtl.npu.ddma import PAGE_BEATS, BurstSplitter, Ddma, SplitTracker
 from rkcosim.rtl.npu.dpu_rdma_operands import OperandReader
 from rkcosim.rtl.npu.write_buffer import WriteBuffer
+from rkcosim.spec.config import NpuConfig
 from rkcosim.spec.regs import registers
 from tools.proofs.bench import Bench, in_order, offers, stable
 
@@ -396,3 +399,78 @@ def operand_reader(bench: Bench) -> None:
     bench.claim("no more beats than the buffer has are requested or buffered", block.beats <= 4)
     bench.reach(taken & (given == 1) & use.all() & half)
     bench.reach(block.idle & (given == 2))
+
+
+def burst_reader(bench: Bench) -> None:
+    """Runs of atoms, joined or not, give their atoms in order; bursts end at multiples of 512 bytes."""
+    block = BurstReader(NpuConfig(name="small buffer", read_fifo_beats=32))
+    skip = ("run.payload", "read.rsp", "burst_m1", "read.req.ready")
+    bench.drive("block", block, skip=skip)
+    m, run, read, beat = bench.m, block.run, block.read, block.beat
+    longest = bench.constant("longest", 4)
+    start, number = bench.free("start", 6), bench.free("number", 2)
+    bench.assume(number != 0)
+    m.d.comb += [
+        block.burst_m1.eq(longest),
+        run.payload.addr.eq(start),
+        run.payload.atoms.eq(number),
+    ]
+    offers(bench, run.valid, run.ready, Cat(start, number))
+
+    # The memory answers the requests in order; it takes two before it has answered the first.
+    m.submodules.requests = requests = SyncFIFO(width=6 + 4, depth=2)
+    step = Signal(4, name="step")  # beats of the oldest request that have been given
+    asked = read.req.valid & read.req.ready
+    first_beat, beats_m1 = requests.r_data[:6], requests.r_data[6:]
+    answers = bench.free("answers")
+    tag = Signal(6, name="tag")
+    m.d.comb += [
+        read.req.ready.eq(requests.w_rdy),
+        requests.w_en.eq(asked),
+        requests.w_data.eq(Cat(read.req.payload.addr[5:11], read.req.payload.beats_m1)),
+        read.rsp.valid.eq(answers & requests.r_rdy),
+        read.rsp.payload.last.eq(step == beats_m1),
+        requests.r_en.eq(read.rsp.valid & read.rsp.payload.last),
+        tag.eq((first_beat + step) << 1),
+        read.rsp.payload.data[:6].eq(tag),
+        read.rsp.payload.data[128:134].eq(tag + 1),
+    ]
+    with m.If(read.rsp.valid):
+        m.d.sync += step.eq(Mux(read.rsp.payload.last, 0, step + 1))
+
+    # The atoms of one run are followed.
+    entered, left = run.valid & run.ready, beat.valid & beat.ready
+    low, high = beat.payload.low, beat.payload.high
+    gone = Mux(left, low + high, 0)
+    inside = bench.count("inside", 7, up=Mux(entered, number, 0), down=gone)
+    mark, marked = bench.free("mark"), Signal(name="marked")
+    ahead, begin, length = Signal(7, name="ahead"), Signal(6, name="begin"), Signal(2, name="length")
+    given = Signal(4, name="given")
+    mine_low = marked & low & (ahead == 0) & (given < length)
+    place = Mux(ahead == 0, given + low, 0)
+    mine_high = marked & high & (ahead <= low) & (place < length)
+    with m.If(entered & mark & ~marked):
+        m.d.sync += [marked.eq(1), ahead.eq(inside - gone), begin.eq(start), length.eq(number)]
+    with m.Elif(left):
+        m.d.sync += [
+            ahead.eq(Mux(ahead > gone, ahead - gone, 0)),
+            given.eq(given + mine_low + mine_high),
+        ]
+    data = beat.payload.data
+    bench.claim("a lower half is the next atom", ~(left & mine_low) | (data[:6] == (begin + given)[:6]))
+    bench.claim(
+        "an upper half is the next atom", ~(left & mine_high) | (data[128:134] == (begin + place)[:6])
+    )
+    bench.claim("a beat has an atom", ~beat.valid | low | high)
+    bench.claim("no more atoms than the runs have", gone <= inside)
+    bench.claim("idle only when all atoms were given", ~block.idle | (inside == 0))
+    burst = read.req.payload
+    bench.claim(
+        "a burst ends at a multiple of 512 bytes", ~read.req.valid | ((burst.addr[5:9] + burst.beats_m1) < 16)
+    )
+    bench.claim("a burst is not longer than software allows", ~read.req.valid | (burst.beats_m1 <= longest))
+    bench.claim("no more beats than the buffer has are requested or buffered", block.beats <= 32)
+    stable(bench, "requests", read.req.valid, read.req.ready, Cat(burst.addr[5:11], burst.beats_m1))
+    stable(bench, "beats", beat.valid, beat.ready, Cat(data[:6], data[128:134], low, high))
+    bench.reach(left & mine_low & (given == 2))
+    bench.reach(block.idle & marked & (given == length))

@@ -48,7 +48,7 @@ FPGA = (
 """`synth_xilinx` for several modules, without its pass `share`, which finds operators never used together."""
 
 CONFLICTS = 100
-"""Bound of one question to ABC's SAT solver. With ABC's own, 1,000, multipliers take an hour and more."""
+"""Bound of one question to ABC's SAT solver. With 1,000, ABC's own, it has no end for a kernel of floats."""
 
 _ABC = (
     f"+strash;&get,-n;&fraig,-x,-C,{CONFLICTS};&put;scorr;dc2;dretime;strash;"
