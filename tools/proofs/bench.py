@@ -227,9 +227,8 @@ class Bench(Elaboratable):
 class _Port:
     """A port of `_OneRow`, with the members of Amaranth's that blocks use."""
 
-    def __init__(self, bits: int, address: int, enables: int = 1) -> None:
-        self.addr, self.data = Signal(address), Signal(bits)
-        self.en = Signal(enables, init=-1 if enables == 1 else 0)
+    def __init__(self, bits: int, address: int, enable: Signal) -> None:
+        self.addr, self.data, self.en = Signal(address), Signal(bits), enable
 
 
 class _OneRow(Elaboratable):
@@ -243,13 +242,13 @@ class _OneRow(Elaboratable):
     def write_port(self, *, granularity: int | None = None) -> _Port:
         """Return a write port; with a granularity, that of an array of two, one enable for each half."""
         parts = 1 if granularity is None else 2
-        port = _Port(self._shape.width, len(self._row), parts)
+        port = _Port(self._shape.width, len(self._row), Signal(parts))
         self._writes.append((port, parts))
         return port
 
     def read_port(self, *, domain: str = "sync") -> _Port:
         """Return a read port; a synchronous one gives the content before a write of the same cycle."""
-        port = _Port(self._shape.width, len(self._row))
+        port = _Port(self._shape.width, len(self._row), Signal(init=1))
         self._reads.append((port, next(self._others), domain))
         return port
 

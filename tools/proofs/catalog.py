@@ -518,6 +518,20 @@ PROOFS = (
         (
             Fault(
                 "rkcosim.rtl.npu.atom_reader",
+                "beats.r_en.eq(took & (first_half | last)),",
+                "beats.r_en.eq(took & first_half),",
+                "The last beat of a run stays in the buffer when only its lower half is used.",
+            ),
+        ),
+        reduced="runs of 7 atoms",
+    ),
+    Proof(
+        "atom_reader_bursts",
+        "rtl/npu/atom_reader.py: AtomReader",
+        "dma.atom_reader_bursts",
+        (
+            Fault(
+                "rkcosim.rtl.npu.atom_reader",
                 "limit.eq(Mux(skip, 31, 32)),",
                 "limit.eq(32),",
                 "A burst has 17 beats.",

@@ -325,10 +325,20 @@ def list_fetcher(bench: Bench) -> None:
 
 def atom_reader(bench: Bench) -> None:
     """A run of n atoms gives its atoms in order; only beats that have them are read."""
+    _atom_reader(bench, 3)
+
+
+def atom_reader_bursts(bench: Bench) -> None:
+    """The same for runs of several bursts."""
+    _atom_reader(bench, 7)
+
+
+def _atom_reader(bench: Bench, bits: int) -> None:
+    """Claims for runs whose number of atoms has `bits` bits."""
     block = AtomReader(32)
     bench.drive("block", block, skip=("run.payload", "read.rsp.payload", "run.valid"))
     m, read, atoms = bench.m, block.read, block.atoms
-    half, number = bench.constant("half"), bench.constant("number", 7)
+    half, number = bench.constant("half"), bench.constant("number", bits)
     bench.assume(number != 0)
     offered = Signal(name="offered")
     m.d.comb += [
@@ -338,20 +348,22 @@ def atom_reader(bench: Bench) -> None:
     ]
     with m.If(block.run.valid & block.run.ready):
         m.d.sync += offered.eq(1)
-    place, arrives = _answers(bench, read, 7)
+    place, arrives = _answers(bench, read, bits)
     with m.If(arrives):
         m.d.sync += place.eq(place + 1)
-    m.d.comb += [read.rsp.payload.data[:8].eq(2 * place), read.rsp.payload.data[128:136].eq(2 * place + 1)]
+    wide = bits + 1
+    low, high = read.rsp.payload.data[:wide], read.rsp.payload.data[128 : 128 + wide]
+    m.d.comb += [low.eq(2 * place), high.eq(2 * place + 1)]
     taken = atoms.valid & atoms.ready
-    given = bench.count("given", 8, up=taken)
-    bench.claim("atoms come in order", ~atoms.valid | (atoms.payload.data[:8] == (given + half)[:8]))
+    given = bench.count("given", wide, up=taken)
+    bench.claim("atoms come in order", ~atoms.valid | (atoms.payload.data[:wide] == (given + half)[:wide]))
     bench.claim("no more atoms than the run has", ~atoms.valid | (given < number))
-    bench.claim("idle only when all atoms were given", ~(offered & block.idle) | (given == number))
+    bench.claim("idle when all atoms were given and not before", ~offered | (block.idle == (given == number)))
     bench.claim("at most 32 beats are requested or buffered", block.beats <= 32)
     asked = read.req.valid & read.req.ready
     amount = read.req.payload.beats_m1 + 1
-    requested = bench.count("requested", 8, up=Mux(asked, amount, 0))
-    needed = ((number + half + 1) >> 1)[:8]
+    requested = bench.count("requested", wide, up=Mux(asked, amount, 0))
+    needed = ((number + half + 1) >> 1)[:wide]
     bench.claim("only beats with atoms of the run are read", requested <= needed)
     bench.reach(taken & (given == 5))
     bench.reach(offered & block.idle)
