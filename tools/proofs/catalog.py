@@ -538,9 +538,8 @@ PROOFS = (
             ),
         ),
         reduced="runs of 127 atoms",
-        depth=12,
         slow=True,
-        seconds=20,
+        seconds=90,
     ),
     Proof(
         "round_shift",
