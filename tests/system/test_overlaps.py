@@ -18,8 +18,6 @@ from rkcosim.verify.conformance.runner import Runner
 
 GROUPS = ("flying integers", "flying int4", "floats to floats", "unpooling", "conv int8", "depthwise fp16")
 POOLS = ("pool int8", "pool fp16", "pool index", "dpu to ppu")
-WRITES = {"DPU": 0x1001, "PPU": 0x4001}
-"""Upper 16 bits of a command that writes a register, by the block."""
 DISTANCES = (0, 1, 2, 3, 5, 9, 17, 33)
 """Atoms between surfaces, or between values and positions."""
 
@@ -32,8 +30,10 @@ def runner() -> Iterator[Runner]:
 
 def bring_together(case: Case, path: str, field: str, atoms: int) -> None:
     """Set a distance, a field in units of atoms, in all tasks of a case."""
-    (register,) = (r for block in registers() for r in block if r.path == path)
-    target, lsb = WRITES[path.split(".")[0]], register.fields[field].lsb
+    name, _, member = path.partition(".")
+    block = registers()[name]
+    register = block[member]
+    target, lsb = block.target, register.fields[field].lsb
     commands = case.commands.view("<u8")
     for at in np.flatnonzero(commands):
         word = int(commands[at])

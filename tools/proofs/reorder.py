@@ -86,6 +86,35 @@ class Walk:
         return out
 
 
+def follow(
+    bench: Bench, stored: Value, value: Value, inside: Value, leaves: Value
+) -> tuple[Value, Signal, Signal]:
+    """Follow one of the values that are stored, as the solver chooses, until its stripe or group leaves.
+
+    Parameters
+    ----------
+    bench : the environment.
+    stored : a value that may be followed is stored now.
+    value : this value.
+    inside : number of whole stripes or groups in the buffer.
+    leaves : the oldest one leaves.
+
+    Returns
+    -------
+    oldest : a value is followed and is in the oldest stripe or group.
+    kept : the value.
+    marked : a value is followed.
+    """
+    m = bench.m
+    mark, marked, ahead = bench.free("mark"), Signal(name="marked"), Signal(2, name="ahead")
+    now = stored & mark & ~marked
+    with m.If(now):
+        m.d.sync += [marked.eq(1), ahead.eq(inside - leaves)]
+    with m.Elif(marked & leaves):
+        m.d.sync += [marked.eq(ahead != 0), ahead.eq(ahead - (ahead != 0))]
+    return marked & (ahead == 0), bench.when(now, value, "kept"), marked
+
+
 def stripes_of_pool(bench: Bench) -> None:
     """Each atom that the DPU sends leaves once, at its place in the order by pixels."""
     row = bench.constant("row", 8)
@@ -115,9 +144,8 @@ def stripes_of_pool(bench: Bench) -> None:
     enters = Walk(bench, "enters", size, taken, start, by_pixel=False)
     leaves = Walk(bench, "leaves", size, sent, start, by_pixel=True)
     inside = bench.count("inside", 2, up=taken & enters.ends, down=sent & leaves.ends)
-    bench.assume(
-        ~start | (~enters.cube.left & ~leaves.cube.left)
-    )  # a task starts when the one before has ended
+    # A task starts when the one before has ended.
+    bench.assume(~start | (~enters.cube.left & ~leaves.cube.left))
     # What the registers inside mean, with which the solver finds the other claims.
     full, shapes = inner["full"], Array([inner["shape0"], inner["shape1"]])
     second = leaves.after(leaves.cube)
@@ -141,20 +169,9 @@ def stripes_of_pool(bench: Bench) -> None:
     )
 
     # One atom, the one at the kept row in one stripe, is followed.
-    mark, marked = bench.free("mark"), Signal(name="marked")
-    now = taken & mark & ~marked & (row[:4] == enters.pixel) & (row[4:7] == enters.surface)
-    kept, ahead = bench.when(now, value, "kept"), Signal(2, name="ahead")
-    bench.assume(~now | (row[7] == enters.parity))
-    ends = sent & leaves.ends
-    with m.If(now):
-        m.d.sync += [marked.eq(1), ahead.eq(inside - ends)]
-    with m.Elif(marked & ends):
-        with m.If(ahead == 0):
-            m.d.sync += marked.eq(0)
-        with m.Else():
-            m.d.sync += ahead.eq(ahead - 1)
-    here = (row[:4] == leaves.pixel) & (row[4:7] == leaves.surface)
-    due = marked & (ahead == 0) & here
+    stored = taken & (row == Cat(enters.pixel, enters.surface, enters.parity))
+    oldest, kept, _ = follow(bench, stored, value, inside, sent & leaves.ends)
+    due = oldest & (row[:7] == Cat(leaves.pixel, leaves.surface))
     bench.claim("an atom leaves at its place", ~(out.valid & due) | (out.payload.data[:4] == kept))
     waiting = bench.past(out.valid & ~out.ready, name="waiting")
     bench.claim("an offer stays until it is taken", ~waiting | out.valid)
@@ -178,7 +195,7 @@ def operand_table(bench: Bench) -> None:
 
     # Octets and groups that have been loaded; groups that have been released.
     place = Signal(3, name="place")
-    fills, uses = Signal(name="fills"), Signal(name="uses")
+    fills = Signal(name="fills")
     group_ends = loaded & (place == octets - 1)
     groups = Signal(2, name="groups")  # whole groups in the table
     release = bench.free("release")
@@ -190,8 +207,6 @@ def operand_table(bench: Bench) -> None:
         m.d.sync += place.eq(Mux(group_ends, 0, place + 1))
     with m.If(group_ends):
         m.d.sync += fills.eq(~fills)
-    with m.If(leaves):
-        m.d.sync += uses.eq(~uses)
     there = (groups != 0) | (block.octet < place)
     bench.claim("an octet is available when it has been loaded", block.available == (~block.wanted | there))
     bench.claim("octets are loaded unless two groups are in the table", ~loaded | (groups != 2))
@@ -199,15 +214,8 @@ def operand_table(bench: Bench) -> None:
     bench.claim("at most two groups are in the table", groups <= 2)
 
     # The octet at the kept row of one group is followed.
-    mark, marked, ahead = bench.free("mark"), Signal(name="marked"), Signal(2, name="ahead")
-    now = loaded & mark & ~marked & (row == Cat(place, fills))
-    kept = bench.when(now, value, "kept")
-    with m.If(now):
-        m.d.sync += [marked.eq(1), ahead.eq(groups - leaves)]
-    with m.Elif(marked & leaves):
-        m.d.sync += [marked.eq(ahead != 0), ahead.eq(ahead - (ahead != 0))]
-    due = looked_up & marked & (ahead == 0) & (block.octet == row[:3])
-    asked = bench.past(due, name="asked")
+    oldest, kept, _ = follow(bench, loaded & (row == Cat(place, fills)), value, groups, leaves)
+    asked = bench.past(looked_up & oldest & (block.octet == row[:3]), name="asked")
     given = block.operands.as_value()[:4]
     bench.claim("a look-up gives what was loaded", ~asked | (given == bench.past(kept, name="kept_before")))
     idle = bench.past(~looked_up, name="idle")
@@ -241,7 +249,7 @@ def stripe_buffer(bench: Bench) -> None:
     ]
     offers(bench, source.valid, source.ready, Cat(octet, slot, last, *values))
     taken = source.valid & source.ready
-    ends, done = taken & tag.stripe_last, stripe.done & stripe.valid
+    ends, done = taken & tag.stripe_last, stripe.done
     bench.assume(~stripe.done | stripe.valid)
     bench.assume(~stripe.read | stripe.valid)
     inside = in_order(
@@ -266,23 +274,15 @@ def stripe_buffer(bench: Bench) -> None:
             m.d.comb += number.eq(atom_surface)
         with m.Case(Width.BITS32):
             m.d.comb += [number.eq(atom_surface >> 1), value.eq(Mux(atom_surface[0], values[1], values[0]))]
-        with m.Case(Width.BITS4):
-            m.d.comb += number.eq(atom_surface << 2)
     fits = Mux(kind == Width.BITS8, atom_surface < 4, Mux(kind == Width.BITS16, atom_surface < 8, 1))
     bench.assume((kind != Width.BITS4) & fits)
     fills = Signal(name="fills")  # lowest bit of the number of stripes before the one that is filled
     with m.If(ends):
         m.d.sync += fills.eq(~fills)
-    mark, marked, ahead = bench.free("mark"), Signal(name="marked"), Signal(2, name="ahead")
     here = taken & (octet == number) & (slot == atom_pixel) & (fills == atom_bank)
-    now = here & mark & ~marked
-    kept = bench.when(now, value, "kept")
-    with m.If(now):
-        m.d.sync += [marked.eq(1), ahead.eq(inside - done)]
-    with m.Elif(marked & done):
-        m.d.sync += [marked.eq(ahead != 0), ahead.eq(ahead - (ahead != 0))]
+    oldest, kept, marked = follow(bench, here, value, inside, done)
     bench.assume(~(here & marked))  # an octet of a stripe is given once
-    wanted = stripe.read & marked & (ahead == 0)
+    wanted = stripe.read & oldest
     first = bench.past(
         wanted & (stripe.surface == atom_surface) & (stripe.pixel == atom_pixel), name="read_first"
     )
