@@ -76,7 +76,7 @@ def _rank(item: pytest.Item) -> tuple[int, int]:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    known = extent.groups()
+    known = [] if extent.everything() else extent.groups()
     for item in items:
         if extent.is_heavy(item.nodeid, known):
             item.add_marker("heavy")

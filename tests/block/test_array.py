@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from amaranth.back import rtlil
-from amaranth.sim import Simulator
 
 from rkcosim.engines.verilog import write_verilog
 from rkcosim.rtl.layouts import ACC_BITS
@@ -22,6 +21,7 @@ from tests.extent import extent
 from tests.models import array_model
 from tests.models.array_model import INT4, TF32, ArrayModel, CellInputs
 from tests.programs import require_program
+from tests.simulation import shared, simulation
 
 SEED = seeds.seed(__name__)
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +50,7 @@ def compare(ctx, dut, twin: ArrayModel) -> None:
 
 def run_cell(stimulus) -> ArrayModel:
     """Apply one `CellInputs` per cycle to RTL and model, and compare their outputs in every cycle."""
-    dut, twin = ArrayCell(), ArrayModel()
+    dut, twin = shared(ArrayCell), ArrayModel()
 
     async def bench(ctx):
         for i in stimulus:
@@ -59,10 +59,7 @@ def run_cell(stimulus) -> ArrayModel:
             twin.step(i)
             compare(ctx, dut, twin)
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-9)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulation(dut).run(bench)
     return twin
 
 

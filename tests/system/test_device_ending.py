@@ -227,5 +227,5 @@ def test_serve_tells_it_at_once_and_the_count_at_the_end(tmp_path: Path) -> None
         assert done.returncode == 0, done.stdout + done.stderr
         assert process.stderr is not None
         assert "UNKNOWN_WRITE" in process.stderr.readline()
-        _, err = ended(process, signal.SIGTERM)
+        err = ended(process, signal.SIGTERM)
     assert process.returncode == 0 and "(4 times)" in err, err
