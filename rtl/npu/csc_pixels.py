@@ -16,8 +16,8 @@ class Slot(data.Struct):
     Members
     -------
     valid : the slot holds a pixel (empty slots do not).
-    inside, pad : the operands are in CBUF; they are pad values, outside of the input and between the pixels of
-        a transposed convolution. If both are clear, they are zeros in place of entries that hold no features.
+    inside, pad : the operands are in CBUF; they are pad values, outside of the input or between the pixels
+        of a transposed convolution. If both are clear, they are zeros in place of entries without features.
     entry, word : place of the operands in CBUF: the entry, and the 4-byte word in it.
     two, entry2, word2 : channels from 32 on are at `word2` of `entry2` (depthwise 16-bit types).
     swap, first : first slot of a tile; slot of the stripe's first tile.

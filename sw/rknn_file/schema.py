@@ -213,7 +213,16 @@ _CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
 _MAX_POOL = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "storage_order", "strides")
 _AVERAGE_POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
 _RESIZE = ("coordinate_transformation_mode", "", "", "", "mode", "nearest_mode")
-ATTRIBUTES = {1: _CONV, 3: _MAX_POOL, 5: _AVERAGE_POOL, 19: ("axis",), 25: ("perm",), 26: _RESIZE}
+_TRANSPOSED = (*_CONV[:4], "output_padding", "output_shape", *_CONV[4:])
+ATTRIBUTES = {
+    1: _CONV,
+    2: _TRANSPOSED,
+    3: _MAX_POOL,
+    5: _AVERAGE_POOL,
+    19: ("axis",),
+    25: ("perm",),
+    26: _RESIZE,
+}
 """Names of a node's attributes in the order of their slots, by the node's code."""
 
 TEXTS = {"auto_pad", "coordinate_transformation_mode", "mode", "nearest_mode"}
@@ -222,5 +231,13 @@ TEXTS = {"auto_pad", "coordinate_transformation_mode", "mode", "nearest_mode"}
 NUMBERS = {"ceil_mode": 1, "count_include_pad": 1, "group": 4, "storage_order": 4, "axis": 4}
 """Attributes that are one number, with its size in bytes; all others are vectors of 32-bit numbers."""
 
-CODES = {"Conv": 1, "MaxPool": 3, "AveragePool": 5, "Concat": 19, "Transpose": 25, "Resize": 26}
+CODES = {
+    "Conv": 1,
+    "ConvTranspose": 2,
+    "MaxPool": 3,
+    "AveragePool": 5,
+    "Concat": 19,
+    "Transpose": 25,
+    "Resize": 26,
+}
 """Codes of node types; fused convolutions have the code of the convolution."""

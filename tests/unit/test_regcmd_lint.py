@@ -192,6 +192,11 @@ def test_words_that_are_none() -> None:
     pool.raw(register_word(registers()["PPU"]["DATA_CUBE_IN_WIDTH"], 3 | 1 << 20))
     (finding,) = _found(_program([pool]), "word.reserved-bits")
     assert (finding.block, finding.register, finding.value) == ("PPU", "DATA_CUBE_IN_WIDTH", 3 | 1 << 20)
+    entry = registers()["DPU"]["LUT_ACCESS_DATA"]
+    for value, told in ((0xFFFF_FFC1, False), (0xFFFF_0041, True), (0x1_FFC1, True), (0xFFC1, False)):
+        pool = _pool()  # entries of tables as the vendor's compiler writes them: sign-extended
+        pool.raw(register_word(entry, value))
+        assert bool(_found(_program([pool]), "word.reserved-bits")) == told, hex(value)
     pool = _pool()
     pool.set("PPU", "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1, EXECUTER=1)
     assert _found(_program([pool]), "word.read-only")[0].field == "EXECUTER"
