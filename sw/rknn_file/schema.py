@@ -7,6 +7,7 @@ ignored.
 
 from __future__ import annotations
 
+import re
 import struct
 from enum import IntEnum
 from typing import Any
@@ -33,6 +34,16 @@ TARGET = "rk3588"
 
 OURS = "rkcosim"
 """Name of the compiler (`Root.COMPILER`) in files that `rkcosim compile` has written."""
+
+
+PLATFORMS = re.compile(rb'"target_platform"\s*:\s*\[([^\]]{0,200})\]')
+"""The target platforms in the trailing JSON."""
+
+TRAILER_MOST = 1 << 20
+"""Number of bytes at the end of a file in which the trailing JSON of an unknown container is looked for."""
+
+CHIPS = {0x1004: "rv1103 or rv1106"}
+"""Chips whose files have another version of the container."""
 
 
 class Version(IntEnum):
@@ -210,16 +221,26 @@ SURFACE_ATOMS = 4
 """Number of atoms to which the vendor's compiler rounds up a surface of several atoms that the NPU writes."""
 
 _CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+_CONV_TRANSPOSE = (
+    "auto_pad",
+    "dilations",
+    "group",
+    "kernel_shape",
+    "output_padding",
+    "output_shape",
+    "pads",
+    "strides",
+)
 _MAX_POOL = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "storage_order", "strides")
 _AVERAGE_POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
 _RESIZE = ("coordinate_transformation_mode", "", "", "", "mode", "nearest_mode")
-_TRANSPOSED = (*_CONV[:4], "output_padding", "output_shape", *_CONV[4:])
 ATTRIBUTES = {
     1: _CONV,
-    2: _TRANSPOSED,
+    2: _CONV_TRANSPOSE,
     3: _MAX_POOL,
     5: _AVERAGE_POOL,
     19: ("axis",),
+    20: ("axis", "split"),
     25: ("perm",),
     26: _RESIZE,
 }
@@ -237,6 +258,7 @@ CODES = {
     "MaxPool": 3,
     "AveragePool": 5,
     "Concat": 19,
+    "Split": 20,
     "Transpose": 25,
     "Resize": 26,
 }

@@ -260,7 +260,22 @@ def test_what_the_command_shows(data: bytes, tmp_path: Path):
 
 REFUSED = {
     "encrypted": (lambda data: schema.ENCRYPTED + data[8:], "encrypted"),
-    "version": (lambda data: data[:8] + bytes([5]) + data[9:], "container version 5; versions 2 and 6"),
+    "version of another chip": (
+        lambda data: (data[:8] + (0x1004).to_bytes(8, "little") + data[16:]).replace(
+            b'"target_platform":["rk3588"]', b'"target_platform":["rv1106"]'
+        ),
+        "for rv1106 of container version 4100",
+    ),
+    "version of another chip without JSON": (
+        lambda data: (data[:8] + (0x1004).to_bytes(8, "little") + data[16:]).replace(
+            b"target_platform", b"something_else_"
+        ),
+        "for rv1103 or rv1106 of container version 4100",
+    ),
+    "version": (
+        lambda data: data[:8] + bytes([5]) + data[9:],
+        "for rk3588 of container version 5; versions 2 and 6",
+    ),
     "header": (lambda data: data[:40], "less than its header"),
     "end": (lambda data: data[: len(data) // 2], "a flatbuffer of"),
     "identifier": (lambda data: data.replace(b"RKNN", b"XKNN").replace(b"XKNN", b"RKNN", 1), "identifier"),
