@@ -119,7 +119,7 @@ class Board:
         assert not state, state
 
     def hangs(self, task: Task, field: str, main: bytes = b"", element: bytes = b"") -> None:
-        """Run one task that must not end, and whose cause is said: a register, or a field, `BLOCK.REGISTER.FIELD`.
+        """Run one task that must not end and whose cause is said: a register or `BLOCK.REGISTER.FIELD`.
 
         The golden model names the field in the state of the kick; the engine raises a diagnostic at the
         register, which its reports print with the register's fields.
@@ -173,7 +173,7 @@ def flying(
 
     Parameters
     ----------
-    kind, out : element type in IN_ and PROC_PRECISION of both blocks, and OUT_PRECISION (the same by default).
+    kind, out : type in IN_ and PROC_PRECISION of both blocks, and OUT_PRECISION (the same by default).
     original : real channels (ORIG_CHANNEL + 1); all by default.
     size_e : SIZE_E_0, _1 and _2.
     surface, group : DST_SURF_STRIDE and SURF_ADD in atoms; by default the pixels of a surface.
@@ -262,7 +262,8 @@ def element_wise(kind: int, algorithm: int | None, out: int | None = None, **sha
     """An operation of two tensors as the sources program it for a type.
 
     fp16: 16-bit operands, the converter bypassed for MUL and DIV only; DIV without widening and narrowing.
-    int32 and fp32: 32-bit operands, the converter bypassed. int8 and int16: their own width, the converter live.
+    int32 and fp32: 32-bit operands, the converter bypassed.
+    int8 and int16: operands of their own width, the converter live.
     """
     task = flying(kind, out, **shape)
     bypass = kind in (INT32, FP32) or (kind in (FP16, BF16) and algorithm in (None, DIV))
@@ -274,7 +275,7 @@ def element_wise(kind: int, algorithm: int | None, out: int | None = None, **sha
 
 
 def stage(task: Task, name: str, **fields: int) -> Task:
-    """Switch on BS or BN: those of ALU, MUL and RELU that are named 0; other fields as given, without the stage's name."""
+    """Switch on BS or BN: ALU, MUL and RELU are bypassed unless said; fields without the stage's name."""
     given = {"BYPASS": 0, "ALU_BYPASS": 1, "MUL_BYPASS": 1, "RELU_BYPASS": 1, **fields}
     task.word("DPU", f"{name}_CFG", 0)
     return task.set("DPU", f"{name}_CFG", **{f"{name}_{field}": value for field, value in given.items()})
