@@ -52,6 +52,7 @@ BEHAVIOUR = range(1, 12)
 _MARK = re.compile(rf"\[({'|'.join(KINDS)}): ([a-z0-9]+(?:-[a-z0-9]+)*(?:, [a-z0-9]+(?:-[a-z0-9]+)*)*)\]")
 _MARK_LIKE = re.compile(rf"\[ ?(?:{'|'.join(KINDS)})\b[^\]]*\]", re.IGNORECASE)
 _MARKED = re.compile(rf"(.*?)((?:{_MARK.pattern}[ .;,:]*)+)")
+_CITATION = re.compile(r" ?\(\[HW [^()]*\)| ?\[HW [^\]]*\]")
 _ITEM = re.compile(r"(\d+)\. +(.*)")
 _CHAPTER = re.compile(r"# +((\d+)\. +.+)")
 _SECTION = re.compile(r"## +(\d+\.\d+) +(.+)")
@@ -452,7 +453,8 @@ def _witnessed(page: Page, found: Sequence[Witness]) -> list[str]:
     for rule in alone:
         kinds = [mark.kind for claim in rule.claims for mark in claim.marks]
         best = min(kinds, key=list(KINDS).index)
-        text = textwrap.shorten(_MARK.sub("", " ".join(rule.lines)), _SHOWN_RULE, placeholder=" ...")
+        text = _CITATION.sub("", _MARK.sub("", " ".join(rule.lines)))
+        text = textwrap.shorten(text, _SHOWN_RULE, placeholder=" ...")
         lines.append(f"| {rule.name} | {best} | {text.replace('|', chr(92) + '|')} |")
     lines += ["", "### With a witness", "", "| rule | witnesses | sources |", "| --- | --- | --- |"]
     for rule in rules:
