@@ -52,7 +52,7 @@ KINDS: tuple[Callable[[Draw], Plan], ...] = (
     draw_writer.packets,
     draw_writer.products,
     draw_writer.unpooling,
-    *(lambda d, kind=kind: d.pool(kind) for kind in COMMON),  # type: ignore[misc]
+    *(lambda d, kind=kind: d.pool(kind) for kind in COMMON),
     lambda d: d.pool(d.any_type(COMMON), index=True),
     _fed,
 )
