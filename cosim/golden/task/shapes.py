@@ -188,7 +188,7 @@ class ConvShape:
         stride, jump = self.view("DMA_CON1", "LINE_STRIDE"), self.view.signed("DMA_CON2", "SURF_STRIDE")
         if not self.view("CONV_CON1", "GROUP_LINE_OFF"):
             return stride // 4, _short(stride + jump)
-        return _short(stride), self.width if jump == 0 else _short(stride + jump)
+        return _short(stride), _short(self.width + jump)
 
 
 class Cube:
