@@ -24,7 +24,7 @@ from rkcosim.golden.task.registers import View
 from rkcosim.golden.task.rules import Diagnosis
 from rkcosim.golden.task.rules_dpu import STAGE_ALGORITHMS
 from rkcosim.golden.task.shapes import DpuCube, ceil
-from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, FLOAT_CODES, FP16, INT16, LANES, STRIPE
+from rkcosim.spec.types import ALTERNATE, ATOM, BF16, ELEMENT_BITS, FLOAT_CODES, FP16, INT16, LANES, STRIPE
 
 Ints = NDArray[np.int64]
 
@@ -153,16 +153,17 @@ class Dpu:
     def _plan(self) -> SurfacePlan:
         """Atoms that are written as surfaces, also by a task that never ends."""
         dpu, want = self.dpu, self.cube.group_surfaces
+        group = max(1, self.group * self.bits // (8 * ATOM))  # surfaces that come together, stripe by stripe
         surfaces, pixels = self._in_atoms(self.channels), self.width * self.height
         written = min(surfaces, self._in_atoms(dpu("WDMA_SIZE_0", "CHANNEL_WDMA") + 1))
         said = dpu("BS_OW_CFG", "SIZE_E_1") + 1
         if self.flying:
-            return SurfacePlan(said, written, pixels, self.copies or 1, want)
+            return SurfacePlan(said, written, pixels, self.copies or 1, group)
         if self.cube.fixed:
-            return SurfacePlan(want, written, pixels, group=want)
+            return SurfacePlan(want, written, pixels, group=group)
         if said == want:
             whole = surfaces if dpu("BS_OW_CFG", "OD_BYPASS") else surfaces // want * want
-            return SurfacePlan(want, min(written, whole), pixels, group=want)
+            return SurfacePlan(want, min(written, whole), pixels, group=group)
         first = 1 if said > want and dpu("BS_OW_CFG", "OD_BYPASS") else STRIPE
         complete = self.group * self.bits >= 8 * ATOM  # a group's channels fill at least one atom
         return SurfacePlan(said, min(said, want, written) if complete else 0, min(first, pixels))
@@ -188,9 +189,11 @@ class Dpu:
             size = (offered.width, offered.height, offered.channels)
             if size != (self.width, self.height, self.channels) and not self._same_atoms(offered):
                 raise self._hang(f"DPU_RDMA's cube {size} differs from the DPU's", "DATA_CUBE_WIDTH", "WIDTH")
-        if offered.residual_missing:
-            message = f"COMB_USE 5 waits for {offered.residual_missing}, which is off"
-            raise self._hang(message, "EW_CFG", "EW_OP_SRC")
+        combination, reader = offered.missing
+        if reader:
+            main = ("FEATURE_MODE_CFG", "COMB_USE")
+            place = main if combination == ALTERNATE else ("EW_CFG", "EW_OP_SRC")
+            raise self._hang(f"COMB_USE {combination} waits for {reader}, which is off", *place)
         left = None
         if not self.flying and offered.main is not None:
             left = self._hang("MRDMA offers data that nothing uses", "FEATURE_MODE_CFG", "FLYING_MODE")
