@@ -103,7 +103,9 @@ def _flying_surfaces(cfg: Any, copies: Value) -> Value:
 
 def flying_size_wrong(cfg: Any, copies: Value) -> Value:
     """Whether SIZE_E_1 of a flying task differs from its series; some surfaces are missing, or it hangs."""
-    return _flying_surfaces(cfg, copies) & (cfg.BS_OW_CFG.SIZE_E_1 + 1 != flying_series(cfg))
+    series = flying_series(cfg)
+    named = series <= PACKET_M1 + 1  # SIZE_E can express it
+    return _flying_surfaces(cfg, copies) & named & (cfg.BS_OW_CFG.SIZE_E_1 + 1 != series)
 
 
 def flying_stuck(cfg: Any, copies: Value) -> Value:

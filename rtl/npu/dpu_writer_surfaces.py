@@ -8,6 +8,7 @@ from rkcosim.rtl.layouts import IDLE
 from rkcosim.rtl.npu.arith import held
 from rkcosim.rtl.npu.atom_writer import AtomRun
 from rkcosim.rtl.npu.dpu_modes import (
+    PACKET_M1,
     fixed_series,
     flying_series,
     group_open,
@@ -18,6 +19,9 @@ from rkcosim.rtl.npu.dpu_modes import (
 )
 from rkcosim.rtl.npu.dpu_types import Precision, Width, atoms_of
 from rkcosim.rtl.regfile import config_signature
+
+NAMED = PACKET_M1 + 1
+"""Largest number of surfaces that SIZE_E can express."""
 
 ATOMS = 28
 """Width of an address in atoms."""
@@ -112,7 +116,7 @@ class SurfaceSettings(wiring.Component):
                 group.eq(atoms_of(self.octets, kind) | thin),
                 flying.eq(feature.FLYING_MODE & once),
                 series.eq(Mux(flying, flying_series(cfg), Mux(fixed_series(cfg), want, said))),
-                kept.eq(Mux(flying & (said < series), said, 16)),
+                kept.eq(Mux(flying & (said < series) & (series <= NAMED), said, 16)),
                 near.eq(cfg.DST_SURF_STRIDE.DST_SURF_STRIDE == 1),
                 # The series of a flying task may follow one another without a gap.
                 joined.eq(

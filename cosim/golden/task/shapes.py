@@ -340,7 +340,8 @@ class DpuCube(Cube):
     def kept(self) -> int:
         """Number of surfaces of a series that are written."""
         said = self.view("BS_OW_CFG", "SIZE_E_1") + 1
-        return min(said, self.series) if self.flying and not self.copies else self.series
+        looked_at = self.flying and not self.copies and self.series <= SURFACES_NAMED
+        return min(said, self.series) if looked_at else self.series
 
     @property
     def group_surfaces(self) -> int:
