@@ -164,12 +164,12 @@ class DpuRdma(wiring.Component):
     def _cubes(self, m: Module, main: StripeReader, ew: StripeReader) -> None:
         """Shapes of the two cubes, registered from the configuration."""
         cfg, feature = self.cfg, self.cfg.FEATURE_MODE_CFG
-        proc, given = feature.PROC_PRECISION, width_of(feature.IN_PRECISION)
+        given, widens = width_of(feature.IN_PRECISION), feature.MRDMA_FP16TOFP32_EN
         channel, rows_m1 = cfg.DATA_CUBE_CHANNEL.CHANNEL, cfg.DATA_CUBE_HEIGHT.HEIGHT
         start = self.control.start
         width, height = cfg.DATA_CUBE_WIDTH.WIDTH + 1, rows_m1 + 1
         octets, shared, per_channel = Signal(4), Signal(), Signal()
-        m_kind, e_kind, m_half, e_half = Signal(Width), Signal(Width), Signal(2), Signal(2)
+        m_kind, e_kind, m_half = Signal(Width), Signal(Width), Signal(2)
         m_line, e_line, e_surface = Signal(15), Signal(15), Signal(28)
         with m.If(start):
             m.d.comb += [
@@ -179,9 +179,9 @@ class DpuRdma(wiring.Component):
                 # Codes of sizes start with 4 bits and are one above those of Width, whose last code is 4
                 # bits.
                 e_kind.eq(cfg.ERDMA_CFG.ERDMA_DATA_SIZE - 1),
-                e_half.eq(Mux(is_float(proc), Mux(proc == Precision.BF16, Half.BF16, Half.FP16), 0)),
                 m_kind.eq(Mux(shared, e_kind, given)),
-                m_half.eq(Mux(shared, e_half, half_of(feature.IN_PRECISION))),
+                # The DPU makes floats of the operand [HW 8.4].
+                m_half.eq(Mux(shared, Half.INTEGER, half_of(feature.IN_PRECISION, widens))),
                 m_line.eq(width + cfg.SRC_DMA_CFG.LINE_NOTCH_ADDR),
                 e_line.eq(width + cfg.DATA_CUBE_HEIGHT.EW_LINE_NOTCH_ADDR),
                 e_surface.eq(
@@ -208,7 +208,7 @@ class DpuRdma(wiring.Component):
                 e_cube.line_pitch.eq(e_line),
                 e_cube.surface_pitch.eq(e_surface),
                 e_cube.octets.eq(octets),
-                e_cube.half.eq(e_half),
+                e_cube.half.eq(Half.INTEGER),
                 e_cube.per_channel.eq(per_channel),
                 e_cube.times_m1.eq(0),
             ]
@@ -233,7 +233,6 @@ class DpuRdma(wiring.Component):
         ew_on = ~cfg.ERDMA_CFG.ERDMA_DISABLE
         b_on = ~cfg.BRDMA_CFG.BRDMA_DISABLE & (cfg.BRDMA_CFG.BRDMA_DATA_USE != 0)
         n_on = ~cfg.NRDMA_CFG.NRDMA_DISABLE & (cfg.NRDMA_CFG.NRDMA_DATA_USE != 0)
-        half_float = (feature.IN_PRECISION == Precision.FP16) | (feature.IN_PRECISION == Precision.BF16)
         narrow = ~cfg.ERDMA_CFG.ERDMA_DATA_SIZE[1]  # 4 or 8 bits
         unaligned = DiagnosticCode.UNALIGNED_ADDRESS
         return [
@@ -242,7 +241,12 @@ class DpuRdma(wiring.Component):
                 ((feature.COMB_USE != 0) & ~self._shared())
                 | (feature.IN_PRECISION == Precision.RESERVED)
                 | (feature.PROC_PRECISION == Precision.RESERVED)
-                | (main_on & feature.FLYING_MODE & half_float & ~feature.MRDMA_FP16TOFP32_EN)
+                | (
+                    main_on
+                    & feature.FLYING_MODE
+                    & (feature.IN_PRECISION == Precision.BF16)
+                    & ~feature.MRDMA_FP16TOFP32_EN
+                )
                 | ((feature.CONV_MODE != 0) & (feature.CONV_MODE != DEPTHWISE)),
             ),
             Check("SRC_BASE_ADDR", main_on & (cfg.SRC_BASE_ADDR.SRC_BASE_ADDR[:4] != 0), unaligned),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Const, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
@@ -71,7 +71,9 @@ class Functions(wiring.Component):
     add: Out(32)
     subtract: Out(32)
     multiply: Out(32)
-    greater: Out(1)
+    above: Out(1)
+    special_sum: Out(32)
+    special_difference: Out(32)
     from_int32: Out(32)
     to_int32: Out(32)
     widen_fp16: Out(32)
@@ -83,13 +85,17 @@ class Functions(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        a, b = self.a, self.b
+        a, b, one = self.a, self.b, Const(1, 1)
         with m.If(self.valid):
             m.d.comb += [
                 self.add.eq(float32.finish(m, float32.exact_sum(m, a, b))),
                 self.subtract.eq(float32.finish(m, float32.exact_sum(m, a, float32.negate(b)))),
                 self.multiply.eq(float32.multiply(m, a, b)),
-                self.greater.eq(float32.greater(a, b)),
+                self.above.eq(float32.above(a, b)),
+                self.special_sum.eq(float32.finish(m, float32.exact_sum(m, a, b, one, ~one))),
+                self.special_difference.eq(
+                    float32.finish(m, float32.exact_sum(m, a, float32.negate(b), ~one, one))
+                ),
                 self.from_int32.eq(float32.from_int32(m, a)),
                 self.to_int32.eq(float32.to_int32(m, a)),
                 self.widen_fp16.eq(float32.widen_fp16(m, a[:16])),
@@ -102,7 +108,7 @@ class Functions(wiring.Component):
         return m
 
 
-TWO = ("add", "subtract", "multiply", "greater")
+TWO = ("add", "subtract", "multiply", "above", "special_sum", "special_difference")
 
 
 def _nan(value: np.float32) -> bool:
@@ -135,6 +141,20 @@ def _brain(bits: int, value: np.float32) -> int:
     return low + (rest > 0x8000 or (rest == 0x8000 and low & 1))
 
 
+def _place(bits: int) -> int:
+    """Place in the order from -NaN to NaN."""
+    magnitude = bits & 0x7FFFFFFF
+    return -1 - magnitude if bits >> 31 else magnitude
+
+
+def _difference(a: int, b: int) -> int:
+    """EW's difference: infinities of the same sign give +infinity, others NaN."""
+    x, y = (np.uint32(v).view(np.float32) for v in (a, b))
+    if np.isinf(x) and np.isinf(y):
+        return 0x7F800000 if a == b else float32.NAN
+    return _bits(x - y)
+
+
 def reference(a: int, b: int) -> dict[str, int]:
     """Return numpy's result for the operands."""
     x, y = (np.uint32(v).view(np.float32) for v in (a, b))
@@ -145,7 +165,9 @@ def reference(a: int, b: int) -> dict[str, int]:
             "add": _bits(x + y),
             "subtract": _bits(x - y),
             "multiply": _bits(x * y),
-            "greater": int(x > y),
+            "above": int(_place(a) > _place(b)),
+            "special_sum": 0 if a == b == 1 << 31 else _bits(x + y),
+            "special_difference": _difference(a, b),
             "from_int32": _bits(np.float32(np.uint32(a).view(np.int32))),
             "to_int32": _to_int32(x),
             "widen_fp16": payload if np.isnan(half) else _bits(np.float32(half)),

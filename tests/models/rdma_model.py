@@ -140,10 +140,8 @@ class RdmaData:
     bn: Operands | None = None
 
 
-def operand_kind(size: int, proc: int) -> int:
-    """Return the type of ERDMA's elements by ERDMA_DATA_SIZE and PROC_PRECISION (5.4)."""
-    if proc in FLOATS and size >= 2:
-        return FP32 if size == 3 else BF16 if proc == BF16 else FP16
+def operand_kind(size: int) -> int:
+    """Return the type of ERDMA's elements by ERDMA_DATA_SIZE (5.4)."""
     return {0: INT4, 1: INT8, 2: INT16, 3: INT32}[size]
 
 
@@ -153,8 +151,8 @@ def run_rdma(registers: Registers, memory: bytes) -> RdmaData:
     width, height = f("DATA_CUBE_WIDTH", "WIDTH") + 1, f("DATA_CUBE_HEIGHT", "HEIGHT") + 1
     channels = f("DATA_CUBE_CHANNEL", "CHANNEL") + 1
     shape = (channels, height, width)
-    flying, proc = f("FEATURE_MODE_CFG", "FLYING_MODE"), f("FEATURE_MODE_CFG", "PROC_PRECISION")
-    operand = operand_kind(f("ERDMA_CFG", "ERDMA_DATA_SIZE"), proc)
+    flying = f("FEATURE_MODE_CFG", "FLYING_MODE")
+    operand = operand_kind(f("ERDMA_CFG", "ERDMA_DATA_SIZE"))
     line = width + f("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
     surface = line * (height - 1) + width + f("SURF_NOTCH", "SURF_NOTCH_ADDR")
     base = f("SRC_BASE_ADDR", "SRC_BASE_ADDR")
@@ -183,6 +181,9 @@ def run_rdma(registers: Registers, memory: bytes) -> RdmaData:
     if not f("FEATURE_MODE_CFG", "MRDMA_DISABLE"):
         kind = f("FEATURE_MODE_CFG", "IN_PRECISION")
         result.main = read_cube(memory, base, kind, shape, line, surface, False)
+        if kind == FP16 and not f("FEATURE_MODE_CFG", "MRDMA_FP16TOFP32_EN"):
+            bits = read_cube(memory, base, INT16, shape, line, surface, False)
+            result.main = lambda c, y, x: bits(c, y, x) % 65536
     if not f("ERDMA_CFG", "ERDMA_DISABLE"):
         per_channel = f("ERDMA_CFG", "ERDMA_DATA_MODE") == 0
         ew_surface = f("EW_SURF_STRIDE", "EW_SURF_STRIDE")

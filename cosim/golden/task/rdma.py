@@ -17,7 +17,7 @@ from rkcosim.golden.task.errors import GoldenHang
 from rkcosim.golden.task.memory import Bytes
 from rkcosim.golden.task.registers import View
 from rkcosim.golden.task.shapes import RdmaCube
-from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, ERDMA_BITS, FLOAT_CODES, FP16
+from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, ERDMA_BITS, FLOAT_CODES, FP16, INT8
 
 Ints = NDArray[np.int64]
 _TYPES = {8: np.int8, 16: np.int16, 32: np.int32}
@@ -152,7 +152,10 @@ def _main(ctx: Context, rdma: View, cube: _Cube) -> Ints:
     surface = cube.surface(line, rdma("SURF_NOTCH", "SURF_NOTCH_ADDR"))
     shape = (cube.surfaces(bits), cube.height, cube.width)
     atoms = _read_cube(ctx, "mrdma", (rdma, "SRC_BASE_ADDR"), shape, (surface, line))
-    return _widened(cube.elements(atoms, bits), code)
+    elements = cube.elements(atoms, bits)
+    if code == FP16.dpu_code and not rdma("FEATURE_MODE_CFG", "MRDMA_FP16TOFP32_EN"):
+        return elements & 0xFFFF  # as the divider takes them
+    return _widened(elements, code)
 
 
 def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> StageOperands | None:
@@ -182,12 +185,9 @@ def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> S
 
 
 def _element_type(rdma: View) -> tuple[int, int]:
-    """Bits of an element of the operand, and the DPU code that determines how it is extended."""
-    bits = ERDMA_BITS[rdma("ERDMA_CFG", "ERDMA_DATA_SIZE")]
-    precision = rdma("FEATURE_MODE_CFG", "PROC_PRECISION")
-    if precision not in FLOAT_CODES or bits != 16:
-        return bits, 0
-    return bits, BF16.dpu_code if precision == BF16.dpu_code else FP16.dpu_code
+    """Bits of an element of the operand, and the DPU code that determines how it is extended: an integer's,
+    because the DPU alone makes floats of it."""
+    return ERDMA_BITS[rdma("ERDMA_CFG", "ERDMA_DATA_SIZE")], INT8.dpu_code
 
 
 def _element(ctx: Context, rdma: View, cube: _Cube) -> Ints:
