@@ -2,8 +2,12 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
+# What is installed: CORE runs models, DEV adds tests and checks, DOCS the documentation site.
+CORE   := $(VENV)/.installed
+DEV    := $(VENV)/.installed-dev
 DOCS   := $(VENV)/.installed-docs
+# uv installs in a fraction of pip's time; it is used if it is on the path (`make UV= ...` prevents it).
+UV     ?= $(shell command -v uv 2>/dev/null)
 
 .PHONY: help demo test proofs coverage synthesis test-heavy test-shared test-rknn test-aarch64 check bench docs pictures registers wheel wheel-prebuilt clean
 help:
@@ -24,51 +28,68 @@ help:
 	@echo "make wheel       build the wheel into dist/"
 	@echo "make wheel-prebuilt  build the optional wheel with prebuilt engines into dist/"
 
-$(STAMP): pyproject.toml
-	@echo "[env] creating $(VENV) and installing (about a minute the first time)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+# Two installations into one environment must not run at the same time.
+.NOTPARALLEL:
+
+$(BIN)/python:
+	@echo "[env] creating $(VENV)"
+	@{ test -n "$(UV)" && "$(UV)" venv --quiet --seed --python "$(PYTHON)" $(VENV); } || $(PYTHON) -m venv $(VENV)
+
+# $(call install,[EXTRA],WHAT). pip compiles each installed module to bytecode, which takes half of its time;
+# without that, Python does it for those that are imported.
+define install
+	@echo "[env] installing $(2)"
+	@{ test -n "$(UV)" && "$(UV)" pip install --quiet --python $(BIN)/python -e '.$(1)'; } \
+		|| PIP_NO_COMPILE=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(1)'
+endef
+
+$(CORE): pyproject.toml | $(BIN)/python
+	$(call install,,what running a model needs)
 	@touch $@
 
-$(DOCS): $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
-	@touch $@
+$(DEV): pyproject.toml | $(BIN)/python
+	$(call install,[dev],what tests and checks need)
+	@touch $(CORE) $@
 
-demo: $(STAMP)
+$(DOCS): pyproject.toml | $(BIN)/python
+	$(call install,[docs],what the documentation site needs)
+	@touch $(CORE) $@
+
+demo: $(CORE)
 	@$(BIN)/rkcosim run examples/digits/digits_int8.onnx --input examples/digits/held_back.npz \
 		--limit 60 --check --json build/demo.json
 
-test: $(STAMP)
+test: $(DEV)
 	$(BIN)/python -m pytest -q -m "not heavy and not shared" -n 2 --max-worker-restart=0 --dist loadfile --no-loadscope-reorder
 
-proofs: $(STAMP)
+proofs: $(DEV)
 	$(BIN)/python -m tools.proofs --page docs/proofs.md
 
-coverage: $(STAMP)
+coverage: $(DEV)
 	$(BIN)/python -m tools.coverage --page docs/rtl_coverage.md
 
-synthesis: $(STAMP)
+synthesis: $(DEV)
 	$(BIN)/python -m tools.synthesis --page docs/synthesis.md
 
-test-heavy: $(STAMP)
+test-heavy: $(DEV)
 	$(BIN)/python -m pytest -q -m heavy
 
-test-rknn: $(STAMP)
+test-rknn: $(CORE)
 	$(BIN)/rkcosim rknn test $(DIR) --csv build/rknn.csv
 
-test-shared: $(STAMP)
+test-shared: $(DEV)
 	@test -n "$(RKCOSIM_SHARED)" || { echo "set RKCOSIM_SHARED to the folder with models/ and vendor_plans/"; exit 2; }
 	RKCOSIM_SHARED="$(RKCOSIM_SHARED)" $(BIN)/python -m pytest -q -m shared
 
-test-aarch64: $(STAMP)
+test-aarch64: $(DEV)
 	$(BIN)/python -m tools.aarch64
 
-check: $(STAMP)
+check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(STAMP)
+bench: $(CORE)
 	$(BIN)/rkcosim bench --layers --json build/layers.json
 	$(BIN)/rkcosim bench --json build/bench.json
 
@@ -77,17 +98,17 @@ docs: $(DOCS)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 	@echo "build/site/index.html"
 
-pictures: $(STAMP)
+pictures: $(DEV)
 	$(BIN)/python -m tools.pictures
 
-registers: $(STAMP)
+registers: $(CORE)
 	@mkdir -p build
 	$(BIN)/python -m rkcosim.spec.regs.docs build/registers.md
 
-wheel: $(STAMP)
+wheel: $(DEV)
 	$(BIN)/python -m build --wheel
 
-wheel-prebuilt: $(STAMP)
+wheel-prebuilt: $(DEV)
 	$(BIN)/python -m tools.engine_wheel dist
 
 clean:

@@ -1,11 +1,17 @@
-"""The order of the test files: files that build engines come first, so that no build delays the end."""
+"""What holds for all tests: seeds, the order of files, skipped tests, runs that are resumed."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import core as hypothesis_core
+from hypothesis import settings
+
+from tests import programs, resume, seeds
 
 os.environ.setdefault("RKCOSIM_AHEAD", "0")  # each test builds what it needs, nothing in the background
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests import onnxruntime themselves, too
@@ -41,6 +47,25 @@ def shared() -> Path:
     return folder
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    resume.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    seeds.settle()
+    # Hypothesis draws the same examples in each run, or those of the number that was asked for.
+    asked = bool(os.environ.get(seeds.VARIABLE))
+    settings.register_profile("tests", database=None, derandomize=not asked, print_blob=True)
+    settings.load_profile("tests")
+    if asked:
+        hypothesis_core.global_force_seed = seeds.number()
+    resume.configure(config)
+
+
+def pytest_report_header() -> str:
+    return f"seeds: {seeds.VARIABLE}={seeds.number()}"
+
+
 def _rank(item: pytest.Item) -> tuple[int, int]:
     path = Path(item.path)
     if path.stem in BUILDERS:
@@ -51,3 +76,26 @@ def _rank(item: pytest.Item) -> tuple[int, int]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_rank)  # stable: files and tests keep their order otherwise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
+    report = yield
+    if report.failed:
+        report.sections.append(("repeat it with", seeds.repeat(item.nodeid)))
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """Say at the very end how many tests were skipped; fail if none may be."""
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is None or hasattr(session.config, "workerinput"):
+        return (yield)
+    skipped = [str(report.longrepr[-1]) for report in terminal.stats.get("skipped", ())]
+    fails = bool(skipped) and programs.nothing_may_be_skipped() and not session.exitstatus
+    if fails:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    yield
+    if skipped:
+        terminal.write_line(programs.told(skipped) + (": none may be" if fails else ""))

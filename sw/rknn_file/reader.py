@@ -6,6 +6,7 @@ import json
 
 from rkcosim.rknn_file import schema, version2, version6
 from rkcosim.rknn_file.container import RknnFile, read_tensor
+from rkcosim.rknn_file.inputs import read_batch, read_preprocessing
 from rkcosim.rknn_file.schema import GraphSlot, Root
 from rkcosim.rknn_file.tables import RknnFileError, root_table
 
@@ -44,9 +45,12 @@ def read_rknn(data: bytes) -> RknnFile:
         read_tensor(table, n, sections)
         for n, table in enumerate(graphs[0].tables(GraphSlot.TENSORS, "tensor"))
     ]
-    if version == schema.Version.TOOLKIT_2:
-        return version6.read_graph(root, graphs[0], tensors, len(data))
-    return version2.read_graph(root, graphs[0], tensors, len(data))
+    read_graph = version6.read_graph if version == schema.Version.TOOLKIT_2 else version2.read_graph
+    file = read_graph(root, graphs[0], tensors, len(data))
+    file.batch = read_batch(root)
+    file.preprocessing, notes = read_preprocessing(root, tensors, file.inputs, file.ours)
+    file.notes += notes
+    return file
 
 
 def _parts(data: bytes) -> tuple[bytes, int, bytes]:

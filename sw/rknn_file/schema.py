@@ -55,6 +55,7 @@ class Root(IntEnum):
     FRAMEWORK = 9
     INPUTS_JSON = 12
     OUTPUTS_JSON = 13
+    BATCH = 14
     SHAPES = 16
     SIZES = 19
     SECTIONS = 20

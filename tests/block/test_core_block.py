@@ -1,6 +1,5 @@
 """CORE: drain order, rounding and saturation; with the sequence controller, whole convolutions."""
 
-import os
 import random
 
 import numpy as np
@@ -19,6 +18,7 @@ from rkcosim.rtl.npu.csc import SequenceController
 from rkcosim.rtl.regfile import config_signature
 from rkcosim.spec.config import SMALL
 from rkcosim.spec.regs import registers
+from tests import seeds
 from tests.block.cna_bench import configure
 from tests.block.conv_bench import Conv, random_conv
 from tests.block.csc_bench import FakeCbuf
@@ -31,7 +31,7 @@ FLOATS = (2, 3, 7)
 GATING = 0x07800800
 """Reset value of MAC_GATING [HW 2.3]."""
 
-SEED = int(os.environ.get("TEST_SEED", random.SystemRandom().getrandbits(32)))
+SEED = seeds.seed(__name__)
 
 
 def simulate(dut, *benches) -> None:

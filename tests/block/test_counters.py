@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes as ct
-import os
 import random
 import re
 import subprocess
@@ -27,9 +26,10 @@ from rkcosim.spec.regs.counters import (
     state_blocks,
     states,
 )
+from tests import seeds
 from tests.models.axi_model import axil_read, axil_write
 
-SEED = int(os.environ.get("TEST_SEED", random.SystemRandom().getrandbits(32)))
+SEED = seeds.seed(__name__)
 ROOT = Path(__file__).resolve().parents[2]
 HARNESS = ROOT / "cosim" / "engines" / "harness"
 CONTROL = counter_registers()["CONTROL"]
@@ -106,7 +106,7 @@ def drawn(rng: random.Random) -> dict[str, int]:
 
 def test_the_harness_counts_what_the_rtl_counts(library: ct.CDLL):
     """The same random pins for both, while the switch is changed and counts are cleared and latched."""
-    print(f"TEST_SEED={SEED}")
+    print(f"seed {SEED}")
     rng = random.Random(SEED)
     dut, twin = CoreCounters(), Twin(library)
     seen: list[dict[str, int]] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
@@ -11,11 +10,12 @@ from rkcosim.rtl.layouts import DiagnosticCode
 from rkcosim.rtl.npu.csc import SequenceController
 from rkcosim.spec.config import RK3588, SMALL
 from rkcosim.spec.regs import registers
+from tests import seeds
 from tests.block.conv_bench import Conv, random_conv
 from tests.block.csc_bench import run_task
 from tests.simulation import shared, simulation
 
-SEED = int(os.environ.get("TEST_SEED", random.SystemRandom().getrandbits(32)))
+SEED = seeds.seed(__name__)
 
 
 def run(tasks, rng=None, *, config=SMALL, **how):

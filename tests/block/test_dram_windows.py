@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ctypes as ct
-import os
-import secrets
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,8 +10,10 @@ import pytest
 
 from rkcosim.engines.build import harness_folder
 from rkcosim.engines.library import DramConfig, DramConfigC
+from tests import seeds
+from tests.programs import require_program
 
-SEED = int(os.environ.get("RKCOSIM_SEED") or secrets.randbits(16))
+SEED = seeds.seed(__name__, 16)
 
 CONFIGS = {
     "default": DramConfig(),
@@ -47,8 +46,7 @@ class Result(ct.Structure):
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory) -> ct.CDLL:
-    if shutil.which("g++") is None:
-        pytest.skip("no g++")
+    require_program("g++")
     target = tmp_path_factory.mktemp("windows") / "windows.so"
     source = Path(__file__).with_name("dram_windows.cpp")
     options = ["-std=c++17", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
@@ -68,7 +66,7 @@ def run(
 @pytest.mark.parametrize("cores", [1, 2, 3])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_windows_change_nothing(library, name, cores):
-    print(f"seed {SEED}")  # RKCOSIM_SEED repeats it
+    print(f"seed {SEED}")
     config = CONFIGS[name]
     expected = run(library, config, cores, 0)
     assert expected.responses > 10 and expected.beats > 300
@@ -79,7 +77,7 @@ def test_windows_change_nothing(library, name, cores):
 
 
 def test_refused_accesses_are_logged_in_one_order(library):
-    print(f"seed {SEED}")  # RKCOSIM_SEED repeats it
+    print(f"seed {SEED}")
     cycles = 80_000  # 20,000 have fewer than 20 faults with one seed in five
     expected = run(library, CONFIGS["jitter"], 3, 0, cycles=cycles, faults=True)
     assert expected.fault_count > 20

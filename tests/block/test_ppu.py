@@ -17,6 +17,7 @@ from rkcosim.rtl.npu.ppu_rdma import PpuRdma
 from rkcosim.rtl.regfile import config_signature
 from rkcosim.spec.config import SMALL
 from rkcosim.spec.regs import registers
+from tests import seeds
 from tests.block.dpu_bench import Bench
 from tests.models.ppu_model import AVERAGE, FP16, INT8, INT16, MAX, MIN, Pool
 from tests.simulation import shared
@@ -345,7 +346,7 @@ def _run(
 
 @pytest.mark.parametrize("kind", (INT8, INT16, FP16), ids=("int8", "int16", "fp16"))
 def test_random_pools(kind: int):
-    seed = random.randrange(1 << 32)
+    seed = seeds.seed(f"{__name__} {kind}")
     print("seed", seed)
     rng = random.Random(seed)
     draws = [(method, from_dpu) for method in (AVERAGE, MAX, MIN) for from_dpu in (False, True)]

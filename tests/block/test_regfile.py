@@ -12,6 +12,7 @@ from amaranth.sim import Simulator
 from rkcosim.rtl.layouts import DiagnosticCode
 from rkcosim.rtl.regfile import RegisterFile, config_signature, register_layout, shadowed_registers
 from rkcosim.spec.regs import registers
+from tests import seeds
 
 BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA", "PPU", "PPU_RDMA")
 
@@ -205,7 +206,7 @@ def config_of(ctx, dut) -> dict[str, dict[str, int]]:
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_random_against_twin(block: str) -> None:
-    seed = random.randrange(1 << 30)
+    seed = seeds.seed(f"{__name__} {block}", 30)
     print(f"seed {seed}")
     rng = random.Random(seed)
     core = rng.randrange(3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from functools import partial
 from pathlib import Path
 
@@ -20,10 +19,11 @@ from rkcosim.measure.perf.bench.layers import measure_layers
 from rkcosim.measure.perf.bench.run import measure_job
 from rkcosim.measure.perf.gate import read_baseline
 from rkcosim.measure.perf.workloads import MEMORY
+from tests.programs import needs_program
 from tests.system import toy_core as toy
 from tests.system.toy_core import SOURCE, TARGET
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
+pytestmark = needs_program("g++")
 
 
 def test_the_default_engine(tmp_path: Path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import runpy
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +20,14 @@ from rkcosim.regcmd import decode_word, register_word
 from rkcosim.spec.regs import registers
 from rkcosim.verify.conformance.groups import draw_case
 from rkcosim.verify.streams.stream import Stream
+from tests.programs import needs_program
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits"
 MODEL = DIGITS / "digits_int8.onnx"
 IMAGES = DIGITS / "held_back.npz"
 
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
+needs_compiler = needs_program("g++")
 
 
 def rkcosim(*arguments: object) -> tuple[int, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +27,13 @@ from rkcosim.measure.models.run import Session
 from rkcosim.verify.streams.stream import Stream
 from rkcosim.waves import events
 from rkcosim.waves.spec import SpecError, TraceSpec, When
+from tests.programs import needs_program
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = ROOT / "examples" / "streams" / "pool.json"
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
+needs_compiler = needs_program("g++")
 engines = pytest.mark.parametrize("engine", ["golden", pytest.param("verilator", marks=needs_compiler)])
 
 

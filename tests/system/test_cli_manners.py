@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,12 +28,13 @@ from rkcosim.cli.main import app
 from rkcosim.cli.options import ENGINES
 from rkcosim.spec.regs.options import VARIABLE
 from rkcosim.verify.streams.stream import Stream
+from tests.programs import needs_program
 
 ROOT = Path(__file__).resolve().parents[2]
 POOL = ROOT / "examples" / "streams" / "pool.json"
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
+needs_compiler = needs_program("g++")
 
 
 def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -475,7 +475,7 @@ def test_engines_are_those_that_there_are():
     assert list(ENGINES) == [*engines.ENGINES, "changes", "fast", "golden"]
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")
+@needs_program("bash")
 def test_bash_inserts_names_with_blanks(tmp_path: Path):
     """The installed script, run by bash: a blank in a name is escaped."""
     program = tmp_path / "rkcosim"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +12,9 @@ from rkcosim.engines import open_engine
 from rkcosim.verify.conformance.campaign import Campaign, GroupResult
 from rkcosim.verify.conformance.groups import GROUPS
 from rkcosim.verify.conformance.runner import Runner
+from tests import seeds
 
-SEED = int(os.environ.get("RKCOSIM_SEED") or secrets.randbits(32))
-"""A new seed in every run, printed with each failure; set RKCOSIM_SEED to repeat one."""
+SEED = seeds.seed(__name__)
 
 FEW = 6
 """Tasks of each group in an ordinary run."""

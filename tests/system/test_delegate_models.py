@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ import pytest
 pytest.importorskip("tflite", reason="needs the extra tflite")
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
-if shutil.which("cc") is None and shutil.which("gcc") is None:
-    pytest.skip("no C compiler on this machine", allow_module_level=True)
 
 from benchmarks import ort_nodes
 from benchmarks.delegate_models import __main__ as command
@@ -26,6 +23,9 @@ from benchmarks.ort_nodes import grouped, run_case, run_together
 from benchmarks.public_models.files import Public
 from tests.models.litert_scripts import delegate, divided, inputs_of, interpreter, results, small
 from tests.models.ort_scripts import floats
+from tests.programs import needs_program
+
+pytestmark = needs_program("cc")
 
 
 def test_a_folder_of_files(

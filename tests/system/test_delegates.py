@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,8 +16,6 @@ import pytest
 
 pytest.importorskip("tflite", reason="needs the extra tflite")
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
-if shutil.which("cc") is None and shutil.which("gcc") is None:
-    pytest.skip("no C compiler on this machine", allow_module_level=True)
 
 from rkcosim.compiler import host
 from rkcosim.measure.models.run import run_model
@@ -26,6 +23,9 @@ from rkcosim.plugins.library import delegate_library
 from tests.models.litert_scripts import delegate, divided, inputs_of, interpreter, parts, results, small
 from tests.models.tflite_models import Tf
 from tests.models.tflite_networks import NETWORKS
+from tests.programs import needs_program
+
+pytestmark = needs_program("cc")
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "examples" / "litert" / "classify.py"

@@ -24,6 +24,7 @@ from rkcosim.driver.kernel.memory import RESERVED
 from rkcosim.driver.server import Server, ServerError
 from rkcosim.driver.server.protocol import CHUNK, VERSION, Channel, Op
 from rkcosim.engines import BuildError
+from tests import seeds
 from tests.models.fake_kernel import ECHO, NEST, SIGNAL, WAIT, FakeKernel
 from tests.native.build import compiled
 
@@ -261,7 +262,7 @@ def test_requests_for_what_is_not_there_are_errors(kernel: FakeKernel, server: S
 
 
 def test_random_packets_end_at_most_their_own_connection(kernel: FakeKernel, server: Server):
-    seed = random.SystemRandom().randrange(1 << 31)
+    seed = seeds.seed(__name__, 31)
     print(f"seed {seed}")
     rng = random.Random(seed)
     good = connect(server)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import time
 
@@ -14,6 +13,7 @@ from rkcosim.devices.program import environment, private_server
 from rkcosim.driver.server import Server
 from rkcosim.driver.server.calls import Machine
 from rkcosim.engines import BuildError
+from tests import seeds
 from tests.native.build import compiled
 from tools.kernel_fuzz import packets
 from tools.kernel_fuzz.packets import fuzz_protocol
@@ -28,8 +28,8 @@ SANITIZERS = (
 
 
 def test_hostile_program_harms_nobody():
-    seed = int(os.environ.get("RKCOSIM_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
-    print(f"RKCOSIM_SEED={seed}")
+    seed = seeds.seed(__name__, 31)
+    print(f"seed {seed}")
     with SimulatedMachine("golden") as machine, private_server(machine) as server:
         try:
             env = environment(server.path, sanitize=True)
@@ -68,8 +68,8 @@ def test_hostile_program_harms_nobody():
 
 
 def test_hostile_packets_harm_nobody():
-    seed = int(os.environ.get("RKCOSIM_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
-    print(f"RKCOSIM_SEED={seed}")
+    seed = seeds.seed(__name__, 31)
+    print(f"seed {seed}")
     with SimulatedMachine("golden") as machine, private_server(machine) as server:
         report = fuzz_protocol(server, seed, CALLS)
         print(report)

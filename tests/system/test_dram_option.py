@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-if shutil.which("g++") is None:
-    pytest.skip("no C++ compiler on this machine", allow_module_level=True)
-
 from rkcosim.cli.main import app
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.models.run import run_model
+from tests.programs import needs_program
+
+pytestmark = needs_program("g++")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DIGITS = EXAMPLES / "digits" / "digits_int8.onnx"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,14 @@ import pytest
 from rkcosim.measure.models.run import run_model
 from rkcosim.measure.perf.estimator import estimate_model
 from rkcosim.measure.perf.estimator.coefficients import COMMAND, stored, warning
+from tests.programs import needs_program
 from tools.estimator.collect import differences, measured, sample
 from tools.estimator.data import read_data
 from tools.estimator.fit import points
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
+pytestmark = needs_program("g++")
 
 
 def test_held_out_layers_on_the_present_rtl():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +14,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tflite", reason="needs the extra tflite")
-if shutil.which("cc") is None and shutil.which("gcc") is None:
-    pytest.skip("no C compiler on this machine", allow_module_level=True)
 
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.devices.preload import c_compiler, sanitizer_runtime
@@ -30,6 +27,9 @@ from rkcosim.plugins.settings import Settings
 from tests.models.hexagon_graphs import Builder, execute
 from tests.models.hexagon_networks import Form, graph_of_tflite
 from tests.models.tflite_models import Tf
+from tests.programs import needs_program
+
+pytestmark = needs_program("cc")
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "tests" / "system" / "programs" / "hexagon_rules.c"

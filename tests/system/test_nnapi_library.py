@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
-
-if shutil.which("cc") is None and shutil.which("gcc") is None:
-    pytest.skip("no C compiler on this machine", allow_module_level=True)
 
 from rkcosim.devices.preload import c_compiler, sanitizer_runtime
 from rkcosim.frontends.nnapi.ndk.library import (
@@ -22,6 +16,9 @@ from rkcosim.frontends.nnapi.ndk.library import (
     neural_networks_library,
     numbers_header,
 )
+from tests.programs import needs_program, require_program
+
+pytestmark = needs_program("cc")
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "tests" / "system" / "programs" / "nnapi_rules.c"
@@ -72,8 +69,7 @@ def test_rules(tmp_path: Path) -> None:
 
 
 def test_a_killed_process_is_a_dead_object(tmp_path: Path) -> None:
-    if shutil.which("pkill") is None:
-        pytest.skip("no pkill on this machine")
+    require_program("pkill")
     lay_out(tmp_path, neural_networks_library())
     source = tmp_path / "killed.c"
     source.write_text(KILLED)

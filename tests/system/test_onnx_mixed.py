@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from rkcosim.compiler.options import using_options
 from rkcosim.compiler.steps import CallStep, HostStep
 from rkcosim.measure.models.compare import compare
 from rkcosim.measure.models.float_units import BOUND
+from tests import seeds
 from tests.system.qdq_models import Net, quantise, reference
 from tests.system.test_compiler_golden import run
 
@@ -60,8 +60,8 @@ def hosted(model: CompiledModel) -> set[str]:
 @pytest.mark.parametrize("number", range(10))
 def test_random_layers_in_floats(number: int) -> None:
     """All products that are left in floating point run on the NPU, in fp16; both golden levels agree."""
-    seed = int(os.environ.get("RKCOSIM_SEED", np.random.SeedSequence().generate_state(1)[0])) + number
-    print(f"RKCOSIM_SEED={seed - number}, number {number}")
+    seed = seeds.seed(f"{__name__} {number}")
+    print(f"seed {seed}")
     rng = np.random.default_rng(seed)
     floats = [name for name in NODES if rng.random() < 0.35]
     data, x = mixed(int(rng.choice([12, 24])), seed, floats)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,8 +14,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
-if shutil.which("cc") is None and shutil.which("gcc") is None:
-    pytest.skip("no C compiler on this machine", allow_module_level=True)
 
 import onnxruntime
 
@@ -34,6 +31,9 @@ from tests.models.ort_scripts import (
     session,
 )
 from tests.models.rknn_models import image_model
+from tests.programs import needs_program
+
+pytestmark = needs_program("cc")
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"

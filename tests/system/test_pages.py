@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.programs import needs_program
 from tests.system.pages import NOT_RUN, ROOT, Command, check, commands_of
 
 pytest.importorskip("pyarrow", reason="needs the extra waves")
@@ -21,7 +21,7 @@ PAGES = {"README.md": 2, "docs/getting_started.md": 20, "docs/faq.md": 10, "docs
 """Pages with commands, and how many of them are run at least."""
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
+@needs_program("g++")
 @pytest.mark.parametrize("name", PAGES)
 def test_commands_print_what_the_page_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -33,7 +33,7 @@ def test_commands_print_what_the_page_says(name: str, tmp_path: Path, monkeypatc
         check(command, tmp_path)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
+@needs_program("g++")
 def test_python_of_the_getting_started_page(tmp_path: Path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     blocks = re.findall(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,12 +19,13 @@ import pytest
 pytest.importorskip("tflite", reason="needs the extra tflite")
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
-if shutil.which("cc") is None and shutil.which("gcc") is None:
-    pytest.skip("no C compiler on this machine", allow_module_level=True)
 
 from tests.models import ort_scripts as ort
 from tests.models.litert_scripts import delegate, inputs_of, interpreter, results, small
 from tests.models.rknn_models import image_model
+from tests.programs import needs_program
+
+pytestmark = needs_program("cc")
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,11 +13,12 @@ import pytest
 
 from rkcosim.measure.perf.spent import PARTS
 from tests.models.tflite_networks import mobilenet_uint8
+from tests.programs import needs_program, program
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+CHROMIUM = program("chromium")
+BROWSER = needs_program("chromium")
 
 
 def rkcosim(*arguments: object) -> subprocess.CompletedProcess[str]:

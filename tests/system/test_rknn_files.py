@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,9 @@ from rkcosim.measure.models.run import run_model
 from rkcosim.measure.perf import layer_models
 from rkcosim.rknn_file.writer import write_rknn
 from tests.models.rknn_files import as_version_2
+from tests.programs import needs_program
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
+pytestmark = needs_program("g++")
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"

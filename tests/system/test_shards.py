@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,8 +21,6 @@ from click.testing import CliRunner
 
 pytest.importorskip("distributed", reason="needs the extra shards")
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
-if shutil.which("g++") is None:
-    pytest.skip("no C++ compiler on this machine", allow_module_level=True)
 
 from rkcosim.cli.main import app
 from rkcosim.driver import Driver
@@ -35,7 +32,10 @@ from rkcosim.measure.shards.cluster import Cluster, ClusterError
 from rkcosim.measure.shards.images import PAGE, Image
 from rkcosim.measure.shards.run import Counted, Order, Outcome, Piece, Told, _Runner, run_shard
 from rkcosim.regcmd.job import Job, JobResult
+from tests.programs import needs_program
 from tests.system.qdq_models import Net, make
+
+pytestmark = needs_program("g++")
 
 SECONDS = 60
 """Limit of every wait for another process."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import random
-import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +23,7 @@ from rkcosim.engines.snapshots.file import SnapshotFile
 from rkcosim.engines.snapshots.orders import Border, SaveOrder, SnapshotTaken
 from rkcosim.engines.snapshots.plan import planned
 from rkcosim.measure.models.run import run_model
+from tests import seeds
 from tests.models.jobs import engine_or_skip
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +33,7 @@ STREAM = ROOT / "examples/streams/digits.json"
 TASKS = 10
 """Tasks of one inference of the digits."""
 
-SEED = int(os.environ.get("RKCOSIM_SEED") or secrets.randbits(24))
+SEED = seeds.seed(__name__, 24)
 
 
 def everything(result: Any) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def test_resumed_in_another_process(saved_run: Any) -> None:
     cores, whole, orders = saved_run
     taken = [order for order in orders if order.taken is not None]
     chosen = [taken[0], *random.Random(SEED).sample(taken[1:-2], 2), *taken[-2:]]
-    print(f"RKCOSIM_SEED={SEED}: {', '.join(order.at.text for order in chosen)}")
+    print(f"seed {SEED}: {', '.join(order.at.text for order in chosen)}")
     command = [sys.executable, "-c", RESUME, str(cores), *(str(order.path) for order in chosen)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr

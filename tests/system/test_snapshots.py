@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes as ct
 import json
-import os
 import random
-import secrets
 import struct
 import subprocess
 import sys
@@ -30,6 +28,7 @@ from rkcosim.spec.regs import registers
 from rkcosim.verify.crosscheck.kick import start
 from rkcosim.verify.streams.stream import Stream
 from rkcosim.waves.spec import TraceSpec
+from tests import seeds
 from tests.models.jobs import draw_at, driver_for, engine_or_skip, records_of
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +36,7 @@ STREAM = ROOT / "examples/streams/digits.json"
 TASKS = 10
 """Tasks of the stream."""
 
-SEED = int(os.environ.get("RKCOSIM_SEED") or secrets.randbits(24))
+SEED = seeds.seed(__name__, 24)
 PC = registers()["PC"]
 
 
@@ -85,7 +84,7 @@ def running_stream(cores: int = 1, dram: DramConfig | None = None) -> SocEngine:
 @pytest.mark.parametrize("cores", [1, 3])
 def test_original_and_restored_go_on_alike(cores: int, tmp_path: Path) -> None:
     """Random register accesses and waits, compared after each of them; also saved during tasks."""
-    print(f"RKCOSIM_SEED={SEED}")
+    print(f"seed {SEED}")
     rng = random.Random(SEED)
     dram = DramConfig(jitter=50, seed=SEED & 0xFFFF, peak_bytes_per_cycle=rng.choice([6, 12, 23.65]))
     path = tmp_path / "engine.snap"
@@ -316,7 +315,7 @@ def test_no_snapshot_at_all(tmp_path: Path) -> None:
 
 
 def test_damage_is_found_wherever_it_is(file: Path, tmp_path: Path) -> None:
-    print(f"RKCOSIM_SEED={SEED}")
+    print(f"seed {SEED}")
     rng = random.Random(SEED)
     data = file.read_bytes()
     hurt = tmp_path / "hurt.snap"
@@ -368,7 +367,7 @@ def model_mutants(state: bytes) -> Iterator[tuple[str, bytes]]:
 
 def test_states_with_right_checksums(file: Path, tmp_path: Path) -> None:
     """Runs in a separate process: no state may end it; states with another structure are refused"""
-    print(f"RKCOSIM_SEED={SEED}")
+    print(f"seed {SEED}")
     sound = SnapshotFile.read(file)
     paths = {}
     for name, state in model_mutants(sound.blocks["state"]):

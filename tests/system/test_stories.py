@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from rkcosim.verify.streams.capture import load_expected
 from rkcosim.verify.streams.programs import program_of_stream
 from rkcosim.verify.streams.stream import Stream
+from tests.programs import needs_program, require_program
 from tests.system.pages import ROOT, check, commands_of, run
 
 pytest.importorskip("pyarrow", reason="needs the extra waves")
@@ -23,7 +23,7 @@ PICTURES = (("bank-split", "bank"), ("surface-stride", "stride"), ("rknn-file", 
 BROKEN = {"bank_split": "first", "surface_stride": "digits", "no_interrupt": "digits"}
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
+@needs_program("g++")
 @pytest.mark.parametrize("name", ["bank-split", "surface-stride", "no-interrupt", "rknn-file"])
 def test_commands_print_what_the_page_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
@@ -43,8 +43,7 @@ def test_pictures_and_links_are_there():
 
 def test_pictures_drawn_by_our_command_are_what_it_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The checked-in SVG of a story is the one that the page's commands make."""
-    if shutil.which("g++") is None:
-        pytest.skip("no C++ compiler on this machine")
+    require_program("g++")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     for name, picture in PICTURES:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-
 import pytest
 
 from rkcosim.engines import DramConfig, open_engine
 from rkcosim.verify.conformance.groups import GROUPS, draw_case
 from rkcosim.verify.conformance.runner import Runner
+from tests import seeds
 
-SEED = int(os.environ.get("RKCOSIM_SEED") or secrets.randbits(24))
-"""A new seed in every run, printed with each failure; set RKCOSIM_SEED to repeat a run."""
+SEED = seeds.seed(__name__, 24)
 
 SLOW = DramConfig(
     jitter=80, seed=SEED & 0xFFFF, peak_bytes_per_cycle=6.0, read_latency=150, read_outstanding=3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import shutil
 import subprocess
@@ -16,7 +15,8 @@ from rkcosim.export import export_verilog
 from rkcosim.export.designs import EXPORTABLE
 from rkcosim.export.folder import WAIVERS, export_folder
 from rkcosim.spec.config import RK3588, SMALL, NpuConfig
-from tests import verilog_tools
+from tests import seeds, verilog_tools
+from tests.programs import require_program
 from tests.verilog_tools import icarus, lint, needs_icarus, twin_bench, yosys
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ def _by_yosys(key: str, folder: Path, config: NpuConfig = SMALL) -> None:
 
 
 def _compare_twins(key: str, folder: Path, file: Path, cycles: int) -> None:
-    seed = random.randrange(1 << 31)
+    seed = seeds.seed(f"{__name__} {key}", 31)
     print(f"seed {seed}")
     _by_yosys(key, folder)
     bench = twin_bench("gold", EXPORTABLE[key].module, EXPORTABLE[key].ports(SMALL), cycles, seed)
@@ -90,10 +90,9 @@ def test_same_outputs_as_through_yosys_of_all(key, tmp_path):
     _compare_twins(key, tmp_path, export_verilog(key, tmp_path, config=SMALL), 1000)
 
 
+@needs_icarus
 def test_a_changed_operator_is_noticed(folder, tmp_path):
     """A check of the comparison: an inserted error must be detected."""
-    if not verilog_tools.ICARUS:
-        pytest.skip("Icarus Verilog (iverilog, vvp) is not installed")
     text = (folder / "npu_cbuf.v").read_text()
     broken = text.replace(" & ", " | ", 1)
     assert broken != text
@@ -212,8 +211,7 @@ class TestFusesoc:
         assert re.search(r"^lint +:", done.stdout, re.M) and re.search(r"^sim +:", done.stdout, re.M)
 
     def test_lint_by_edalize(self, fusesoc, folder, tmp_path, monkeypatch):
-        if shutil.which("make") is None:
-            pytest.skip("no make found, which edalize needs")
+        require_program("make")
         verilog_tools.verilator_on_path(tmp_path, monkeypatch)
         done = fusesoc(folder, "run", "--target", "lint", "rkcosim:npu:npu_ppu")
         assert done.returncode == 0, done.stderr + done.stdout

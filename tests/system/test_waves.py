@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,10 +21,11 @@ from rkcosim.waves import Wave
 from rkcosim.waves.backends import have_pywellen
 from rkcosim.waves.events import Event
 from rkcosim.waves.layout import layout
+from tests.programs import needs_program
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
+pytestmark = needs_program("g++")
 
 
 @dataclass

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import require_program
+
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits"
 
@@ -86,8 +88,8 @@ def test_the_wheel_is_one_package_with_all_its_files(installed: Path):
 
 @pytest.mark.parametrize("engine", ["golden", "verilator"])
 def test_demo_model_runs_from_the_wheel(installed: Path, engine: str):
-    if engine == "verilator" and shutil.which("g++") is None:
-        pytest.skip("no C++ compiler on this machine")
+    if engine == "verilator":
+        require_program("g++")
     where = _run(
         installed, "-c", "import rkcosim, rkcosim.rtl; print(rkcosim.__file__, rkcosim.rtl.__file__)"
     )
@@ -102,8 +104,7 @@ def test_demo_model_runs_from_the_wheel(installed: Path, engine: str):
 
 @pytest.mark.heavy
 def test_a_prebuilt_engine_needs_no_compiler(installed: Path, tmp_path: Path):
-    if shutil.which("g++") is None:
-        pytest.skip("no C++ compiler on this machine")
+    require_program("g++")
     built = subprocess.run(
         [sys.executable, "-m", "tools.engine_wheel", str(tmp_path / "dist")],
         cwd=ROOT, capture_output=True, text=True, timeout=1100, check=False,
@@ -136,8 +137,7 @@ def test_a_prebuilt_engine_needs_no_compiler(installed: Path, tmp_path: Path):
 
 
 def test_programs_reach_the_device_of_the_wheel(installed: Path):
-    if not any(shutil.which(name) for name in ("cc", "gcc", "clang", "g++")):
-        pytest.skip("no C compiler on this machine")
+    require_program("cc")
     result = _run(
         installed,
         "-m",

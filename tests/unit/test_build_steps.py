@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from rkcosim.engines import compilation, verilog
 from rkcosim.engines.build import Variant, core_verilog
 from rkcosim.engines.compilation import Compilation, Source, together
 from rkcosim.engines.quick_rtlil import quickly
+from tests.programs import needs_program
 
 
 class Sums(Elaboratable):
@@ -65,7 +65,7 @@ def test_a_combinational_cycle_is_still_explained() -> None:
     assert str(found.value) == str(expected.value) and "signal between" in str(found.value)
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler on this machine")
+@needs_program("g++")
 def test_small_files_are_compiled_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = []
     for number in range(8):

@@ -13,6 +13,7 @@ import pytest
 
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR
 from rkcosim.golden.task.errors import GoldenError
+from tests import seeds
 from tools import file_fuzz
 from tools.file_fuzz import KINDS, Kind, fuzz_files, mutated
 
@@ -20,8 +21,8 @@ INPUTS = int(os.environ.get("RKCOSIM_FUZZ", "600"))
 
 
 def test_readers_take_or_refuse_every_file():
-    seed = int(os.environ.get("RKCOSIM_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
-    print(f"RKCOSIM_SEED={seed}")
+    seed = seeds.seed(__name__, 31)
+    print(f"seed {seed}")
     kinds = [name for name in KINDS if name != "snapshot"]  # which needs a compiled engine
     for name, report in fuzz_files(seed, INPUTS, kinds).items():
         assert not report.wrong, f"seed {seed}, {name}: {report.wrong[:3]}"

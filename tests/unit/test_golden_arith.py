@@ -12,6 +12,7 @@ from rkcosim.golden.task.arith import decode, shift_away, shift_by_sign, shift_e
 from rkcosim.golden.task.core import signed_words
 from rkcosim.golden.task.core_float import Operands, tile_sums
 from rkcosim.spec.types import BF16, FP16, INT4, TF32, ElementType
+from tests import seeds
 from tests.models.exact_sums import exact_sum, number, round_to_binary32, special_sum, window_rule
 
 GROUPS = 2400
@@ -65,7 +66,7 @@ def sums_of(kind: ElementType, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("kind", [FP16, BF16, TF32], ids=lambda kind: kind.name)
 def test_tile_sums_follow_the_rule(kind: ElementType, style: str) -> None:
-    seed = int(np.random.SeedSequence().entropy) % (1 << 32)
+    seed = seeds.seed(f"{__name__} {kind.name} {style}")
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
     lanes = kind.channels

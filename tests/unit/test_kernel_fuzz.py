@@ -17,6 +17,7 @@ from rkcosim.driver.kernel import Credentials, Kernel, KernelError
 from rkcosim.driver.kernel import structs as s
 from rkcosim.driver.kernel.machine import ACCEL, CARD, RENDER
 from rkcosim.golden.task import GoldenNpu
+from tests import seeds
 from tools.kernel_fuzz import fuzz
 from tools.kernel_fuzz.mutations import Mutator
 from tools.kernel_fuzz.programs import FIRST_DATA, START, Bystander, Canaries, Client
@@ -24,7 +25,7 @@ from tools.kernel_fuzz.programs import FIRST_DATA, START, Bystander, Canaries, C
 
 @pytest.mark.parametrize("drivers", [("rknpu", "rocket"), ("rknpu",), ("rocket",)])
 def test_hostile_programs(drivers: tuple[str, ...]) -> None:
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = seeds.seed(__name__)
     with Kernel(GoldenNpu(strict=False), drivers=drivers) as kernel:
         report = fuzz(kernel, seed, 400)
         print(report)
@@ -92,7 +93,7 @@ def test_writes_beside_a_structure_are_noticed() -> None:
 
 def test_hostile_programs_at_once() -> None:
     """Several hostile programs in threads; an honest program among them gets every result right."""
-    seed = random.SystemRandom().randrange(1 << 32)
+    seed = seeds.seed(__name__)
     with Kernel(GoldenNpu(strict=False)) as kernel:
         bystander, failures = Bystander(kernel), []
 

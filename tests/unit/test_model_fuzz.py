@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from rkcosim.compiler import compile_model
 from rkcosim.compiler.container import load_plan, save_plan
 from rkcosim.compiler.graph import Graph, ModelError
+from tests import seeds
 from tools.file_fuzz import fuzz_files
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
@@ -40,8 +39,8 @@ FILES = {
 
 
 def fuzz(name: str, inputs: int, folder: Path) -> None:
-    seed = int(os.environ.get("RKCOSIM_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
-    print(f"RKCOSIM_SEED={seed}")
+    seed = seeds.seed(__name__, 31)
+    print(f"seed {seed}")
     path = folder / name
     path.write_bytes(FILES[name]())
     report = fuzz_files(seed, inputs, samples=[path])[name]

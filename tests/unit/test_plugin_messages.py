@@ -11,6 +11,7 @@ import pytest
 
 from rkcosim.plugins.protocol import Channel, Message, ProtocolError, Reader
 from rkcosim.plugins.settings import NAMES, read_settings
+from tests import seeds
 
 
 def numbers(*values: int) -> bytes:
@@ -38,7 +39,7 @@ def test_random_graphs_are_errors_and_nothing_else(module: str, package: str):
     pytest.importorskip(package, reason="needs an extra")
     read_graph = importlib.import_module(f"rkcosim.plugins.{module}").read_graph
 
-    seed = np.random.SeedSequence().entropy
+    seed = seeds.seed(f"{__name__} {module}")
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
     for _ in range(300):

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from rkcosim.engines.plain_names import plain_rtlil
 from rkcosim.engines.verilog import drop_zero_memories, rtlil_of
+from tests.programs import needs_program
 from tools.synthesis import flows, timing, work
 from tools.synthesis.blocks import Need, blocks, need
 from tools.synthesis.findings import PATHS
@@ -23,8 +23,8 @@ from tools.synthesis.page import Facts, page, reason
 
 ROOT = Path(__file__).resolve().parents[2]
 
-needs_cells = pytest.mark.skipif(not LIBERTY.is_file(), reason="needs the package qflow-tech-osu018")
-needs_sta = pytest.mark.skipif(shutil.which("sta") is None, reason="needs the package opensta")
+needs_cells = needs_program(str(LIBERTY))
+needs_sta = needs_program("sta")
 
 
 class _Leaf(wiring.Component):

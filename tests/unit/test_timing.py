@@ -2,7 +2,6 @@
 
 import ctypes as ct
 import random
-import secrets
 import subprocess
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from rkcosim.engines.library import CoreIn, CoreOut
 from rkcosim.engines.timing.clusters import clusters_of
 from rkcosim.engines.timing.cone import timing_netlist
 from rkcosim.engines.timing.nodes import program_of
+from tests import seeds
 
 DRIVER = """
 #include "timing.h"
@@ -172,7 +172,7 @@ def test_each_node_follows_what_it_needs():
 
 @pytest.mark.parametrize("data", [False, True], ids=["timing", "with data"])
 def test_cpp_equals_amaranth(tmp_path: Path, data: bool):
-    seed = secrets.randbits(32)
+    seed = seeds.seed(__name__)
     print("seed", seed)
     component = Everything()
     sources = timing.write(component, tmp_path, data=data)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import time
 import xml.etree.ElementTree as ElementTree
@@ -27,6 +26,7 @@ from rkcosim.waves.svg import draw
 from rkcosim.waves.translate import register_field
 from tests.models import ron
 from tests.models.small_wave import core_signals, pulses, write_vcd
+from tests.programs import needs_program
 
 CONV_MODE = registers()["CNA"]["CONV_CON1"]
 WORDS = [register_word(CONV_MODE, CONV_MODE.encode(CONV_MODE=3)), op_enable_word(5)]
@@ -422,9 +422,7 @@ exit
 """
 
 
-@pytest.mark.skipif(
-    not (shutil.which("gtkwave") and shutil.which("Xvfb")), reason="no GTKWave with Xvfb on this machine"
-)
+@needs_program("gtkwave", "Xvfb")
 def test_gtkwave_shows_them(wave: Wave, tmp_path: Path):
     """The real program loads the save file: values are shown as text, groups and markers exist."""
     save, _ = write_gtkwave(wave)
