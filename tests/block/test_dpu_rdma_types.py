@@ -146,6 +146,8 @@ def random_settings(rng: random.Random, **mode: int) -> tuple[Settings, int]:
         "BRDMA_CFG": {"BRDMA_DISABLE": 1},
         "NRDMA_CFG": {"NRDMA_DISABLE": 1},
     }
+    if cfg["FEATURE_MODE_CFG"]["IN_PRECISION"] == BF16:  # without the bit a diagnostic is raised
+        cfg["FEATURE_MODE_CFG"]["MRDMA_FP16TOFP32_EN"] = 1
     cfg["ERDMA_CFG"]["ERDMA_DISABLE"] = int(rng.random() < 0.2)
     if cfg["FEATURE_MODE_CFG"]["PROC_PRECISION"] in (FP16, BF16, FP32):
         cfg["ERDMA_CFG"]["ERDMA_DATA_SIZE"] = rng.choice([2, 3])

@@ -258,7 +258,9 @@ def quotient(a: Half, b: Half) -> Half:
     with np.errstate(all="ignore"):
         out = (a.astype(np.float64) / b.astype(np.float64)).astype(np.float16)
     endless, gone = np.isinf(a) | (b == 0), (a == 0) | np.isinf(b)
-    out = np.where(endless, np.copysign(np.float16(np.inf), a), np.where(gone, a * np.float16(0), out))
+    out = np.where(
+        endless, np.copysign(np.float16(np.inf), a), np.where(gone, np.copysign(np.float16(0), a), out)
+    )
     both = (a == 0) & (b == 0) & ~np.signbit(a) & ~np.signbit(b)
     return np.where(np.isnan(a) | np.isnan(b) | both, NAN16, out)
 
