@@ -224,7 +224,7 @@ def one_nan(value: Single) -> Single:
     return np.where(np.isnan(value), np.float32(np.nan), value)
 
 
-def follows(a: Single, b: Single | np.float32) -> NDArray[np.bool_]:
+def follows(a: Single | np.float32, b: Single | np.float32) -> NDArray[np.bool_]:
     """Whether a comes after b in the order from -NaN over -0 < +0 to NaN [HW 3.5]."""
     ranks = []
     for number in (a, b):
