@@ -154,16 +154,17 @@ class Dpu:
     def _plan(self) -> SurfacePlan:
         """Atoms that are written as surfaces, also by a task that never ends."""
         dpu, want = self.dpu, self.cube.group_surfaces
+        group = max(1, self.group * self.bits // (8 * ATOM))  # surfaces that come together, stripe by stripe
         surfaces, pixels = self._in_atoms(self.channels), self.width * self.height
         written = min(surfaces, self._in_atoms(dpu("WDMA_SIZE_0", "CHANNEL_WDMA") + 1))
         said = dpu("BS_OW_CFG", "SIZE_E_1") + 1
         if self.flying:
-            return SurfacePlan(said, written, pixels, self.copies or 1, want)
+            return SurfacePlan(said, written, pixels, self.copies or 1, group)
         if self.cube.fixed:
-            return SurfacePlan(want, written, pixels, group=want)
+            return SurfacePlan(want, written, pixels, group=group)
         if said == want:
             whole = surfaces if dpu("BS_OW_CFG", "OD_BYPASS") else surfaces // want * want
-            return SurfacePlan(want, min(written, whole), pixels, group=want)
+            return SurfacePlan(want, min(written, whole), pixels, group=group)
         first = 1 if said > want and dpu("BS_OW_CFG", "OD_BYPASS") else STRIPE
         complete = self.group * self.bits >= 8 * ATOM  # a group's channels fill at least one atom
         return SurfacePlan(said, min(said, want, written) if complete else 0, min(first, pixels))

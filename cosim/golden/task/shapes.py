@@ -89,7 +89,7 @@ class ConvShape:
         fields = ("DECONV_Y_STRIDE", "DECONV_X_STRIDE")
         deconv = cna(con1, "DECONV")
         self.spread = tuple(SPREADS.get(cna(con3, name), 1) if deconv else 1 for name in fields)
-        """Distance of input rows and columns with zeros inserted between them; 1 without DECONV."""
+        """Distance of input rows and columns with pad pixels inserted between them; 1 without DECONV."""
         self.three_atoms = self.type is INT8 and "d1_three_atoms_int8" in options
         """Whether three atoms of the last depthwise block of int8 are stored as three (an option, 3.3)."""
         drained = self.type if core is None else conv_type(core("MISC_CFG", "PROC_PRECISION"))
@@ -188,7 +188,7 @@ class ConvShape:
         stride, jump = self.view("DMA_CON1", "LINE_STRIDE"), self.view.signed("DMA_CON2", "SURF_STRIDE")
         if not self.view("CONV_CON1", "GROUP_LINE_OFF"):
             return stride // 4, _short(stride + jump)
-        return _short(stride), self.width if jump == 0 else _short(stride + jump)
+        return _short(stride), _short(self.width + jump)
 
 
 class Cube:

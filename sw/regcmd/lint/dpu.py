@@ -5,7 +5,8 @@ from __future__ import annotations
 from rkcosim.golden.task.rules import ERROR, NOTE, WARNING, present
 from rkcosim.golden.task.shapes import ceil, cut
 from rkcosim.regcmd.lint.rule import Check, rule
-from rkcosim.regcmd.lint.traffic import collision
+from rkcosim.regcmd.lint.traffic import collision, packets_share
+from rkcosim.spec.types import ATOM
 
 _DPU, _RDMA = ("DPU",), ("DPU_RDMA",)
 _MODE = "FEATURE_MODE_CFG"
@@ -122,7 +123,14 @@ def _surfaces(check: Check) -> None:
     """The distance of output surfaces must be at least their size: of atoms written twice one value is
     lost."""
     dpu = present(check.dpu)
-    if not dpu.output & 2 or dpu.packets:
+    if not dpu.output & 2:
+        return
+    if dpu.packets:
+        pair = packets_share(dpu)
+        if pair:
+            message = f"packets write the atom at {pair[1] // ATOM} twice"
+            also = ("DPU.SURFACE_ADD.SURF_ADD", "DPU.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_0")
+            check.say(message, "DPU", "DST_SURF_STRIDE", "DST_SURF_STRIDE", also=also)
         return
     places = dpu.written_surfaces
     hit = collision(places, dpu.line, dpu.height, dpu.width)

@@ -419,12 +419,10 @@ def _features(r: _Registers, stored: int, bits: int) -> dict[str, Any]:
         }
     grouped = not r.get("CNA", "CONV_CON1", "GROUP_LINE_OFF")
     pitch = line >> 2 if grouped else line
-    surface = line + surf
+    surface = (line if grouped else width) + surf
     if surface >= 1 << 28:
         surface -= 1 << 28
     base = r.get("CNA", "FEATURE_DATA_ADDR") // ATOM
-    if not grouped and surf == 0:
-        surface = width
     if (not grouped or rows == 1) and width == 1 and surface == 1:
         width, stored = stored, 1
     step = 4 if grouped else 1
