@@ -17,6 +17,7 @@ from rkcosim.rtl.regfile import LutPort, config_signature, pack_fields
 from rkcosim.spec.regs import registers
 from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import Task, fill_memory, random_task
+from tests.extent import extent
 from tests.models.dpu_model import (
     NO_TABLES,
     Tables,
@@ -240,10 +241,11 @@ def simple_task(
 
 def test_flying_add() -> None:
     """The requantised int8 addition of two cubes, and its rate: one octet per cycle with fast memory."""
+    height, width = 3, 9
     task = simple_task(
         64,
-        7,
-        9,
+        height,
+        width,
         flying=True,
         overwrite={
             "BS_CFG": {"BS_BYPASS": 0, "BS_ALU_ALGO": 2, "BS_ALU_SRC": 0, "BS_ALU_BYPASS": 0},
@@ -277,18 +279,18 @@ def test_flying_add() -> None:
     task.rdma["ERDMA_CFG"] = {"ERDMA_DATA_MODE": 1, "ERDMA_DATA_SIZE": 1}
     task.rdma["DATA_CUBE_HEIGHT"]["EW_LINE_NOTCH_ADDR"] = 0
     task.rdma["EW_BASE_ADDR"]["EW_BASE_ADDR"] = 0x9000
-    task.rdma["EW_SURF_STRIDE"]["EW_SURF_STRIDE"] = 63
+    task.rdma["EW_SURF_STRIDE"]["EW_SURF_STRIDE"] = height * width
     task.rdma["EW_SURF_NOTCH"]["EW_SURF_NOTCH"] = 0
     bench = run_tasks([task], 1, 0.0, (150, 150))
     octets, cycles = bench.busy, bench.end - bench.begin
     print(f"{octets} octets in {cycles} cycles")
-    assert octets == 63 * 8
+    assert octets == height * width * 8
     assert cycles <= octets + 150 + 80
 
 
 def test_octet_a_cycle_to_int32() -> None:
     """CORE to int32 as a row-major matrix, 32 bytes per cycle."""
-    height, width = 48, 1
+    height, width = 16, 1
     place: Registers = {
         "DST_SURF_STRIDE": {"DST_SURF_STRIDE": 1},
         "SURFACE_ADD": {"SURF_ADD": 8},
@@ -435,7 +437,7 @@ def test_diagnostics() -> None:
         place = registers()["DPU"][register]
         tasks.append(task)
         expected.append(([(int(code), place.offset, place.encode(**task.dpu[register]))], ends))
-    got = _control(tasks, 150)
+    got = _control(tasks, extent(110, 150))
     for task, have, want in zip(tasks, got, expected, strict=True):
         assert have == want, task.dpu
 

@@ -25,6 +25,7 @@ from tests.block.dpu_tasks import (
     random_task,
 )
 from tests.block.test_dpu import configure, load_tables
+from tests.extent import extent
 from tests.models.dpu_model import (
     NO_TABLES,
     element_value,
@@ -310,13 +311,13 @@ def _plain_task(rng: random.Random, kinds: tuple[int, ...], lut: bool) -> Task:
 def test_random_integers() -> None:
     """Eight lanes of extreme values through random settings, stalled on every stream."""
     rng = random.Random(1000)
-    _run_pipe(1, [_job(rng, _task(rng, INTEGERS, lut=False)) for _ in range(16)], STALLS)
+    _run_pipe(1, [_job(rng, _task(rng, INTEGERS, lut=False)) for _ in range(extent(6, 16))], STALLS)
 
 
 def test_random_floats() -> None:
     """The same in binary32, including subnormals, infinities and NaNs."""
     rng = random.Random(2000)
-    _run_pipe(2, [_job(rng, _task(rng, FLOATS, lut=False)) for _ in range(16)], STALLS)
+    _run_pipe(2, [_job(rng, _task(rng, FLOATS, lut=False)) for _ in range(extent(6, 16))], STALLS)
 
 
 def test_every_float_operation() -> None:
@@ -340,7 +341,7 @@ def test_random_tables() -> None:
     """The LUT before the EW operation, in both domains."""
     rng = random.Random(3000)
     jobs = []
-    for index in range(8):
+    for index in range(extent(4, 8)):
         task = _task(rng, FLOATS if index % 2 else INTEGERS, lut=True)
         if index % 4 < 2:  # what BS and BN make of the values is rarely near the tables
             task.dpu["BS_CFG"], task.dpu["BN_CFG"] = {"BS_BYPASS": 1}, {"BN_BYPASS": 1}
