@@ -213,6 +213,10 @@ class Cube:
         return ceil(self.channels, self.group)
 
 
+DIVIDE = 3
+"""Code of the division in EW_ALU_ALGO."""
+
+
 class DpuCube(Cube):
     """Cube of the DPU in a task, with the settings of its writer (4.10).
 
@@ -234,6 +238,14 @@ class DpuCube(Cube):
         self.lut = on and not dpu("EW_CFG", "EW_LUT_BYPASS")
         self.operation = on and not dpu("EW_CFG", "EW_OP_BYPASS")
         self.needs_element = self.operation and bool(dpu("EW_CFG", "EW_OP_SRC"))
+        self.multiplies = self.operation and bool(dpu("EW_CFG", "EW_OP_TYPE"))
+        self.divides = (
+            self.floats
+            and self.operation
+            and not self.lut
+            and not self.multiplies
+            and dpu("EW_CFG", "EW_ALU_ALGO") == DIVIDE
+        )
 
     @property
     def packets(self) -> bool:
