@@ -353,7 +353,7 @@ def random_task(
         },
         "EW_BASE_ADDR": {"EW_BASE_ADDR": ew_base},
         "EW_SURF_STRIDE": {"EW_SURF_STRIDE": ew_surface},
-        "EW_SURF_NOTCH": {"EW_SURF_NOTCH": rng.randint(0, 2)},
+        "EW_SURF_NOTCH": {"EW_SURF_NOTCH": rng.randint(0, 5)},
         "FEATURE_MODE_CFG": {
             "IN_PRECISION": main_type,
             "PROC_PRECISION": main_type,

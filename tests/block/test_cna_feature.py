@@ -89,7 +89,7 @@ def twin(task: Task, cfg: NpuConfig) -> tuple[np.ndarray, np.ndarray, list[np.nd
     """Return expected CBUF bytes, the atoms that are written, and the atoms of each row."""
     if task.group_line_off:
         line = task.line_stride
-        surface = task.line_stride + task.surf_stride if task.surf_stride else task.width
+        surface = task.width + task.surf_stride
     else:
         line = task.line_stride // 4
         surface = task.line_stride + task.surf_stride

@@ -70,6 +70,7 @@ class Pair(wiring.Component):
             wiring.connect(m, getattr(rdma, name), getattr(dpu, name))
         m.d.comb += dpu.rdma_busy.eq(rdma.busy)
         m.d.comb += dpu.rdma_comb_use.eq(rdma.busy & self.rdma_cfg.FEATURE_MODE_CFG.COMB_USE[0])
+        m.d.comb += rdma.dpu_comb_use.eq(self.cfg.FEATURE_MODE_CFG.COMB_USE)
         m.d.comb += self.busy_octet.eq(dpu.busy_octet)
         return m
 
@@ -125,7 +126,7 @@ def run_tasks(tasks: list[Task], seed: int, stall: float, latency: tuple[int, in
     octets, atoms, wanted_atoms = [], [], []
     bench.sink(pair.ppu, lambda p: atoms.append(p.data))
     for task in tasks:
-        data = run_rdma(task.rdma, expected)
+        data = run_rdma(task.rdma, expected, task.dpu["FEATURE_MODE_CFG"].get("COMB_USE", 0))
         wanted_atoms += run_dpu(task.dpu, expected, data, task.acc, task.tables, task.clip)
         if not task.dpu["FEATURE_MODE_CFG"]["FLYING_MODE"]:
             octets += acc_octets(task)

@@ -147,8 +147,8 @@ def operand_kind(size: int, proc: int) -> int:
     return {0: INT4, 1: INT8, 2: INT16, 3: INT32}[size]
 
 
-def run_rdma(registers: Registers, memory: bytes) -> RdmaData:
-    """Return the data of one DPU_RDMA task."""
+def run_rdma(registers: Registers, memory: bytes, dpu_comb_use: int = 0) -> RdmaData:
+    """Return the data of one DPU_RDMA task; `dpu_comb_use` is COMB_USE of the DPU (5.5)."""
     f, result = Fields(registers), RdmaData()
     width, height = f("DATA_CUBE_WIDTH", "WIDTH") + 1, f("DATA_CUBE_HEIGHT", "HEIGHT") + 1
     channels = f("DATA_CUBE_CHANNEL", "CHANNEL") + 1
@@ -166,27 +166,32 @@ def run_rdma(registers: Registers, memory: bytes) -> RdmaData:
     use = f("NRDMA_CFG", "NRDMA_DATA_USE") & 7
     if use and not f("NRDMA_CFG", "NRDMA_DISABLE"):
         result.bn = read_operands(memory, f("BN_BASE_ADDR", "BN_BASE_ADDR"), use, channels)
-    if f("FEATURE_MODE_CFG", "COMB_USE") == 5 and not flying:
-        per_atom = 128 // BITS[operand]
-        ew_surface = ew_line * (height - 1) + width + f("EW_SURF_NOTCH", "EW_SURF_NOTCH")
+    kind = f("FEATURE_MODE_CFG", "IN_PRECISION")
+    ew_surface = ew_line * (height - 1) + width + f("EW_SURF_NOTCH", "EW_SURF_NOTCH")
+    residual = f("FEATURE_MODE_CFG", "COMB_USE") == 5 and not flying
+    alternate = f("FEATURE_MODE_CFG", "COMB_USE") == 3 and flying and dpu_comb_use
+    if residual or alternate:
+        read = operand if residual else kind
+        per_atom = 128 // BITS[read]
 
         def both(c: int, y: int, x: int) -> int:
             if c >= channels:
                 return 0
             which, place = c // per_atom % 2, c // per_atom // 2 * per_atom + c % per_atom
             if which:
-                return read_cube(memory, ew_base, operand, shape, ew_line, ew_surface, False)(place, y, x)
-            return read_cube(memory, base, operand, shape, line, surface, False)(place, y, x)
+                return read_cube(memory, ew_base, read, shape, ew_line, ew_surface, False)(place, y, x)
+            return read_cube(memory, base, read, shape, line, surface, False)(place, y, x)
 
-        result.ew = both
+        if residual:
+            result.ew = both
+        else:
+            result.main = both
         return result
     if not f("FEATURE_MODE_CFG", "MRDMA_DISABLE"):
-        kind = f("FEATURE_MODE_CFG", "IN_PRECISION")
         result.main = read_cube(memory, base, kind, shape, line, surface, False)
     if not f("ERDMA_CFG", "ERDMA_DISABLE"):
         per_channel = f("ERDMA_CFG", "ERDMA_DATA_MODE") == 0
-        ew_surface = f("EW_SURF_STRIDE", "EW_SURF_STRIDE")
-        if not per_channel:
-            ew_surface += f("EW_SURF_NOTCH", "EW_SURF_NOTCH")
+        if per_channel:
+            ew_surface = f("EW_SURF_STRIDE", "EW_SURF_STRIDE")
         result.ew = read_cube(memory, ew_base, operand, shape, ew_line, ew_surface, per_channel)
     return result

@@ -142,6 +142,7 @@ def test_accumulator_keeps_48_bits() -> None:
     [(FP16, 6, 32), (FP16, 16, 32), (FP16, 17, 80), (INT8, 6, 33), (INT4, 64, 129), (INT16, 20, 16)],
     ids=str,
 )
+@pytest.mark.board("6.3.4", source="core-groups", place="WEIGHT_KERNELS 6 and 16 with DATAOUT_CHANNEL 31")
 def test_groups_without_kernels_are_zeros(kind: ElementType, kernels: int, channels: int) -> None:
     """CORE counts groups by its own channels (3.8).
 
@@ -166,6 +167,7 @@ def test_groups_without_kernels_are_zeros(kind: ElementType, kernels: int, chann
 
 
 @pytest.mark.parametrize(("code", "size_e", "written"), [(5, 3, True), (7, 0, False), (7, 3, False)])
+@pytest.mark.board("7.11.7", source="tf32-dpu", place="gen_matmul_tf32")
 def test_a_result_of_no_type_is_not_written(code: int, size_e: int, written: bool) -> None:
     """A tf32 product with code 7 also in the DPU leaves its output untouched (gregordinary/rocket-userspace
     e067786, src/npu_regcmd.c, gen_matmul_tf32); with code 5 there the result is right.  With that program's

@@ -222,7 +222,7 @@ class Draw:
         shape, line, stride = self.shape, width + notch, (width + notch) * height
         if mode:
             p.set("DPU_RDMA", "DATA_CUBE_HEIGHT", EW_LINE_NOTCH_ADDR=notch)
-            p.set("DPU_RDMA", "EW_SURF_NOTCH", tail)
+            p.set("DPU_RDMA", "EW_SURF_NOTCH", notch + tail)  # from the end of the last line
             self.operand = lambda c, y, x: kinds[ELEMENT][(c * height + y) * width + x]
         else:
             shape, line, tail = (channels, 1, 1), 0, 0

@@ -24,7 +24,7 @@ from rkcosim.golden.task.registers import View
 from rkcosim.golden.task.rules import Diagnosis
 from rkcosim.golden.task.rules_dpu import STAGE_ALGORITHMS
 from rkcosim.golden.task.shapes import DpuCube, ceil
-from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, FLOAT_CODES, FP16, INT16, LANES, STRIPE
+from rkcosim.spec.types import ALTERNATE, ATOM, BF16, ELEMENT_BITS, FLOAT_CODES, FP16, INT16, LANES, STRIPE
 
 Ints = NDArray[np.int64]
 
@@ -188,9 +188,11 @@ class Dpu:
             size = (offered.width, offered.height, offered.channels)
             if size != (self.width, self.height, self.channels) and not self._same_atoms(offered):
                 raise self._hang(f"DPU_RDMA's cube {size} differs from the DPU's", "DATA_CUBE_WIDTH", "WIDTH")
-        if offered.residual_missing:
-            message = f"COMB_USE 5 waits for {offered.residual_missing}, which is off"
-            raise self._hang(message, "EW_CFG", "EW_OP_SRC")
+        combination, reader = offered.missing
+        if reader:
+            main = ("FEATURE_MODE_CFG", "COMB_USE")
+            place = main if combination == ALTERNATE else ("EW_CFG", "EW_OP_SRC")
+            raise self._hang(f"COMB_USE {combination} waits for {reader}, which is off", *place)
         left = None
         if not self.flying and offered.main is not None:
             left = self._hang("MRDMA offers data that nothing uses", "FEATURE_MODE_CFG", "FLYING_MODE")

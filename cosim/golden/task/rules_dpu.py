@@ -5,6 +5,7 @@ from __future__ import annotations
 from rkcosim.golden.task.rules import ERROR, NOTE, WARNING, Check, present, rule
 from rkcosim.golden.task.shapes import ceil
 from rkcosim.spec.types import (
+    ALTERNATE,
     BF16,
     DEPTHWISE,
     ELEMENT_BITS,
@@ -14,7 +15,6 @@ from rkcosim.spec.types import (
     PACKET,
     POOL_BITS,
     POOL_STORED,
-    RESIDUAL,
     STRIPE,
 )
 
@@ -277,9 +277,13 @@ def _rdma_type(check: Check) -> None:
             check.say("no such type, counts as int8", "DPU_RDMA", _MODE, name, code=code)
     if view(_MODE, "CONV_MODE") not in (0, DEPTHWISE):
         check.say("counts as direct", "DPU_RDMA", _MODE, "CONV_MODE", code=code)
-    if rdma.flying and view(_MODE, "COMB_USE") & 1:
-        check.say("bit 0 keeps a flying task from ending", "DPU_RDMA", _MODE, "COMB_USE", code=code)
-    elif view(_MODE, "COMB_USE") not in (0, RESIDUAL) or (view(_MODE, "COMB_USE") and rdma.flying):
+    combination = view(_MODE, "COMB_USE")
+    if rdma.flying and combination & 1 and not rdma.alternate:
+        message = "bit 0 keeps a flying task from ending"
+        if combination == ALTERNATE:
+            message += ", unless COMB_USE of the DPU is 1"
+        check.say(message, "DPU_RDMA", _MODE, "COMB_USE", code=code)
+    elif combination and not rdma.shared:
         check.say("counts as 0", "DPU_RDMA", _MODE, "COMB_USE", code=code)
     for client, known in (("BRDMA", 0b111), ("NRDMA", 0b101)):
         if rdma.use[client] & ~known:
@@ -292,7 +296,8 @@ def _rdma_type(check: Check) -> None:
         mode = view("ERDMA_CFG", "ERDMA_DATA_MODE")
         if mode > 1 or (rdma.shared and mode != 1):
             check.say("counts as one per pixel", "DPU_RDMA", "ERDMA_CFG", "ERDMA_DATA_MODE", code=code)
-        if rdma.element_bits < 16 and view(_MODE, "PROC_PRECISION") in FLOAT_CODES:
+        narrow = rdma.element_bits < 16 and not rdma.alternate
+        if narrow and view(_MODE, "PROC_PRECISION") in FLOAT_CODES:
             check.say("there is no float of this size", "DPU_RDMA", "ERDMA_CFG", "ERDMA_DATA_SIZE", code=code)
     if rdma.main and rdma.flying and view(_MODE, "IN_PRECISION") in (FP16.dpu_code, BF16.dpu_code):
         if not view(_MODE, "MRDMA_FP16TOFP32_EN"):

@@ -11,6 +11,7 @@ from functools import cached_property
 from rkcosim.golden.task.registers import View
 from rkcosim.spec.regs import registers
 from rkcosim.spec.types import (
+    ALTERNATE,
     ATOM,
     DEPTHWISE,
     DEPTHWISE_GROUP,
@@ -187,7 +188,7 @@ class ConvShape:
         stride, jump = self.view("DMA_CON1", "LINE_STRIDE"), self.view.signed("DMA_CON2", "SURF_STRIDE")
         if not self.view("CONV_CON1", "GROUP_LINE_OFF"):
             return stride // 4, _short(stride + jump)
-        return _short(stride), self.width if jump == 0 else _short(stride + jump)
+        return _short(stride), _short(self.width + jump)
 
 
 class Cube:
@@ -321,14 +322,28 @@ class DpuCube(Cube):
 
 
 class RdmaCube(Cube):
-    """Cube of DPU_RDMA in a task."""
+    """Cube of DPU_RDMA in a task.
 
-    def __init__(self, rdma: View) -> None:
+    Parameters
+    ----------
+    rdma
+        Registers of DPU_RDMA.
+    dpu
+        Registers of the DPU, whose COMB_USE lets both readers deliver main data; None if it does not start.
+    """
+
+    def __init__(self, rdma: View, dpu: View | None = None) -> None:
         super().__init__(rdma, "FEATURE_MODE_CFG")
         mode = "FEATURE_MODE_CFG"
         self.main = not rdma(mode, "MRDMA_DISABLE")
         self.element = not rdma("ERDMA_CFG", "ERDMA_DISABLE")
-        self.shared = rdma(mode, "COMB_USE") == RESIDUAL and not self.flying
+        self.residual = rdma(mode, "COMB_USE") == RESIDUAL and not self.flying
+        """Whether both readers deliver the EW operand together (5.5)."""
+        combines = dpu is not None and bool(dpu(mode, "COMB_USE"))
+        self.alternate = rdma(mode, "COMB_USE") == ALTERNATE and self.flying and combines
+        """Whether both readers deliver the main data together (5.5)."""
+        self.shared = self.residual or self.alternate
+        """Whether each reader reads every second surface of one cube."""
         self.floats = rdma(mode, "PROC_PRECISION") in FLOAT_CODES
         self.element_bits = ERDMA_BITS[rdma("ERDMA_CFG", "ERDMA_DATA_SIZE")]
         self.main_bits = ELEMENT_BITS.get(self.type, 8)

@@ -11,7 +11,7 @@ from rkcosim.verify.conformance import values
 from rkcosim.verify.conformance.arena import Arena
 from rkcosim.verify.conformance.choices import Chooser
 from rkcosim.verify.conformance.dpu import Dpu, Operand
-from rkcosim.verify.conformance.draw_element import draw_element
+from rkcosim.verify.conformance.draw_element import draw_alternate, draw_element
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class DpuWish:
     out: tuple[ElementType, ...] = ()
     """Output types to choose from."""
     element: str = "some"
-    """EW: "some", "none", "register", "memory", "combined" (COMB_USE 5), "lut"."""
+    """EW: "some", "none", "register", "memory", "combined" (COMB_USE 5), "lut"; "alternate": both readers
+    deliver the main data (COMB_USE 3)."""
     padded: bool = False
     matrix: bool = False
     """Rows of a matrix as output (NHWC), or gaps between lines."""
@@ -74,7 +75,10 @@ def draw_dpu(
     lut, spread = draw_element(ch, arena, d, spread, wish.element)
     _output(ch, d, spread, lut)
     if flying:
-        d.main = place_operand(ch, arena, d, "MRDMA input", source, width, height)
+        if wish.element == "alternate" or (d.ew is None and ch.chance("dpu.alternate", 0.06)):
+            draw_alternate(ch, arena, d)
+        else:
+            d.main = place_operand(ch, arena, d, "MRDMA input", source, width, height)
         if source.name in ("fp16", "bf16") or ch.chance("dpu.widen", 0.5):
             d.set("DPU_RDMA", MRDMA_FP16TOFP32_EN=1)
     d.rdma = d.rdma or flying or ch.chance("dpu.idle_rdma", 0.2)

@@ -39,7 +39,8 @@ def draw_element(ch: Chooser, arena: Arena, d: Dpu, spread: float, wish: str) ->
     if lut:
         spread = draw_lut(ch, d, spread)
     live = not lut or ch.chance("ew.after_lut", 0.4)
-    memory = live and (wish in ("memory", "combined") or (wish != "register" and ch.chance("ew.memory", 0.4)))
+    allowed = wish not in ("register", "alternate")
+    memory = live and (wish in ("memory", "combined") or (allowed and ch.chance("ew.memory", 0.4)))
     floating = d.float_domain and not lut
     multiply = ch.chance("ew.mul", 0.3)
     relu = ch.chance("ew.relu", 0.4)
@@ -129,10 +130,8 @@ def _memory(ch: Chooser, arena: Arena, d: Dpu, combined: bool, floating: bool) -
             line = d.width + ch.word("erdma.far_notch", 13)
         if surfaces == 1 and ch.chance("erdma.far_surfaces", 0.15):
             surface = ch.word("erdma.far_surface", 28)
-        notch = min(surface // 2, 5)
-        if ch.chance("erdma.far_notch_on", 0.2):  # only the sum counts, modulo 2^28
-            notch = ch.word("erdma.surface_notch", 28)
-        d.ew = Operand(place, kind.bits, line, surface, per_pixel, notch)
+        idle = surface if ch.chance("erdma.pitch_twice", 0.5) else ch.word("erdma.idle_pitch", 28)
+        d.ew = Operand(place, kind.bits, line, surface, per_pixel, idle)
     code = STORAGE[kind.bits]
     d.set("DPU_RDMA", ERDMA_DATA_MODE=mode, ERDMA_DATA_SIZE=code)
     d.set("DPU", EW_DATA_MODE=mode, EDATA_SIZE=code)  # no effect in these registers (5.4)
@@ -150,14 +149,42 @@ def _combined(
     d.combined = True
     if ch.chance("comb.both", 0.5):
         d.set("DPU", COMB_USE=1)
+    _two_readers(ch, arena, d, kind, raw, line, surface, "operand")
+
+
+def _two_readers(
+    ch: Chooser,
+    arena: Arena,
+    d: Dpu,
+    kind: ElementType,
+    raw: values.Bytes,
+    line: int,
+    surface: int,
+    name: str,
+) -> None:
+    """Place a cube of which MRDMA reads the even surfaces and ERDMA the odd ones (5.5)."""
     if ch.chance("comb.mesa", 0.5):  # one tensor: ERDMA begins one surface after MRDMA
-        base = arena.place(raw, "combined operand")
+        base = arena.place(raw, f"combined {name}")
         step, other = 2 * surface, base + ATOM * surface
     else:
-        base, other = arena.place(raw, "MRDMA operand"), arena.place(raw[::-1].copy(), "ERDMA operand")
+        base, other = arena.place(raw, f"MRDMA {name}"), arena.place(raw[::-1].copy(), f"ERDMA {name}")
         step = surface
     d.main = Operand(base, kind.bits, line, step)
-    d.ew = Operand(other, kind.bits, line, step)
+    d.ew = Operand(other, kind.bits, line, step, idle=ch.word("comb.idle_pitch", 28))
+
+
+def draw_alternate(ch: Chooser, arena: Arena, d: Dpu) -> None:
+    """Draw COMB_USE 3 of a flying task: even surfaces of the main data by MRDMA, odd ones by ERDMA (5.5)."""
+    line = d.width + (ch.integer("comb.gap", 0, 3) if ch.chance("comb.gaps", 0.4) else 0)
+    surface = line * d.height + (ch.integer("comb.more", 0, 6) if ch.chance("comb.wide", 0.4) else 0)
+    atoms = d.source.surfaces(d.channels) * surface + line * d.height
+    raw = values.elements(ch, "alternate input", d.source, atoms * d.source.per_atom)
+    d.alternate = True
+    d.set("DPU", COMB_USE=1)
+    _two_readers(ch, arena, d, d.source, raw, line, surface, "input")
+    size = ch.integer("comb.size", 2 if d.float_domain else 0, 3)
+    d.set("DPU_RDMA", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=size)  # the size has no effect
+    d.notes.append("two readers")
 
 
 def _operand_converter(ch: Chooser, d: Dpu, spread: float, bits: int, floating: bool) -> None:

@@ -6,7 +6,7 @@ from rkcosim.golden.task.rules_conv import SIZES
 from rkcosim.regcmd import pack_word, register_word
 from rkcosim.spec.layouts import depthwise_bytes
 from rkcosim.spec.regs import registers
-from rkcosim.spec.types import BF16, FP16, INT8, INT16
+from rkcosim.spec.types import ALTERNATE, BF16, FP16, INT8, INT16
 from rkcosim.verify.conformance.arena import UNMAPPED
 from rkcosim.verify.conformance.case import (
     CLEAR,
@@ -222,13 +222,15 @@ def _half_product(d: Draw, plan: Plan) -> None:
 WAITS.sets(
     "nothing takes the operand", lambda d: small_conv(d, DpuWish(element="memory")), "DPU", EW_OP_BYPASS=1
 )
-# COMB_USE of a flying task with bit 0: all data exist, but DPU_RDMA does not end (5.5).
-WAITS.sets(
-    "COMB_USE while flying",
-    fly((FP16, INT8)),
-    "DPU_RDMA",
-    COMB_USE=lambda ch: ch.pick("hang.comb", (1, 3, 5, 7)),
-)
+
+
+@WAITS.add(fly((FP16, INT8)), "COMB_USE while flying")
+def _combination(d: Draw, plan: Plan) -> None:
+    """COMB_USE of a flying task with bit 0: all data exist, but DPU_RDMA does not end (5.5)."""
+    combination = d.ch.pick("hang.comb", (1, 3, 5, 7))
+    plan.task.set("DPU_RDMA", COMB_USE=combination)
+    if combination == ALTERNATE:
+        plan.task.set("DPU", COMB_USE=0)
 
 
 @WAITS.add(fly((INT8, INT16)), "nothing reads the correction")
@@ -349,6 +351,12 @@ def _alone(d: Draw, plan: Plan) -> None:
 
 @HANGS.add(conv_of((INT8,), DpuWish(element="combined"), budget=400), "COMB_USE 5 with one reader off")
 def _one_reader(d: Draw, plan: Plan) -> None:
+    reader = "MRDMA" if d.ch.chance("hang.mrdma", 0.5) else "ERDMA"
+    plan.task.set("DPU_RDMA", **{f"{reader}_DISABLE": 1})
+
+
+@HANGS.add(fly((INT8, FP16), "alternate"), "COMB_USE 3 with one reader off")
+def _one_source(d: Draw, plan: Plan) -> None:
     reader = "MRDMA" if d.ch.chance("hang.mrdma", 0.5) else "ERDMA"
     plan.task.set("DPU_RDMA", **{f"{reader}_DISABLE": 1})
 

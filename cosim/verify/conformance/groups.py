@@ -111,6 +111,7 @@ _GROUPS = (
     Group("ew floats, registers", _either(_FLOAT, _FLY_FLOAT, DpuWish(element="register"))),
     Group("ew floats, memory", _either(_FLOAT, _FLY_FLOAT, DpuWish(element="memory"))),
     Group("residual in two streams", conv_of(dpu=DpuWish(element="combined"), budget=800)),
+    Group("main data in two streams", fly((*_FLY_INT, *_FLY_FLOAT), "alternate")),
     Group("lut integers", _either(_INT, (INT16, INT32, INT8), DpuWish(element="lut")), 0.7),
     Group("lut floats", _either(_FLOAT, _FLY_FLOAT, DpuWish(element="lut")), 0.7),
     Group("integers to floats", _either(_INT, _FLY_INT, DpuWish(out=(FP16, FP32, BF16)))),

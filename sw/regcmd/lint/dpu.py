@@ -172,7 +172,7 @@ def _cube(check: Check) -> None:
 def _main(check: Check) -> None:
     """MRDMA must be enabled exactly if the DPU reads its main data from memory; otherwise the task hangs."""
     dpu, rdma = present(check.dpu), check.rdma
-    if rdma is None or rdma.shared:
+    if rdma is None or rdma.residual or (rdma.alternate and rdma.element):
         return
     place, also = ("DPU_RDMA", _MODE, "MRDMA_DISABLE"), (f"DPU.{_MODE}.FLYING_MODE",)
     if dpu.flying and not rdma.main:
@@ -186,13 +186,14 @@ def _element(check: Check) -> None:
     """ERDMA must be enabled exactly if the EW operation reads its operand from memory; otherwise the task
     hangs, or reads without use."""
     dpu, rdma = present(check.dpu), check.rdma
-    offered = rdma is not None and (rdma.element or (rdma.shared and rdma.main))
+    offered = rdma is not None and not rdma.alternate and (rdma.element or (rdma.shared and rdma.main))
     if dpu.needs_element and not offered:
         also: tuple[str, ...] = ("DPU_RDMA.ERDMA_CFG.ERDMA_DISABLE",)
         check.say("waits for an operand that nothing reads", "DPU", "EW_CFG", "EW_OP_SRC", also=also)
     elif rdma is not None and rdma.shared and (rdma.element != rdma.main):
         missing = ("ERDMA_CFG", "ERDMA_DISABLE") if rdma.main else (_MODE, "MRDMA_DISABLE")
-        check.say("COMB_USE 5 needs both readers", "DPU_RDMA", *missing)
+        number = rdma.view(_MODE, "COMB_USE")
+        check.say(f"COMB_USE {number} needs both readers", "DPU_RDMA", *missing)
     elif offered and not dpu.needs_element:
         also = ("DPU.EW_CFG.EW_OP_SRC", "DPU.EW_CFG.EW_BYPASS", "DPU.EW_CFG.EW_OP_BYPASS")
         severity = WARNING if dpu.flying else ERROR  # in flying mode the data are dropped

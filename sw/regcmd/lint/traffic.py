@@ -147,7 +147,7 @@ def _readers(rdma: RdmaCube, base: int) -> Iterator[Access]:
     line = rdma.width + view("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
     surface = line * (rdma.height - 1) + rdma.width + view.signed("SURF_NOTCH", "SURF_NOTCH_ADDR")
     notch = ("SURF_NOTCH", "SURF_NOTCH_ADDR")
-    bits = rdma.element_bits if rdma.shared else rdma.main_bits
+    bits = rdma.element_bits if rdma.residual else rdma.main_bits
     surfaces = ceil(rdma.channels * bits, 8 * ATOM)
     if rdma.main:
         start = _place(view, "SRC_BASE_ADDR", "SRC_BASE_ADDR", base)
@@ -157,17 +157,16 @@ def _readers(rdma: RdmaCube, base: int) -> Iterator[Access]:
     if rdma.element:
         start = _place(view, "EW_BASE_ADDR", "EW_BASE_ADDR", base)
         line = rdma.width + view("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
-        stride, jump = view.signed("EW_SURF_STRIDE"), view.signed("EW_SURF_NOTCH")
-        count = ceil(rdma.channels * rdma.element_bits, 8 * ATOM)
-        if rdma.shared:
-            pitch = line * (rdma.height - 1) + rdma.width + jump
-            pieces = _cube(start, [pitch * s for s in range(count // 2)], line, rdma.height, rdma.width)
-        elif view("ERDMA_CFG", "ERDMA_DATA_MODE") == 0:
+        bits = rdma.main_bits if rdma.alternate else rdma.element_bits
+        count = ceil(rdma.channels * bits, 8 * ATOM)
+        if view("ERDMA_CFG", "ERDMA_DATA_MODE") == 0 and not rdma.shared:
+            stride, by = view.signed("EW_SURF_STRIDE"), ("EW_SURF_STRIDE", "EW_SURF_STRIDE")
             pieces = tuple((start + ATOM * stride * s, ATOM) for s in range(count))
         else:
-            places = [(stride + jump) * s for s in range(count)]
+            pitch = line * (rdma.height - 1) + rdma.width + view.signed("EW_SURF_NOTCH")
+            places = [pitch * s for s in range(count // 2 if rdma.shared else count)]
             pieces = _cube(start, places, line, rdma.height, rdma.width)
-        by = ("EW_SURF_STRIDE", "EW_SURF_STRIDE")
+            by = ("EW_SURF_NOTCH", "EW_SURF_NOTCH")
         yield Access("operand", "DPU_RDMA", "EW_BASE_ADDR", "EW_BASE_ADDR", by, False, pieces)
     for client, register in (("BRDMA", "BS_BASE_ADDR"), ("NRDMA", "BN_BASE_ADDR")):
         use = rdma.use[client]
