@@ -218,7 +218,7 @@ def _model(
         if reads == "all":
             _check_inputs(schema, kind, given, len(outputs))
         attributes = _attributes(schema, node.attributes) if reads == "all" else {}
-        nodes.append(helper.make_node(kind, given, last, name=node.name, **attributes))
+        nodes.append(helper.make_node(kind, given, last, name=f"{node.name} {number}", **attributes))
     value = helper.make_tensor_value_info
     graph_inputs = [
         value(port.name, helper.np_dtype_to_tensor_dtype(np.dtype(port.dtype)), tensor.shape)
