@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from rkcosim.rknn_file import schema, version2, version6
 from rkcosim.rknn_file.container import RknnFile, read_tensor
@@ -64,8 +65,10 @@ def _parts(data: bytes) -> tuple[bytes, int, bytes]:
     _, version, length = schema.HEADER.unpack_from(data)
     known = [int(v) for v in schema.Version]
     if version not in known:
+        chip = _chip(data, version)
         raise RknnFileError(
-            f".rknn file of container version {version}; versions {' and '.join(map(str, known))} are read"
+            f".rknn file{f' for {chip}' * bool(chip)} of container version {version}; versions "
+            f"{' and '.join(map(str, known))} for {schema.TARGET} are read"
         )
     end = schema.FLATBUFFER_AT + length
     if end > len(data):
@@ -82,6 +85,14 @@ def _parts(data: bytes) -> tuple[bytes, int, bytes]:
     if size > len(data) - end - 8:
         raise RknnFileError(f"damaged .rknn file: {size} bytes of JSON at {end + 8}, but it has {len(data)}")
     return buffer, version, data[end + 8 : end + 8 + size]
+
+
+def _chip(data: bytes, version: int) -> str:
+    """Return the target platforms of a file in an unknown container, "" if nothing names them."""
+    named = schema.PLATFORMS.search(data, max(0, len(data) - schema.TRAILER_MOST))
+    if named:
+        return " or ".join(text.decode() for text in re.findall(rb'"([\w-]{1,20})"', named[1])[:4])
+    return schema.CHIPS.get(version, "")
 
 
 def _check_trailer(text: bytes) -> None:

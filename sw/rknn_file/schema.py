@@ -7,6 +7,7 @@ ignored.
 
 from __future__ import annotations
 
+import re
 import struct
 from enum import IntEnum
 from typing import Any
@@ -33,6 +34,16 @@ TARGET = "rk3588"
 
 OURS = "rkcosim"
 """Name of the compiler (`Root.COMPILER`) in files that `rkcosim compile` has written."""
+
+
+PLATFORMS = re.compile(rb'"target_platform"\s*:\s*\[([^\]]{0,200})\]')
+"""The target platforms in the trailing JSON."""
+
+TRAILER_MOST = 1 << 20
+"""Number of bytes at the end of a file in which the trailing JSON of an unknown container is looked for."""
+
+CHIPS = {0x1004: "rv1103 or rv1106"}
+"""Chips whose files have another version of the container."""
 
 
 class Version(IntEnum):

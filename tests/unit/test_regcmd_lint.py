@@ -192,6 +192,11 @@ def test_words_that_are_none() -> None:
     pool.raw(register_word(registers()["PPU"]["DATA_CUBE_IN_WIDTH"], 3 | 1 << 20))
     (finding,) = _found(_program([pool]), "word.reserved-bits")
     assert (finding.block, finding.register, finding.value) == ("PPU", "DATA_CUBE_IN_WIDTH", 3 | 1 << 20)
+    entry = registers()["DPU"]["LUT_ACCESS_DATA"]
+    for value, told in ((0xFFFF_FFC1, False), (0xFFFF_0041, True), (0x1_FFC1, True), (0xFFC1, False)):
+        pool = _pool()  # entries of tables as the vendor's compiler writes them: sign-extended
+        pool.raw(register_word(entry, value))
+        assert bool(_found(_program([pool]), "word.reserved-bits")) == told, hex(value)
     pool = _pool()
     pool.set("PPU", "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1, EXECUTER=1)
     assert _found(_program([pool]), "word.read-only")[0].field == "EXECUTER"
@@ -236,6 +241,14 @@ def test_pointers() -> None:
     assert finding.task == 1 and finding.path.startswith("PPU.S_POINTER") and finding.severity == "error"
 
 
+def test_positions_that_overlap_the_values_they_belong_to() -> None:
+    pool = _pool()
+    pool.set("PPU", "OPERATION_MODE_CFG", FLYING_MODE="UPSTREAM", POOLING_METHOD="MAX", INDEX_EN=1)
+    pool.set("PPU", "DATA_FORMAT", INDEX_ADD=0)
+    (finding,) = _found(_program([pool]), "pool.surfaces")
+    assert finding.field == "INDEX_ADD" and finding.severity == "error"
+
+
 def test_blocks_that_are_set_up_in_vain() -> None:
     pool = _pool()
     pool.set("DPU", "DATA_CUBE_WIDTH", WIDTH=3)
@@ -277,8 +290,29 @@ INTEGERS = [
 @pytest.mark.parametrize(
     ("rule", "register", "severity", "changes"),
     [
-        ("dpu.half-product", "EW_CFG", "error", [("DPU", "EW_CFG", {"EW_OP_TYPE": 1})]),
-        ("dpu.sum", "EW_CFG", "warning", [("DPU", "EW_CFG", {"EW_OP_CVT_BYPASS": 1})]),
+        ("dpu.live-product", "EW_CFG", "error", [("DPU", "EW_CFG", {"EW_OP_TYPE": 1})]),
+        (
+            "dpu.surfaces",
+            "SURFACE_ADD",
+            "error",
+            [("DPU", "DATA_CUBE_CHANNEL", {"CHANNEL": 15}), ("DPU", "WDMA_SIZE_0", {"CHANNEL_WDMA": 15})],
+        ),
+        (
+            "dpu.surfaces",  # two packets of eight atoms, one atom apart
+            "DST_SURF_STRIDE",
+            "error",
+            [
+                ("DPU", "DATA_FORMAT", {"IN_PRECISION": 1, "PROC_PRECISION": 1, "OUT_PRECISION": 1}),
+                ("DPU", "FEATURE_MODE_CFG", {"TP_EN": 1}),
+                ("DPU", "BS_OW_CFG", {"SIZE_E_1": 7}),
+                ("DPU", "WDMA_SIZE_0", {"TP_PRECISION": 1}),
+                ("DPU", "WDMA_SIZE_1", {"WIDTH_WDMA": 1}),
+                ("DPU", "EW_CFG", {"EW_BYPASS": 1}),
+                ("DPU", "DATA_CUBE_WIDTH", {"WIDTH": 15}),
+                ("DPU", "DST_SURF_STRIDE", {"DST_SURF_STRIDE": 1}),
+            ],
+        ),
+        ("dpu.sum", "EW_CFG", "warning", [("DPU", "EW_CFG", {"EW_OP_CVT_BYPASS": 1, "EDATA_SIZE": 2})]),
         ("dpu.sum", "EW_CFG", "warning", [*INTEGERS, ("DPU", "EW_CFG", {"EDATA_SIZE": 3})]),
         ("dpu.operand-never-set", "EW_OP_VALUE_0", "warning", [("DPU", "EW_CFG", {"EW_OP_SRC": 0})]),
         ("dpu.operand-never-set", "BS_ALU_CFG", "warning", [("DPU", "BS_CFG", {"BS_MUL_BYPASS": 1})]),

@@ -89,7 +89,7 @@ class ConvShape:
         fields = ("DECONV_Y_STRIDE", "DECONV_X_STRIDE")
         deconv = cna(con1, "DECONV")
         self.spread = tuple(SPREADS.get(cna(con3, name), 1) if deconv else 1 for name in fields)
-        """Distance of input rows and columns with zeros inserted between them; 1 without DECONV."""
+        """Distance of input rows and columns with pad pixels inserted between them; 1 without DECONV."""
         self.three_atoms = self.type is INT8 and "d1_three_atoms_int8" in options
         """Whether three atoms of the last depthwise block of int8 are stored as three (an option, 3.3)."""
         drained = self.type if core is None else conv_type(core("MISC_CFG", "PROC_PRECISION"))
@@ -213,6 +213,10 @@ class Cube:
         return ceil(self.channels, self.group)
 
 
+DIVIDE = 3
+"""Code of the division in EW_ALU_ALGO."""
+
+
 class DpuCube(Cube):
     """Cube of the DPU in a task, with the settings of its writer (4.10).
 
@@ -234,6 +238,14 @@ class DpuCube(Cube):
         self.lut = on and not dpu("EW_CFG", "EW_LUT_BYPASS")
         self.operation = on and not dpu("EW_CFG", "EW_OP_BYPASS")
         self.needs_element = self.operation and bool(dpu("EW_CFG", "EW_OP_SRC"))
+        self.multiplies = self.operation and bool(dpu("EW_CFG", "EW_OP_TYPE"))
+        self.divides = (
+            self.floats
+            and self.operation
+            and not self.lut
+            and not self.multiplies
+            and dpu("EW_CFG", "EW_ALU_ALGO") == DIVIDE
+        )
 
     @property
     def packets(self) -> bool:

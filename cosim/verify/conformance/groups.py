@@ -24,6 +24,7 @@ from rkcosim.verify.conformance import (
     faults,
     limits,
     noise,
+    overlaps,
     register_draws,
     settings,
 )
@@ -120,6 +121,7 @@ _GROUPS = (
     Group("floats to floats", _either(_FLOAT, _FLY_FLOAT, DpuWish(out=(FP16, BF16, FP32)))),
     Group("padded channels", _either(CONV_TYPES, (*_FLY_INT, *_FLY_FLOAT), DpuWish(padded=True))),
     Group("matrix output", _either(CONV_TYPES, (*_FLY_INT, *_FLY_FLOAT), DpuWish(matrix=True))),
+    Group("overlapping outputs", overlaps.draw, 1.5),
     Group("packets", draw_writer.packets),
     Group("packets of convolutions", draw_writer.products, 0.5),
     Group("unpooling", draw_writer.unpooling, 0.7),

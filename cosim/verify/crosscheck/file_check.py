@@ -101,6 +101,9 @@ class FileChecker(ModelChecker):
         except NotJudged as error:
             row.reason = str(error)
             return None
+        except (ValueError, ArithmeticError, LookupError, MemoryError) as error:  # a file is hostile input
+            row.reason = f"its value cannot be computed ({type(error).__name__}: {error})"
+            return None
         apart = np.abs(ours[1].astype(np.float64) - found.meaning.values) / found.meaning.bound
         row.right, row.wrong, row.elements = found.right, int(found.wrong.sum()), found.wrong.size
         row.worst = float(np.nanmax(np.where(np.isfinite(apart), apart, 0.0), initial=0.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rkcosim.golden.task.packed_weights import is_packed, segments
 from rkcosim.golden.task.registers import View
@@ -197,6 +198,17 @@ def _pool(pool: PoolShape, rdma: View | None, base: int) -> Iterator[Access]:
         read = _cube(start, places, rdma.signed("SRC_LINE_STRIDE"), height, width)
         by = ("SRC_SURF_STRIDE", "SRC_SURF_STRIDE")
         yield Access("input", "PPU_RDMA", "SRC_BASE_ADDR", "SRC_BASE_ADDR", by, False, read)
+
+
+def packets_share(dpu: DpuCube) -> tuple[int, int] | None:
+    """The first two pieces (bytes from DST_BASE_ADDR) of a task's packets that share an atom, or None."""
+    if dpu.surfaces * dpu.pixels > PACKET * PIECES:
+        return None  # such packets are only known by planes
+    pieces = sorted(_packets(dpu, 0))
+    for (first, size), (second, _) in pairwise(pieces):
+        if second < first + size:
+            return first, second
+    return None
 
 
 def collision(places: list[int], line: int, rows: int, columns: int) -> tuple[int, int] | None:
