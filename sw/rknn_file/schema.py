@@ -204,7 +204,10 @@ DTYPES: dict[int, np.dtype[Any]] = {
     5: np.dtype(np.int16),
     6: np.dtype(np.int32),
     7: np.dtype(np.int64),
+    9: np.dtype(np.bool_),
     10: np.dtype(np.float16),
+    11: np.dtype(np.float64),
+    12: np.dtype(np.uint32),
 }
 """Element types by their codes, which are those of ONNX's `TensorProto.DataType`."""
 
