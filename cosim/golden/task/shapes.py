@@ -83,7 +83,7 @@ class ConvShape:
         """Rows and columns; the other pairs are (vertical, horizontal) as well."""
         self.out_width = cna("DATA_SIZE2", "DATAOUT_WIDTH")
         self.pixels = cna("DATA_SIZE3", "DATAOUT_ATOMICS")
-        self.stride = cna(con3, "CONV_Y_STRIDE") or 1, cna(con3, "CONV_X_STRIDE") or 1
+        self.stride = cna(con3, "CONV_Y_STRIDE"), cna(con3, "CONV_X_STRIDE")
         self.dilation = cna(con3, "ATROUS_Y_DILATION") + 1, cna(con3, "ATROUS_X_DILATION") + 1
         self.pads = cna("PAD_CON0", "PAD_TOP"), cna("PAD_CON0", "PAD_LEFT")
         fields = ("DECONV_Y_STRIDE", "DECONV_X_STRIDE")
