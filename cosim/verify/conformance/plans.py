@@ -293,7 +293,7 @@ class PlanJob:
             dpu("BS_CFG", BS_ALU_ALGO=2, BS_ALU_SRC=1, BS_RELU_BYPASS=1, BS_MUL_BYPASS=1)
         else:
             dpu("BS_CFG", BS_RELU_BYPASS=1, BS_MUL_BYPASS=1, BS_ALU_BYPASS=1, BS_BYPASS=1)
-        dpu("BS_OW_CFG", OD_BYPASS=1)
+        dpu("BS_OW_CFG", SIZE_E_2=1, SIZE_E_1=1, SIZE_E_0=1, OD_BYPASS=1)
         dpu("WDMA_SIZE_0", CHANNEL_WDMA=channels - 1)
         dpu("WDMA_SIZE_1", HEIGHT_WDMA=row.out_rows - 1, WIDTH_WDMA=row.out_width - 1)
         dpu("BN_CFG", BN_RELU_BYPASS=1, BN_MUL_BYPASS=1, BN_ALU_BYPASS=1, BN_BYPASS=1)
@@ -301,7 +301,7 @@ class PlanJob:
         dpu("OUT_CVT_OFFSET", OUT_CVT_OFFSET=OFFSET if int8 else 0)
         dpu("OUT_CVT_SCALE", OUT_CVT_SCALE=SCALE if int8 else 1, FP32TOFP16_EN=int(not int8))
         dpu("OUT_CVT_SHIFT", OUT_CVT_SHIFT=self.tensors.shift)
-        dpu("SURFACE_ADD", SURF_ADD=self.surface)
+        dpu("SURFACE_ADD", SURF_ADD=2 * self.surface)
         if not int8:
             return
 
