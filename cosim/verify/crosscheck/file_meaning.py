@@ -188,8 +188,12 @@ class _Node:
         return found if isinstance(found, tuple) else (found, 0.0 if self.real else self.error)
 
     def _values(self) -> Real | tuple[Real, Any]:
+        if self.step.output.name in [tensor.name for tensor in self.step.inputs]:
+            raise NotJudged("it changes its input in place")
         if self.node.type == "Concat" and self.node.attributes.get("axis"):
             return self._concatenated()
+        if self.node.type == "Expand" and len(self.cubes) == 1:
+            return self._expanded()
         if self.node.type in ("Transpose", "Reshape", "Resize") and not self.file.ours:
             return to_cube(self._moved(), self.step.output).astype(np.float64)
         if "PPU" in self.main.blocks and "DPU" not in self.main.blocks:
@@ -199,6 +203,9 @@ class _Node:
         if len(self.step.nodes) > 1:
             raise NotJudged("a node without tasks precedes it")
         if "CNA" in self.main.blocks:
+            shape = self.step.inputs[0].shape
+            if len(shape) == 4 and shape[0] > 1:
+                return self._samples()
             return self._dpu(self._convolution())
         if self.get("DPU", "FEATURE_MODE_CFG", "TP_EN"):
             raise NotJudged("its tasks move packets")
@@ -241,6 +248,16 @@ class _Node:
         if whole.shape != y.cube:
             raise NotJudged(f"its inputs together have the shape {whole.shape}, its output {y.cube}")
         return whole
+
+    def _expanded(self) -> Real:
+        """Return the input, repeated to the output's shape and converted to its quantisation."""
+        x, y = self.step.inputs[0], self.step.output
+        real = (from_cube(self.cubes[0], x).astype(np.float64) - x.zero_point) * (x.scale / y.scale)
+        try:
+            whole = np.broadcast_to(real + y.zero_point, y.shape)
+        except ValueError as error:
+            raise NotJudged(str(error)) from error
+        return to_cube(np.ascontiguousarray(whole), y)
 
     @staticmethod
     def _resized(array: Cube, shape: tuple[int, ...]) -> Cube:
@@ -438,6 +455,25 @@ class _Node:
         if self.real:
             return float(np.uint16(self.get("CNA", "PAD_CON1", "PAD_VALUE") & 0xFFFF).view(np.float16))
         return float(self.signed("CNA", "PAD_CON1", "PAD_VALUE", 8))
+
+    def _samples(self) -> tuple[Real, Any]:
+        """Return the values of a convolution of several samples, which follow each other in memory."""
+        x, y = self.step.inputs[0], self.step.output
+        if len(y.shape) != 4 or y.shape[0] != x.shape[0] or len(self.cubes) != 1:
+            raise NotJudged(f"{x.shape} to {y.shape} is no convolution of {x.shape[0]} samples")
+        operands = {self._ref(task, "CNA", "DCOMP_ADDR0") for task in self.tasks if "CNA" in task.blocks}
+        if len(operands) != 1:
+            raise NotJudged("its samples have different weights")
+        _, *own = y.shape
+        values, bounds = [], []
+        for sample in from_cube(self.cubes[0], x):
+            part = copy(self)
+            part.cubes, part.error = [sample], 0.0
+            part.step = replace(self.step, output=replace(y, shape=(1, *own), cube=(own[0], own[1], own[2])))
+            found, extra = part._dpu(part._convolution())
+            values.append(found)
+            bounds.append(np.broadcast_to(extra, found.shape))
+        return to_cube(np.stack(values), y), to_cube(np.stack(bounds), y)
 
     def _convolution(self) -> Real:
         """Return the sums of the array with the part of CPEND, float64 (kernels, rows, columns)."""
