@@ -222,6 +222,7 @@ def test_close_frees_the_address_space_at_once():
 
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RKCOSIM_CXXFLAGS", "-O0")  # what is built here is hardly used
     monkeypatch.setenv("RKCOSIM_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
