@@ -17,7 +17,7 @@ from rkcosim.rtl.npu.arith import (
     round_shift,
     wire,
 )
-from rkcosim.rtl.npu.dpu_frame import PipeFlow, copied, float_domain, into, lanes, lut_live
+from rkcosim.rtl.npu.dpu_frame import PipeFlow, copied, divides_floats, float_domain, into, lanes, lut_live
 from rkcosim.rtl.npu.dpu_types import Precision, Width, is_float, width_of
 from rkcosim.rtl.regfile import config_signature
 
@@ -89,6 +89,7 @@ class OutputConverter(wiring.Component):
             make=to_float & ~late_floats,
             half=kind == Precision.FP16,
             brain=kind == Precision.BF16,
+            raw=divides_floats(cfg) & ~cfg.OUT_CVT_SCALE.FP32TOFP16_EN,  # fp16 already
         )
         floats = flow.late_floats
 
@@ -142,7 +143,7 @@ class OutputConverter(wiring.Component):
                 with m.Elif(~on.wide):
                     m.d.comb += final.eq(number)
                 with m.Elif(on.half):
-                    m.d.comb += final.eq(_less(as_half, minus, 10))
+                    m.d.comb += final.eq(_less(Mux(on.raw, single[:16], as_half), minus, 10))
                 with m.Elif(on.brain):
                     m.d.comb += final.eq(_less(as_brain, minus, 7))
                 with m.Else():

@@ -177,13 +177,13 @@ class DpuRdma(wiring.Component):
     def _cubes(self, m: Module, main: StripeReader, ew: StripeReader) -> None:
         """Shapes of the two cubes, registered from the configuration."""
         cfg, feature = self.cfg, self.cfg.FEATURE_MODE_CFG
-        proc, given = feature.PROC_PRECISION, width_of(feature.IN_PRECISION)
+        given = width_of(feature.IN_PRECISION)
         channel, rows_m1 = cfg.DATA_CUBE_CHANNEL.CHANNEL, cfg.DATA_CUBE_HEIGHT.HEIGHT
         start = self.control.start
         width, height = cfg.DATA_CUBE_WIDTH.WIDTH + 1, rows_m1 + 1
         octets, shared, residual, alternate, per_channel = Signal(4), Signal(), Signal(), Signal(), Signal()
         m_kind, e_kind, m_half, e_half = Signal(Width), Signal(Width), Signal(2), Signal(2)
-        operand_kind, operand_half = Signal(Width), Signal(2)
+        operand_kind, main_half = Signal(Width), Signal(2)
         m_line, e_line, e_surface = Signal(15), Signal(15), Signal(28)
         with m.If(start):
             m.d.comb += [
@@ -195,11 +195,12 @@ class DpuRdma(wiring.Component):
                 # Codes of sizes start with 4 bits and are one above those of Width, whose last code is 4
                 # bits.
                 operand_kind.eq(cfg.ERDMA_CFG.ERDMA_DATA_SIZE - 1),
-                operand_half.eq(Mux(is_float(proc), Mux(proc == Precision.BF16, Half.BF16, Half.FP16), 0)),
+                main_half.eq(half_of(feature.IN_PRECISION, feature.MRDMA_FP16TOFP32_EN)),
                 m_kind.eq(Mux(residual, operand_kind, given)),
-                m_half.eq(Mux(residual, operand_half, half_of(feature.IN_PRECISION))),
                 e_kind.eq(Mux(alternate, given, operand_kind)),
-                e_half.eq(Mux(alternate, half_of(feature.IN_PRECISION), operand_half)),
+                # The DPU makes floats of an operand [HW 8.4].
+                m_half.eq(Mux(residual, Half.INTEGER, main_half)),
+                e_half.eq(Mux(alternate, main_half, Half.INTEGER)),
                 m_line.eq(width + cfg.SRC_DMA_CFG.LINE_NOTCH_ADDR),
                 e_line.eq(width + cfg.DATA_CUBE_HEIGHT.EW_LINE_NOTCH_ADDR),
                 e_surface.eq(
@@ -255,7 +256,6 @@ class DpuRdma(wiring.Component):
         ew_on = ~cfg.ERDMA_CFG.ERDMA_DISABLE
         b_on = ~cfg.BRDMA_CFG.BRDMA_DISABLE & (cfg.BRDMA_CFG.BRDMA_DATA_USE != 0)
         n_on = ~cfg.NRDMA_CFG.NRDMA_DISABLE & (cfg.NRDMA_CFG.NRDMA_DATA_USE != 0)
-        half_float = (feature.IN_PRECISION == Precision.FP16) | (feature.IN_PRECISION == Precision.BF16)
         narrow = ~cfg.ERDMA_CFG.ERDMA_DATA_SIZE[1]  # 4 or 8 bits
         unaligned = DiagnosticCode.UNALIGNED_ADDRESS
         return [
@@ -264,7 +264,12 @@ class DpuRdma(wiring.Component):
                 ((feature.COMB_USE != 0) & ~self._shared())
                 | (feature.IN_PRECISION == Precision.RESERVED)
                 | (feature.PROC_PRECISION == Precision.RESERVED)
-                | (main_on & feature.FLYING_MODE & half_float & ~feature.MRDMA_FP16TOFP32_EN)
+                | (
+                    main_on
+                    & feature.FLYING_MODE
+                    & (feature.IN_PRECISION == Precision.BF16)
+                    & ~feature.MRDMA_FP16TOFP32_EN
+                )
                 | ((feature.CONV_MODE != 0) & (feature.CONV_MODE != DEPTHWISE)),
             ),
             Check("SRC_BASE_ADDR", main_on & (cfg.SRC_BASE_ADDR.SRC_BASE_ADDR[:4] != 0), unaligned),

@@ -94,7 +94,7 @@ def _compile(data: bytes, flag: int) -> Context:
             model: Any = open_model(data)
             if not isinstance(model, FileModel):
                 return Context(model, None, flag)
-            batch, custom = model.file.batch, tail_of_file(model)
+            batch, custom = model.samples, tail_of_file(model)
             if custom is not None:
                 model = TailModel(model, *custom)
             return Context(model if batch == 1 else BatchModel(model, batch), None, flag)

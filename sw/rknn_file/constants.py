@@ -27,17 +27,21 @@ TRANSPOSED = "ConvTranspose"
 
 @dataclass(frozen=True)
 class FileStep(Step):
-    """A node that the NPU runs.
+    """A node that the NPU runs, or for a node with several outputs the part that computes one of them.
 
     Members
     -------
     nodes : indices of the nodes that it computes: preceding nodes without tasks, then the node itself.
     operands : tensors of the file that the node reads in addition to `inputs`: weights, operand blocks,
         tables.
+    port : which of the node's outputs it computes.
+    records : indices of its task records, for each core of the plan.
     """
 
     nodes: tuple[int, ...] = ()
     operands: tuple[int, ...] = ()
+    port: int = 0
+    records: tuple[tuple[int, ...], ...] = ()
 
 
 def weights_of(file: RknnFile, step: FileStep) -> list[FileTensor]:

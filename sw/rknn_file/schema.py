@@ -32,6 +32,9 @@ IDENTIFIER = b"RKNN"
 TARGET = "rk3588"
 """The supported target platform."""
 
+FORMAT = "RKNPU v2"
+"""Name of the format (`Root.GENERATOR`)."""
+
 OURS = "rkcosim"
 """Name of the compiler (`Root.COMPILER`) in files that `rkcosim compile` has written."""
 
@@ -201,7 +204,10 @@ DTYPES: dict[int, np.dtype[Any]] = {
     5: np.dtype(np.int16),
     6: np.dtype(np.int32),
     7: np.dtype(np.int64),
+    9: np.dtype(np.bool_),
     10: np.dtype(np.float16),
+    11: np.dtype(np.float64),
+    12: np.dtype(np.uint32),
 }
 """Element types by their codes, which are those of ONNX's `TensorProto.DataType`."""
 

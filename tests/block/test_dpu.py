@@ -360,7 +360,19 @@ WORDS = {
     "DATA_FORMAT": {"IN_PRECISION": 1, "PROC_PRECISION": 4, "OUT_PRECISION": 4},
     "BS_OW_CFG": {"OD_BYPASS": 1, "SIZE_E_0": 3, "SIZE_E_1": 3, "SIZE_E_2": 3},
 }
-CORRECT = [{}, FLOAT, LUT, {**FLOAT, "EW_CFG": {**EW_LIVE, "EW_ALU_ALGO": 8}}]
+DIVISION = {
+    "DATA_FORMAT": {"IN_PRECISION": 2, "PROC_PRECISION": 2, "OUT_PRECISION": 2},
+    "BS_OW_CFG": {"OD_BYPASS": 1, "SIZE_E_0": 1, "SIZE_E_1": 1, "SIZE_E_2": 1},
+    "EW_CFG": {**EW_LIVE, "EW_ALU_ALGO": 3},
+}
+CORRECT = [
+    {},
+    FLOAT,
+    LUT,
+    {**FLOAT, "EW_CFG": {**EW_LIVE, "EW_ALU_ALGO": 8}},
+    {**FLOAT, "OUT_CVT_SCALE": {"OUT_CVT_SCALE": 0}},
+    {"EW_CFG": {**EW_LIVE, "EW_ALU_ALGO": 1, "EW_BINARY_EN": 1}},
+]
 WRONG = [
     ({}, "WDMA_SIZE_0", {"CHANNEL_WDMA": 63}, MISMATCH, True),
     ({}, "WDMA_SIZE_1", {"WIDTH_WDMA": 63}, MISMATCH, True),
@@ -377,7 +389,6 @@ WRONG = [
     ({}, "BN_CFG", {"BN_BYPASS": 0, "BN_ALU_BYPASS": 0, "BN_ALU_ALGO": 3, "BN_ALU_SRC": 0}, RESERVED, True),
     ({}, "BN_MUL_CFG", {"BN_TRUNCATE_SRC": 1}, RESERVED, True),
     ({}, "EW_CFG", {**EW_LIVE, "EW_ALU_ALGO": 3}, RESERVED, True),
-    ({}, "EW_CFG", {**EW_LIVE, "EW_BINARY_EN": 1}, RESERVED, True),
     (LUT, "LUT_CFG", {"LUT_LO_LE_MUX": 0}, RESERVED, True),
     (LUT, "LUT_CFG", {"LUT_EXPAND_EN": 1}, RESERVED, True),
     (LUT, "LUT_INFO", {"LUT_LO_INDEX_SELECT": 23}, RESERVED, True),
@@ -388,12 +399,16 @@ WRONG = [
     ({}, "BS_OW_CFG", {"SIZE_E_2": 7}, MISMATCH, True),
     (FLOAT, "EW_CFG", {**EW_LIVE, "EW_ALU_ALGO": 9}, RESERVED, True),
     (FLOAT, "OUT_CVT_OFFSET", {"OUT_CVT_OFFSET": 1}, RESERVED, True),
-    (FLOAT, "OUT_CVT_SCALE", {"OUT_CVT_SCALE": 0}, RESERVED, True),
+    (FLOAT, "OUT_CVT_SCALE", {"OUT_CVT_SCALE": 2}, RESERVED, True),
+    (FLOAT, "EW_CFG", {**EW_LIVE, "EW_ALU_ALGO": 1, "EW_BINARY_EN": 1}, RESERVED, True),
+    ({}, "EW_CFG", {**EW_LIVE, "EW_ALU_ALGO": 2, "EW_BINARY_EN": 1}, RESERVED, True),
     (FLOAT, "OUT_CVT_SHIFT", {"OUT_CVT_SHIFT": 1}, RESERVED, True),
     ({**FLOAT, "EW_CFG": CONVERTER}, "EW_CVT_OFFSET_VALUE", {"EW_OP_CVT_OFFSET": 1}, RESERVED, False),
     ({**FLOAT, "EW_CFG": CONVERTER}, "EW_CVT_SCALE_VALUE", {"EW_OP_CVT_SCALE": 2}, RESERVED, False),
-    (HALF, "EW_CFG", {**OPERAND, "EW_OP_CVT_BYPASS": 1}, RESERVED, False),
+    (HALF, "EW_CFG", {**OPERAND, "EW_OP_CVT_BYPASS": 1, "EDATA_SIZE": 2}, RESERVED, False),
+    (FLOAT, "EW_CFG", {**OPERAND, "EW_OP_CVT_BYPASS": 1, "EDATA_SIZE": 2, "EW_ALU_ALGO": 1}, RESERVED, False),
     (HALF, "EW_CFG", {**OPERAND, "EW_OP_TYPE": 1, "EW_OP_CVT_BYPASS": 0}, RESERVED, False),
+    (FLOAT, "EW_CFG", {**OPERAND, "EW_OP_TYPE": 1, "EW_OP_CVT_BYPASS": 0}, RESERVED, False),
     (WORDS, "EW_CFG", OPERAND, RESERVED, False),
 ]
 
@@ -425,6 +440,14 @@ def test_diagnostics() -> None:
     got = _control(tasks, extent(110, 150))
     for task, have, want in zip(tasks, got, expected, strict=True):
         assert have == want, task.dpu
+
+
+def test_narrowed_division() -> None:
+    """A division must not be narrowed; it takes longer than the other tasks."""
+    tasks = [_wrong_task(DIVISION), _wrong_task(DIVISION, {"OUT_CVT_SCALE": {"FP32TOFP16_EN": 1}})]
+    place = registers()["DPU"]["OUT_CVT_SCALE"]
+    told = (int(RESERVED), place.offset, place.encode(**tasks[1].dpu["OUT_CVT_SCALE"]))
+    assert _control(tasks, 500) == [([], True), ([told], True)]
 
 
 def test_group_of_core() -> None:

@@ -12,7 +12,9 @@ from tests.models.float_model import (
 
 Registers = dict[str, dict[str, int]]
 INT8, INT16, FP16, BF16, INT32, FP32, INT4 = 0, 1, 2, 3, 4, 5, 6
-BITS = {INT4: 4, INT8: 8, INT16: 16, FP16: 16, BF16: 16, INT32: 32, FP32: 32}
+HALF_BITS = 8
+"""fp16 that is not widened."""
+BITS = {INT4: 4, INT8: 8, INT16: 16, FP16: 16, BF16: 16, INT32: 32, FP32: 32, HALF_BITS: 16}
 BYTES = {INT8: 1, INT16: 2, INT32: 4, FP16: 2, BF16: 2, FP32: 4}
 FLOATS = (FP16, BF16, FP32)
 WORD = 1 << 32
@@ -101,6 +103,8 @@ def read_operands(memory: bytes, base: int, use: int, channels: int) -> Operands
 
 def element_word(raw: int, kind: int) -> int:
     """Return an element of memory as the word between the stages: sign-extended or widened."""
+    if kind == HALF_BITS:
+        return raw
     if kind == FP16:
         return float_of_half(raw)
     if kind == BF16:
@@ -140,10 +144,8 @@ class RdmaData:
     bn: Operands | None = None
 
 
-def operand_kind(size: int, proc: int) -> int:
-    """Return the type of ERDMA's elements by ERDMA_DATA_SIZE and PROC_PRECISION (5.4)."""
-    if proc in FLOATS and size >= 2:
-        return FP32 if size == 3 else BF16 if proc == BF16 else FP16
+def operand_kind(size: int) -> int:
+    """Return the type of ERDMA's elements by ERDMA_DATA_SIZE (5.4)."""
     return {0: INT4, 1: INT8, 2: INT16, 3: INT32}[size]
 
 
@@ -153,8 +155,8 @@ def run_rdma(registers: Registers, memory: bytes, dpu_comb_use: int = 0) -> Rdma
     width, height = f("DATA_CUBE_WIDTH", "WIDTH") + 1, f("DATA_CUBE_HEIGHT", "HEIGHT") + 1
     channels = f("DATA_CUBE_CHANNEL", "CHANNEL") + 1
     shape = (channels, height, width)
-    flying, proc = f("FEATURE_MODE_CFG", "FLYING_MODE"), f("FEATURE_MODE_CFG", "PROC_PRECISION")
-    operand = operand_kind(f("ERDMA_CFG", "ERDMA_DATA_SIZE"), proc)
+    flying = f("FEATURE_MODE_CFG", "FLYING_MODE")
+    operand = operand_kind(f("ERDMA_CFG", "ERDMA_DATA_SIZE"))
     line = width + f("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
     surface = line * (height - 1) + width + f("SURF_NOTCH", "SURF_NOTCH_ADDR")
     base = f("SRC_BASE_ADDR", "SRC_BASE_ADDR")
@@ -167,6 +169,8 @@ def run_rdma(registers: Registers, memory: bytes, dpu_comb_use: int = 0) -> Rdma
     if use and not f("NRDMA_CFG", "NRDMA_DISABLE"):
         result.bn = read_operands(memory, f("BN_BASE_ADDR", "BN_BASE_ADDR"), use, channels)
     kind = f("FEATURE_MODE_CFG", "IN_PRECISION")
+    if kind == FP16 and not f("FEATURE_MODE_CFG", "MRDMA_FP16TOFP32_EN"):
+        kind = HALF_BITS
     ew_surface = ew_line * (height - 1) + width + f("EW_SURF_NOTCH", "EW_SURF_NOTCH")
     residual = f("FEATURE_MODE_CFG", "COMB_USE") == 5 and not flying
     alternate = f("FEATURE_MODE_CFG", "COMB_USE") == 3 and flying and dpu_comb_use

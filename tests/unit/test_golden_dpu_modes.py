@@ -155,7 +155,7 @@ def test_surfaces_of_a_group(kind: int, out: int, depthwise: bool, surfaces: int
                 got = load(bench.dev, byte + bit // 8, BITS[out]) >> bit % 8 & ((1 << BITS[out]) - 1)
                 want = 0x1A5C % (1 << BITS[out])
                 if c < channels:
-                    want = model.element(int(bench.acc[pixel, c]) % 2**32, c, Operands())
+                    want = model.element(int(bench.acc[pixel, c]) % 2**32, pixel, Operands())
                 assert got == want, (pixel, c)
 
 

@@ -290,7 +290,7 @@ INTEGERS = [
 @pytest.mark.parametrize(
     ("rule", "register", "severity", "changes"),
     [
-        ("dpu.half-product", "EW_CFG", "error", [("DPU", "EW_CFG", {"EW_OP_TYPE": 1})]),
+        ("dpu.live-product", "EW_CFG", "error", [("DPU", "EW_CFG", {"EW_OP_TYPE": 1})]),
         (
             "dpu.surfaces",
             "SURFACE_ADD",
@@ -312,7 +312,7 @@ INTEGERS = [
                 ("DPU", "DST_SURF_STRIDE", {"DST_SURF_STRIDE": 1}),
             ],
         ),
-        ("dpu.sum", "EW_CFG", "warning", [("DPU", "EW_CFG", {"EW_OP_CVT_BYPASS": 1})]),
+        ("dpu.sum", "EW_CFG", "warning", [("DPU", "EW_CFG", {"EW_OP_CVT_BYPASS": 1, "EDATA_SIZE": 2})]),
         ("dpu.sum", "EW_CFG", "warning", [*INTEGERS, ("DPU", "EW_CFG", {"EDATA_SIZE": 3})]),
         ("dpu.operand-never-set", "EW_OP_VALUE_0", "warning", [("DPU", "EW_CFG", {"EW_OP_SRC": 0})]),
         ("dpu.operand-never-set", "BS_ALU_CFG", "warning", [("DPU", "BS_CFG", {"BS_MUL_BYPASS": 1})]),

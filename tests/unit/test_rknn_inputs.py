@@ -17,6 +17,7 @@ import rkcosim.rknn_api as rk
 from rkcosim.cli.inputs import InputError, load_batch
 from rkcosim.compiler import compile_model
 from rkcosim.golden.task import GoldenNpu
+from rkcosim.measure.models.run import Session
 from rkcosim.measure.perf import layer_models
 from rkcosim.rknn_api.native import native_input
 from rkcosim.rknn_api.session import Model
@@ -178,6 +179,21 @@ def test_pictures_and_arrays_of_the_command_line(plain: bytes, tmp_path: Path):
     assert np.array_equal(coded(array), pixels()[0].view(np.int8).transpose(2, 0, 1))
     np.savez(tmp_path / "a.npz", images=pixels().transpose(0, 3, 1, 2))
     assert np.array_equal(coded(tmp_path / "a.npz"), wanted)
+
+
+@pytest.mark.parametrize("batch", ["0", "8"])
+def test_a_run_preprocesses_once_and_matches(plain: bytes, tmp_path: Path, batch: str):
+    """`rkcosim run` gives the network's numbers to the library, whose own preprocessing must not apply."""
+    path, picture = tmp_path / "x.rknn", tmp_path / "a.png"
+    path.write_bytes(file(plain, IMAGENET, batch))
+    Image.fromarray(pixels()[0]).save(picture)
+    with Session(path, engine="golden", check=True) as session:
+        (values,) = load_batch([picture], open_model(path.read_bytes()).inputs, None).items
+        session.infer(values)
+        loaded = rk.loaded_model(session.context)
+        assert np.array_equal(loaded.tensor("x"), expected(pixels())[0].transpose(2, 0, 1))
+        assert session.checker.check(values).match
+    rk.use_device(GoldenNpu(3), quiet=True)
 
 
 def test_int8_numbers_of_an_fp16_input_are_refused(half: bytes, tmp_path: Path):

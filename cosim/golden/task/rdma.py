@@ -17,7 +17,7 @@ from rkcosim.golden.task.errors import GoldenHang
 from rkcosim.golden.task.memory import Bytes
 from rkcosim.golden.task.registers import View
 from rkcosim.golden.task.shapes import RdmaCube
-from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, ERDMA_BITS, FLOAT_CODES, FP16
+from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, ERDMA_BITS, FLOAT_CODES, FP16, INT8
 
 Ints = NDArray[np.int64]
 _TYPES = {8: np.int8, 16: np.int16, 32: np.int32}
@@ -88,11 +88,11 @@ def fetch(ctx: Context, rdma: View, dpu: View | None = None) -> RdmaData:
     missing = (0, "")
     if sizes.shared:
         if sizes.main and sizes.element:
-            code = rdma("FEATURE_MODE_CFG", "IN_PRECISION")
             if sizes.alternate:
-                main = _alternating(ctx, rdma, cube, ELEMENT_BITS.get(code, 8), code)
+                main = _as_main(rdma, _alternating(ctx, rdma, cube, sizes.main_bits))
             else:
-                ew = _alternating(ctx, rdma, cube, *_element_type(rdma))
+                bits, code = _element_type(rdma)
+                ew = _widened(_alternating(ctx, rdma, cube, bits), code)
         elif sizes.main or sizes.element:
             missing = rdma("FEATURE_MODE_CFG", "COMB_USE"), "ERDMA" if sizes.main else "MRDMA"
     else:
@@ -150,13 +150,20 @@ def _widened(elements: Ints, code: int) -> Ints:
 
 def _main(ctx: Context, rdma: View, cube: _Cube) -> Ints:
     """MRDMA [HW 8.2]."""
-    code = rdma("FEATURE_MODE_CFG", "IN_PRECISION")
-    bits = ELEMENT_BITS.get(code, 8)
+    bits = ELEMENT_BITS.get(rdma("FEATURE_MODE_CFG", "IN_PRECISION"), 8)
     line = cube.width + rdma("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
     surface = cube.surface(line, rdma("SURF_NOTCH", "SURF_NOTCH_ADDR"))
     shape = (cube.surfaces(bits), cube.height, cube.width)
     atoms = _read_cube(ctx, "mrdma", (rdma, "SRC_BASE_ADDR"), shape, (surface, line))
-    return _widened(cube.elements(atoms, bits), code)
+    return _as_main(rdma, cube.elements(atoms, bits))
+
+
+def _as_main(rdma: View, elements: Ints) -> Ints:
+    """Elements of main data as IN_PRECISION has them."""
+    code = rdma("FEATURE_MODE_CFG", "IN_PRECISION")
+    if code == FP16.dpu_code and not rdma("FEATURE_MODE_CFG", "MRDMA_FP16TOFP32_EN"):
+        return elements & 0xFFFF  # as the divider takes them
+    return _widened(elements, code)
 
 
 def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> StageOperands | None:
@@ -186,12 +193,9 @@ def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> S
 
 
 def _element_type(rdma: View) -> tuple[int, int]:
-    """Bits of an element of the operand, and the DPU code that determines how it is extended."""
-    bits = ERDMA_BITS[rdma("ERDMA_CFG", "ERDMA_DATA_SIZE")]
-    precision = rdma("FEATURE_MODE_CFG", "PROC_PRECISION")
-    if precision not in FLOAT_CODES or bits != 16:
-        return bits, 0
-    return bits, BF16.dpu_code if precision == BF16.dpu_code else FP16.dpu_code
+    """Bits of an element of the operand, and the DPU code that determines how it is extended: an integer's,
+    because the DPU alone makes floats of it."""
+    return ERDMA_BITS[rdma("ERDMA_CFG", "ERDMA_DATA_SIZE")], INT8.dpu_code
 
 
 def _element(ctx: Context, rdma: View, cube: _Cube) -> Ints:
@@ -209,7 +213,7 @@ def _element(ctx: Context, rdma: View, cube: _Cube) -> Ints:
     return _widened(cube.elements(atoms, bits), code)
 
 
-def _alternating(ctx: Context, rdma: View, cube: _Cube, bits: int, code: int) -> Ints:
+def _alternating(ctx: Context, rdma: View, cube: _Cube, bits: int) -> Ints:
     """Elements of a cube whose surfaces both readers deliver alternately [HW 8.5]."""
     surfaces = cube.surfaces(bits)
     atoms = np.zeros((surfaces, cube.width * cube.height, ATOM), np.uint8)
@@ -229,4 +233,4 @@ def _alternating(ctx: Context, rdma: View, cube: _Cube, bits: int, code: int) ->
             surface = cube.surface(line, rdma(*end))
             shape = (count, cube.height, cube.width)
             atoms[first::2] = _read_cube(ctx, client, (rdma, base), shape, (surface, line))
-    return _widened(cube.elements(atoms, bits), code)
+    return cube.elements(atoms, bits)

@@ -83,7 +83,7 @@ class ConvShape:
         """Rows and columns; the other pairs are (vertical, horizontal) as well."""
         self.out_width = cna("DATA_SIZE2", "DATAOUT_WIDTH")
         self.pixels = cna("DATA_SIZE3", "DATAOUT_ATOMICS")
-        self.stride = cna(con3, "CONV_Y_STRIDE") or 1, cna(con3, "CONV_X_STRIDE") or 1
+        self.stride = cna(con3, "CONV_Y_STRIDE"), cna(con3, "CONV_X_STRIDE")
         self.dilation = cna(con3, "ATROUS_Y_DILATION") + 1, cna(con3, "ATROUS_X_DILATION") + 1
         self.pads = cna("PAD_CON0", "PAD_TOP"), cna("PAD_CON0", "PAD_LEFT")
         fields = ("DECONV_Y_STRIDE", "DECONV_X_STRIDE")
@@ -213,6 +213,10 @@ class Cube:
         return ceil(self.channels, self.group)
 
 
+DIVIDE = 3
+"""Code of the division in EW_ALU_ALGO."""
+
+
 class DpuCube(Cube):
     """Cube of the DPU in a task, with the settings of its writer (4.10).
 
@@ -234,6 +238,14 @@ class DpuCube(Cube):
         self.lut = on and not dpu("EW_CFG", "EW_LUT_BYPASS")
         self.operation = on and not dpu("EW_CFG", "EW_OP_BYPASS")
         self.needs_element = self.operation and bool(dpu("EW_CFG", "EW_OP_SRC"))
+        self.multiplies = self.operation and bool(dpu("EW_CFG", "EW_OP_TYPE"))
+        self.divides = (
+            self.floats
+            and self.operation
+            and not self.lut
+            and not self.multiplies
+            and dpu("EW_CFG", "EW_ALU_ALGO") == DIVIDE
+        )
 
     @property
     def packets(self) -> bool:

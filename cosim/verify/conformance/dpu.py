@@ -66,6 +66,8 @@ class Dpu:
     """Channels of a group (4.1)."""
     float_domain: bool = False
     proc: int = 0
+    divides: bool = False
+    """Whether EW divides (floats only)."""
     surface: int = 0
     notch: int = 0
     surface_add: int = 0

@@ -6,7 +6,7 @@ from rkcosim.golden.task.rules_conv import SIZES
 from rkcosim.regcmd import pack_word, register_word
 from rkcosim.spec.layouts import depthwise_bytes
 from rkcosim.spec.regs import registers
-from rkcosim.spec.types import ALTERNATE, BF16, FP16, INT8, INT16
+from rkcosim.spec.types import ALTERNATE, BF16, FP16, FP32, INT8, INT16
 from rkcosim.verify.conformance.arena import UNMAPPED
 from rkcosim.verify.conformance.case import (
     CLEAR,
@@ -30,12 +30,12 @@ def _fed(d: Draw) -> Plan:
     return d.flying(kind, DpuWish(out=(kind,), to_ppu=True, element="none"))
 
 
-def _either_fp16(d: Draw) -> Plan:
-    """Draw a convolution or a flying task of fp16 with an operand in memory."""
+def _either_half(d: Draw) -> Plan:
+    """Draw a convolution of fp16 or a flying task of fp16 or fp32, with an operand in memory."""
     wish = DpuWish(element="memory")
-    if d.ch.chance("hang.conv", 0.5):
+    if d.ch.chance("hang.conv", 0.4):
         return conv_of((FP16,), wish, budget=400)(d)
-    return d.flying(FP16, wish)
+    return d.flying(d.any_type((FP16, FP32)), wish)
 
 
 def _resized(d: Draw, plan: Plan, block: str, name: str, step: int) -> int:
@@ -210,10 +210,10 @@ def _open_rows(d: Draw) -> Plan:
     return plan
 
 
-@WAITS.add(_either_fp16, "a product of fp16 with a live converter")
-def _half_product(d: Draw, plan: Plan) -> None:
-    """A product of fp16 whose operand passes through the converter (4.7)."""
-    if plan.task.get("DPU", "PROC_PRECISION") != FP16.dpu_code:
+@WAITS.add(_either_half, "a product of floats with a live converter")
+def _live_product(d: Draw, plan: Plan) -> None:
+    """A product of fp16 or fp32 whose operand passes through the converter (7.8)."""
+    if plan.task.get("DPU", "PROC_PRECISION") not in (FP16.dpu_code, FP32.dpu_code):
         raise Refused("another type")
     plan.task.set("DPU", EW_OP_TYPE=1, EW_OP_CVT_BYPASS=0, EW_MUL_PRELU=0)
 

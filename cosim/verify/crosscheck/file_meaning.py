@@ -25,7 +25,7 @@ from rkcosim.rknn_file.host import permutation
 from rkcosim.rknn_file.plan import FilePlan
 from rkcosim.rknn_file.tasks import field_of, values_of
 from rkcosim.spec.layouts import unpack_feature
-from rkcosim.spec.types import ATOM
+from rkcosim.spec.types import ATOM, BF16
 from rkcosim.verify.crosscheck.file_tables import FUNCTIONS, NotJudged, Real, Table, function_name
 
 Cube = npt.NDArray[Any]
@@ -506,7 +506,7 @@ class _Node:
         client = "BRDMA" if stage == "BS" else "NRDMA"
         use = self.get("DPU_RDMA", f"{client}_CFG", f"{client}_DATA_USE")
         kinds = {"alu": np.dtype("<f4" if self.real else "<i4"), "cpend": np.dtype("<i2")}
-        kinds["mul"] = np.dtype("<f2" if self.real else "<i2")
+        kinds["mul"] = np.dtype("<u2" if self.real else "<i2")
         fields = [name for bit, name in enumerate(kinds) if use >> bit & 1]
         if part not in fields or self.get("DPU_RDMA", f"{client}_CFG", f"{client}_DISABLE"):
             raise NotJudged(f"{stage} needs '{part}' operands, which its operand block does not have")
@@ -517,7 +517,16 @@ class _Node:
         data = bytes(self.plan.weights[start : start + size])
         if len(data) < size:
             raise NotJudged(f"its operand block has {len(data)} bytes of {size}")
-        return np.frombuffer(data, block)[part].reshape(-1)[:count].astype(np.float64)[:, None, None]
+        words = np.frombuffer(data, block)[part].reshape(-1)[:count]
+        if part == "mul" and self.real:
+            words = self._half(words)
+        return words.astype(np.float64)[:, None, None]
+
+    def _half(self, words: npt.NDArray[np.uint16]) -> npt.NDArray[Any]:
+        """Return factors of 16 bits as numbers: bf16 with PROC_PRECISION 3, else fp16 [HW 7.5.5]."""
+        if self.get("DPU", "DATA_FORMAT", "PROC_PRECISION") == BF16.dpu_code:
+            return (words.astype(np.uint32) << 16).view(np.float32)
+        return words.astype(np.uint16).view(np.float16)
 
     def _rounded(self, factor: Any, shift: float) -> None:
         """Update the error for a product with a factor and the rounding of its shift."""
@@ -565,8 +574,8 @@ class _Node:
         if self.get("DPU", register, f"{stage}_MUL_SRC"):
             factor: Any = self._channels(stage, "mul")
         elif self.real:
-            bits = np.uint16(self.get("DPU", register, f"{stage}_MUL_OPERAND") & 0xFFFF)
-            factor = float(bits.view(np.float16))
+            bits = self.get("DPU", register, f"{stage}_MUL_OPERAND") & 0xFFFF
+            factor = float(self._half(np.array([bits], np.uint16))[0])
         else:
             factor = self.signed("DPU", register, f"{stage}_MUL_OPERAND", 16)
         product = v * factor
@@ -663,6 +672,9 @@ class _Node:
             return np.where(v >= 0, v, product) if self.get("DPU", "EW_CFG", "EW_MUL_PRELU") else product
         algorithm = self.get("DPU", "EW_CFG", "EW_ALU_ALGO")
         done = {0: np.maximum, 1: np.minimum, 2: np.add, 4: np.subtract}
+        raw = not self.get("DPU_RDMA", "FEATURE_MODE_CFG", "MRDMA_FP16TOFP32_EN")
+        if self.real and raw and not self.get("DPU", "OUT_CVT_SCALE", "FP32TOFP16_EN"):
+            done[3] = np.divide  # of fp16 bits [HW 7.8.10]
         if algorithm not in done:
             raise NotJudged(f"EW uses algorithm {algorithm}")
         return done[algorithm](v, operand)

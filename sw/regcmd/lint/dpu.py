@@ -83,7 +83,7 @@ def _operand_never_set(check: Check) -> None:
         if dpu(cfg, f"{stage}_RELUX_EN") and not dpu(cfg, f"{stage}_RELU_BYPASS"):
             wanted.append(f"{stage}_RELUX_CMP_VALUE")
     if cube.operation and not cube.needs_element:
-        wanted.append("EW_OP_VALUE_0")
+        wanted += [f"EW_OP_VALUE_{n}" for n in range(min(8, cube.pixels))]
     for register in wanted:
         if not dpu.written(register):
             message = f"never written to group {dpu.group} of DPU"
@@ -235,9 +235,10 @@ def _operands(check: Check) -> None:
                 check.say(message, "DPU", register, name, severity=WARNING)
 
 
-@rule("rdma.element-type", NOTE, "[HW 8.4]", blocks=_RDMA)
+@rule("rdma.element-type", NOTE, "[HW 7.8], [HW 8.4]", blocks=_RDMA)
 def _element_type(check: Check) -> None:
-    """EW_CFG repeats size and shape of the operand; this model does not read them there."""
+    """EW_CFG repeats size and shape of the operand. The shape is not read there; of floats the size decides
+    whether the operand converter widens the operand."""
     rdma, dpu = present(check.rdma), check.dpu
     if dpu is None or not rdma.element or not dpu.needs_element:
         return
