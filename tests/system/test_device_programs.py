@@ -188,6 +188,9 @@ def test_device_command_has_the_drivers_that_are_asked_for(tmp_path: Path):
         (["--drivers", "both,rknpu"], "--drivers must be one of rknpu, rocket, both"),
         (["--rocket-interface", "2.0"], "the Rocket interface must be one of"),
         (["--drivers", "rknpu", "--rocket-interface", "1.1"], "which --drivers rknpu excludes"),
+        (["--soft-reset", "never"], "a soft reset must be one of clears, keeps, not never"),
+        (["--drivers", "rocket", "--soft-reset", "keeps"], "which --drivers rocket excludes"),
+        (["--fault", "h3"], "there is no fault 'h3'"),
         (["--socket", str(tmp_path / "none"), "--drivers", "rknpu"], "--drivers is an option of the server"),
     ):
         assert text in cli("device", *options, "--", "true", code=2).stderr
