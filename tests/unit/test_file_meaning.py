@@ -174,6 +174,7 @@ def test_a_maximum_behind_a_table_cuts_off_its_tail():
     """EW_CFG 0x302 with the registers of the operand 0, as Sigmoid nodes of the toolkit 2.3 have it."""
     fields = {"EW_RELU_BYPASS": 1, "EW_OP_CVT_BYPASS": 1}
     node = object.__new__(_Node)
+    node.real = False
     node.get = lambda block, register, name=None: fields.get(name or register, 0)
     assert node._behind_table(np.array([-241.0, 0.0, 59.0])).tolist() == [[[0.0, 0.0, 59.0]]]
     fields["EW_OP_BYPASS"] = 1
