@@ -9,14 +9,14 @@ DOCS   := $(VENV)/.installed-docs
 # uv installs in a fraction of pip's time; it is used if it is on the path (`make UV= ...` prevents it).
 UV     ?= $(shell command -v uv 2>/dev/null)
 
-.PHONY: help demo test proofs coverage synthesis test-heavy test-shared test-rknn test-aarch64 check bench docs pictures registers wheel wheel-prebuilt clean
+.PHONY: help demo test proofs coverage synthesis test-all test-shared test-rknn test-aarch64 check bench docs pictures registers wheel wheel-prebuilt clean
 help:
 	@echo "make demo        classify held-back digits on the RTL, checked bit for bit"
-	@echo "make test        all tests but the long sweeps"
+	@echo "make test        the tests of ten minutes, with the same seeds in each run"
 	@echo "make proofs      prove blocks of the RTL formally and write docs/proofs.md"
 	@echo "make coverage    measure which lines and bits of the RTL run, write docs/rtl_coverage.md (hours, resumes)"
 	@echo "make synthesis   synthesise the RTL and write docs/synthesis.md (hours, resumes; opensta, qflow-tech-osu018)"
-	@echo "make test-heavy  the long sweeps (random tasks, many seeds)"
+	@echo "make test-all    everything: also long sweeps, all kinds of engines, proofs, new seeds (hours, resumes)"
 	@echo "make test-shared RKCOSIM_SHARED=DIR  tests on original models and plans, which are not part of this"
 	@echo "make test-rknn   run all .rknn files of a folder (DIR=...) and check every node"
 	@echo "make test-aarch64  librknnrt.so for 64-bit ARM, with a cross compiler"
@@ -59,8 +59,11 @@ demo: $(CORE)
 	@$(BIN)/rkcosim run examples/digits/digits_int8.onnx --input examples/digits/held_back.npz \
 		--limit 60 --check --json build/demo.json
 
+# Each process takes half of the tests, in order, and helps the other one at the end.
+SPREAD := -n 2 --max-worker-restart=0 --dist worksteal
+
 test: $(DEV)
-	$(BIN)/python -m pytest -q -m "not heavy and not shared" -n 2 --max-worker-restart=0 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -m "not heavy and not shared" $(SPREAD)
 
 proofs: $(DEV)
 	$(BIN)/python -m tools.proofs --page docs/proofs.md
@@ -71,8 +74,9 @@ coverage: $(DEV)
 synthesis: $(DEV)
 	$(BIN)/python -m tools.synthesis --page docs/synthesis.md
 
-test-heavy: $(DEV)
-	$(BIN)/python -m pytest -q -m heavy
+test-all: $(DEV)
+	RKCOSIM_TESTS=all RKCOSIM_SEED=$${RKCOSIM_SEED:-fresh} \
+		nice $(BIN)/python -m pytest -q -m "not shared" $(SPREAD) --resume
 
 test-rknn: $(CORE)
 	$(BIN)/rkcosim rknn test $(DIR) --csv build/rknn.csv

@@ -175,6 +175,7 @@ class NpuCore(wiring.Component):
             dpu.rdma_comb_use.eq(dpu_rdma.busy & comb_use[0]),
             dpu.rdma_copies.eq(dpu_rdma.copies),
             dpu_rdma.by_surface.eq(dpu.by_surface),
+            dpu_rdma.dpu_comb_use.eq(dpu.cfg.FEATURE_MODE_CFG.COMB_USE),
         ]
         wiring.connect(m, ppu_rdma.atoms, ppu.atoms)
         wiring.connect(m, dpu.ppu, ppu.dpu)

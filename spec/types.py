@@ -30,6 +30,8 @@ SURFACES_NAMED = 8
 """Maximum number of surfaces of a kernel group that SIZE_E can express [HW 7.11]."""
 RESIDUAL = 5
 """COMB_USE that splits the element-wise operand between both readers [HW 8.5]."""
+ALTERNATE = 3
+"""COMB_USE that splits the main data of a flying task between both readers [HW 8.5]."""
 LUT_ENTRIES = 513
 """Entries of a table of the DPU [HW 7.9]."""
 LUT_MAX_STEP = 22

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import core as hypothesis_core
 from hypothesis import settings
 
-from tests import programs, resume, seeds
+from tests import extent, programs, resume, seeds
 
 os.environ.setdefault("RKCOSIM_AHEAD", "0")  # each test builds what it needs, nothing in the background
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests import onnxruntime themselves, too
@@ -74,7 +74,12 @@ def _rank(item: pytest.Item) -> tuple[int, int]:
     return FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS), 0
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    known = [] if extent.everything() else extent.groups()
+    for item in items:
+        if extent.is_heavy(item.nodeid, known):
+            item.add_marker("heavy")
     items.sort(key=_rank)  # stable: files and tests keep their order otherwise
 
 

@@ -6,11 +6,15 @@ that text: each of them holds for a part of it.  A mark may name several keys.
 Each file of docs/reference whose name begins with a number is a chapter (`# 7. DPU`) of sections
 (`## 7.10 OUT_CVT`) of paragraphs and numbered rules.  All of their text is marked, except the introduction of
 a chapter and block quotes.  A table is followed by a paragraph that begins with "Sources of the table".
+
+A test that holds numbers of a board or of another outside source, computed by none of the project's models,
+is a witness of rules: `@pytest.mark.board("7.8.4", source="remaining-ops", place="where in the source")`.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import sys
 import textwrap
@@ -39,16 +43,23 @@ REFERENCE = Path("docs/reference")
 TABLE_SOURCES = "Sources of the table"
 """Begin of the paragraph that follows each table."""
 
+TESTS = Path("tests")
+"""Folder of the tests, from the project's root."""
+
+BEHAVIOUR = range(1, 12)
+"""Chapters that say how the hardware behaves; the others have measurements, questions and programs."""
+
 _MARK = re.compile(rf"\[({'|'.join(KINDS)}): ([a-z0-9]+(?:-[a-z0-9]+)*(?:, [a-z0-9]+(?:-[a-z0-9]+)*)*)\]")
 _MARK_LIKE = re.compile(rf"\[ ?(?:{'|'.join(KINDS)})\b[^\]]*\]", re.IGNORECASE)
 _MARKED = re.compile(rf"(.*?)((?:{_MARK.pattern}[ .;,:]*)+)")
+_CITATION = re.compile(r" ?\(?\x5bHW \d[\d.]*\]\)?")
 _ITEM = re.compile(r"(\d+)\. +(.*)")
 _CHAPTER = re.compile(r"# +((\d+)\. +.+)")
 _SECTION = re.compile(r"## +(\d+\.\d+) +(.+)")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+|https://[\w./-]+|\(web page\)")
 _COMMIT = re.compile(r"[0-9a-f]{7,40}|-")
 _OPTION = re.compile(r"option `(\w+)`")
-_SHOWN = 240
+_SHOWN, _SHOWN_RULE = 240, 110
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,23 @@ class Experiment:
     key: str
     experiment: str
     outcomes: str
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A test with numbers of an outside source.
+
+    Members
+    -------
+    test : file and function, `tests/system/test_board_values.py::test_fp32_sums`.
+    rules : names of the rules that would be wrong if the test failed.
+    source, place : key of the source, and where in it the numbers are.
+    """
+
+    test: str
+    rules: tuple[str, ...]
+    source: str
+    place: str
 
 
 @dataclass
@@ -237,6 +265,69 @@ def _read_row(page: Page, section: str, line: str) -> None:
         page.experiments.append(Experiment(*cells))
 
 
+def witnesses(folder: Path = TESTS) -> tuple[list[Witness], list[str]]:
+    """The tests that are marked `board`, in the order of files and lines, and what is wrong with their marks.
+
+    Parameters
+    ----------
+    folder : the folder of the tests.
+    """
+    found: list[Witness] = []
+    wrong: list[str] = []
+    for path in sorted(folder.rglob("test_*.py")):
+        text = path.read_text("utf-8")
+        if "mark.board(" in text:
+            _read_tests(f"{folder.name}/{path.relative_to(folder)}", ast.parse(text), found, wrong)
+    return found, wrong
+
+
+def _read_tests(name: str, module: ast.Module, found: list[Witness], wrong: list[str]) -> None:
+    shared = {
+        target.id: statement.value
+        for statement in module.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(module):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        for mark in node.decorator_list:
+            if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.board":
+                test = f"{name}::{node.name}"
+                try:
+                    found.append(_witness(test, mark, shared))
+                except (ValueError, KeyError, TypeError) as error:
+                    wrong.append(f"{test}: the mark board is not readable: {error}")
+
+
+def _witness(test: str, mark: ast.Call, shared: dict[str, ast.expr]) -> Witness:
+    rules: list[str] = []
+    for argument in mark.args:
+        if isinstance(argument, ast.Starred):
+            rules += ast.literal_eval(shared[ast.unparse(argument.value)])
+        else:
+            rules.append(ast.literal_eval(argument))
+    words = {word.arg: ast.literal_eval(word.value) for word in mark.keywords}
+    if set(words) != {"source", "place"} or not rules:
+        raise ValueError("it takes rules, source and place")
+    return Witness(test, tuple(rules), words["source"], words["place"])
+
+
+def witness_faults(page: Page, found: Iterable[Witness]) -> list[str]:
+    """Witnesses of rules or from sources that do not exist, a sentence each."""
+    names = {rule.name for rule in page.rules}
+    keys = {source.key for source in page.sources}
+    wrong = []
+    for witness in found:
+        wrong += [f"{witness.test}: there is no rule {name}" for name in witness.rules if name not in names]
+        if witness.source not in keys:
+            wrong.append(f"{witness.test}: {witness.source} is not in {SOURCES}")
+        if not witness.place:
+            wrong.append(f"{witness.test}: the place in {witness.source} is missing")
+    return wrong
+
+
 def faults(page: Page, options: Sequence[Option] = ()) -> list[str]:
     """Everything wrong with marks and tables, a sentence each; nothing for a page in order."""
     found = list(page.faults)
@@ -331,7 +422,50 @@ Where two readings fit what is known, `rkcosim --option NAME COMMAND` takes the 
 """
 
 
-def markdown(page: Page, options: Sequence[Option] = ()) -> str:
+_WITNESS_HEAD = """## Witnesses
+
+The golden model and the RTL are compared with each other on every task that is drawn; that they agree
+says nothing about silicon, as both were written from one text. A witness is a test whose expected numbers
+are those of a board, or of a program whose result mathematics fixes, and none of the project's models
+computes them. It is marked `board` with the rules that it holds, its source and the place there. Counted
+are the rules of the chapters 1 to 11.
+"""
+
+
+def _witnessed(page: Page, found: Sequence[Witness]) -> list[str]:
+    """Counts, the rules that only RTL and golden model hold up, and the others with their witnesses."""
+    rules = [rule for rule in page.rules if int(rule.chapter.split(".")[0]) in BEHAVIOUR]
+    of = {rule.name: [w for w in found if rule.name in w.rules] for rule in rules}
+    alone = [rule for rule in rules if not of[rule.name]]
+    sources = len({w.source for w in found})
+    lines = [*_WITNESS_HEAD.splitlines(), ""]
+    lines.append(
+        f"{len(rules) - len(alone)} of {len(rules)} rules have a witness, {len(found)} tests from {sources} "
+        f"sources; {len(alone)} are held up by RTL and golden model together and nothing else."
+    )
+    lines += [
+        "",
+        "### Held up by RTL and golden model alone",
+        "",
+        "| rule | best mark | text |",
+        "| --- | --- | --- |",
+    ]
+    for rule in alone:
+        kinds = [mark.kind for claim in rule.claims for mark in claim.marks]
+        best = min(kinds, key=list(KINDS).index)
+        text = _CITATION.sub("", _MARK.sub("", " ".join(rule.lines)))
+        text = textwrap.shorten(text, _SHOWN_RULE, placeholder=" ...")
+        lines.append(f"| {rule.name} | {best} | {text.replace('|', chr(92) + '|')} |")
+    lines += ["", "### With a witness", "", "| rule | witnesses | sources |", "| --- | --- | --- |"]
+    for rule in rules:
+        if of[rule.name]:
+            tests = ", ".join(f"`{w.test.rpartition('::')[2]}`" for w in of[rule.name])
+            keys = ", ".join(dict.fromkeys(w.source for w in of[rule.name]))
+            lines.append(f"| {rule.name} | {tests} | {keys} |")
+    return lines
+
+
+def markdown(page: Page, options: Sequence[Option] = (), found: Sequence[Witness] = ()) -> str:
     """The page docs/provenance.md."""
     lines = [f"- **{kind}**: {meaning};" for kind, meaning in KINDS.items()]
     lines[-1] = lines[-1][:-1] + "."
@@ -349,6 +483,7 @@ def markdown(page: Page, options: Sequence[Option] = ()) -> str:
         lines.append(f"| {chapter or '**all**'} | {len(rules)} | {counts} |")
     free = sum(all(not assumed for assumed, _ in _keys(rule)) for rule in page.rules)
     lines += ["", f"{free} of {len(page.rules)} rules hold no assumption."]
+    lines += ["", *_witnessed(page, found)]
     if options:
         lines += ["", *_OPTIONS_HEAD.splitlines()]
         lines += [f"| `{o.name}` | {o.rule} | {o.default} | {o.otherwise} |" for o in options]
@@ -374,25 +509,27 @@ def markdown(page: Page, options: Sequence[Option] = ()) -> str:
     return _HEAD + "\n".join(lines) + "\n"
 
 
-def main(path: str, rules: Path = REFERENCE, options: Sequence[Option] = OPTIONS) -> int:
-    """Write the page, or say what is wrong with the rules' marks.
+def main(path: str, rules: Path = REFERENCE, options: Sequence[Option] = OPTIONS, tests: Path = TESTS) -> int:
+    """Write the page, or say what is wrong with the rules' marks or with those of tests.
 
     Parameters
     ----------
     path : the file to write.
     rules : folder of the reference.
     options : options of the model, which the rules name.
+    tests : folder of the tests.
 
     Returns
     -------
     Exit code: 0, or 1 when marks or tables are wrong; the page is not written then.
     """
     page = read(rules)
-    wrong = faults(page, options)
+    found, unread = witnesses(tests)
+    wrong = faults(page, options) + unread + witness_faults(page, found)
     if wrong:
         print("\n".join(wrong), file=sys.stderr)
         return 1
-    Path(path).write_text(markdown(page, options))
+    Path(path).write_text(markdown(page, options, found))
     return 0
 
 

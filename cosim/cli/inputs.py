@@ -52,6 +52,8 @@ def load_batch(files: list[Path], infos: Sequence[Any], limit: int | None) -> Ba
         to real values) for a model of one input; or one .npy or picture per input; or several pictures for a
         model of one input. The bytes of a picture are the input's codes, shifted for a signed type, or scaled
         to 0..1 for a floating-point model. An .npy of four dimensions may have its channels last.
+        For an input with preprocessing (of a `.rknn` file), pixels and numbers are those that a program gives
+        to rknn_inputs_set: they are preprocessed, and int8 numbers are the codes of an int8 input.
     infos : the model's inputs (`TensorInfo`).
     limit : maximum number of inferences.
 
@@ -64,13 +66,11 @@ def load_batch(files: list[Path], infos: Sequence[Any], limit: int | None) -> Ba
     if len(shapes) == 1 and files and all(path.suffix.lower() in PICTURES for path in files):
         return Batch([[_picture(path, infos[0])] for path in files[: limit or len(files)]])
     if len(files) == 1 and files[0].suffix == ".npz":
-        return _from_npz(files[0], shapes, limit)
+        return _from_npz(files[0], infos, limit)
     if len(files) != len(shapes):
         raise InputError(f"{len(files)} input files given, the model has {len(shapes)} inputs")
     arrays = [
-        [_picture(path, info)]
-        if path.suffix.lower() in PICTURES
-        else _fit(_numeric(_load(path), path), tuple(info.shape), path)
+        [_picture(path, info)] if path.suffix.lower() in PICTURES else _of_program(_load(path), info, path)
         for path, info in zip(files, infos, strict=True)
     ]
     count = len(arrays[0])
@@ -81,21 +81,39 @@ def load_batch(files: list[Path], infos: Sequence[Any], limit: int | None) -> Ba
     return Batch([[array[n] for array in arrays] for n in range(count)])
 
 
-def _from_npz(path: Path, shapes: list[tuple[int, ...]], limit: int | None) -> Batch:
+def _of_program(array: Any, info: Any, path: Path, factor: Any = None) -> list[npt.NDArray[np.float32]]:
+    """Split an array into inferences and return the network's numbers."""
+    numbers = _numeric(array, path)
+    if factor is not None:
+        numbers = numbers * factor
+    parts = _fit(numbers, tuple(info.shape), path)
+    before = info.preprocessing
+    if before is None:
+        return parts
+    if array.dtype == np.dtype(info.dtype) == np.int8:
+        scale = np.float32(info.scale)
+        return [((part - info.zero_point) * scale).astype(np.float32) for part in parts]
+    if array.dtype == np.int8 and not before.neutral:
+        raise InputError(
+            f"{path}: int8 numbers of an input of {np.dtype(info.dtype)} with mean and std have no known "
+            "meaning; give uint8 or float32"
+        )
+    return [before.apply(part) for part in parts]
+
+
+def _from_npz(path: Path, infos: Sequence[Any], limit: int | None) -> Batch:
     archive = _load(path)
     if "images" not in archive:
         raise InputError(f"{path}: has no array 'images' (it has: {', '.join(archive) or 'nothing'})")
-    if len(shapes) != 1:
-        raise InputError(
-            f"{path}: an archive of images fits a model of one input, this one has {len(shapes)}"
-        )
-    images = _numeric(archive["images"], path)
+    if len(infos) != 1:
+        raise InputError(f"{path}: an archive of images fits a model of one input, this one has {len(infos)}")
+    factor = None
     if "scale" in archive:
         scale = archive["scale"]
         if np.size(scale) != 1 or np.asarray(scale).dtype.kind not in "iuf":
             raise InputError(f"{path}: its 'scale' is not a single number")
-        images = images * np.float32(np.reshape(scale, ())[()])
-    fitted = _fit(images, shapes[0], path)
+        factor = np.float32(np.reshape(scale, ())[()])
+    fitted = _of_program(archive["images"], infos[0], path, factor)
     labels = labels_of(archive.get("labels"), str(path))
     if labels is not None and len(labels) != len(fitted):
         raise InputError(f"{path}: {len(labels)} labels for {len(fitted)} images")
@@ -112,6 +130,9 @@ def _picture(path: Path, info: Any) -> npt.NDArray[np.float32]:
         raise InputError(f"{path}: {error}") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
+    if info.preprocessing is not None:
+        result: npt.NDArray[np.float32] = info.preprocessing.apply(pixels)
+        return result
     if np.dtype(info.dtype).kind == "f":
         return (pixels / np.float32(255)).astype(np.float32)
     codes = pixels.astype(np.float32) - (128 if info.dtype == np.int8 else 0)

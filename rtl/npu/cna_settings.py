@@ -98,7 +98,7 @@ class FeatureSettings(wiring.Component):
                     self.channels.eq(code[:2] + 1),
                     self.grouped.eq(~con1.GROUP_LINE_OFF),
                     self.line_pitch.eq(Mux(con1.GROUP_LINE_OFF, line_stride, line_stride >> 2)),
-                    self.surface_pitch.eq(line_stride + surface_stride),
+                    self.surface_pitch.eq(Mux(con1.GROUP_LINE_OFF, width, line_stride) + surface_stride),
                     self.width.eq(width),
                     self.row_entries.eq(at_most(cfg.CBUF_CON1.DATA_ENTRIES, entries)),
                     self.slab_entries.eq(width),
@@ -108,8 +108,6 @@ class FeatureSettings(wiring.Component):
                         cfg.CBUF_CON0.DATA_REUSE | (width == 0) | (height == 0) | (channels == 0)
                     ),
                 ]
-                with m.If(con1.GROUP_LINE_OFF & (surface_stride == 0)):
-                    m.d.sync += self.surface_pitch.eq(width)
             with m.Case(2):
                 # Width 1 and contiguous surfaces: surfaces are treated as pixels.
                 swap = Signal()

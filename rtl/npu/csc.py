@@ -140,7 +140,6 @@ class SequenceController(wiring.Component):
         kernel, con1, con2, con3 = cfg.WEIGHT_SIZE2, cfg.CONV_CON1, cfg.CONV_CON2, cfg.CONV_CON3
         no_kernel = (kernel.WEIGHT_WIDTH == 0) | (kernel.WEIGHT_HEIGHT == 0)
         no_kernels = (con1.CONV_MODE != DEPTHWISE) & (kernel.WEIGHT_KERNELS == 0)
-        no_stride = (con3.CONV_X_STRIDE == 0) | (con3.CONV_Y_STRIDE == 0)
         bad_spread = ~(
             one_of(con3.DECONV_X_STRIDE, *DECONV_SHIFTS) & one_of(con3.DECONV_Y_STRIDE, *DECONV_SHIFTS)
         )
@@ -148,7 +147,7 @@ class SequenceController(wiring.Component):
             Check("DATA_SIZE3", cfg.DATA_SIZE3.DATAOUT_ATOMICS == 0, C.EMPTY_SIZE),
             Check("DATA_SIZE2", cfg.DATA_SIZE2.DATAOUT_WIDTH == 0, C.EMPTY_SIZE),
             Check("WEIGHT_SIZE2", no_kernel | no_kernels, C.EMPTY_SIZE),
-            Check("CONV_CON3", no_stride | (con1.DECONV & bad_spread)),
+            Check("CONV_CON3", con1.DECONV & bad_spread),
             Check("CONV_CON2", con2.CSC_WO_EN | con2.CSC_DO_EN),
             Check("DATA_SIZE3", cfg.DATA_SIZE3.SURF_MODE[1]),
         ]

@@ -16,8 +16,8 @@ class Slot(data.Struct):
     Members
     -------
     valid : the slot holds a pixel (empty slots do not).
-    inside, pad : the operands are in CBUF; they are pad values. If both are clear, they are zeros, either
-        inserted ones or in place of entries that hold no features.
+    inside, pad : the operands are in CBUF; they are pad values, outside of the input or between the pixels
+        of a transposed convolution. If both are clear, they are zeros in place of entries without features.
     entry, word : place of the operands in CBUF: the entry, and the 4-byte word in it.
     two, entry2, word2 : channels from 32 on are at `word2` of `entry2` (depthwise 16-bit types).
     swap, first : first slot of a tile; slot of the stripe's first tile.
@@ -99,7 +99,7 @@ class PixelWalk(wiring.Component):
 
         # 1. Whether a slot can be issued.
         first_slot, first_tile = Signal(), Signal()
-        # Place in the input with inserted zeros, and row and column of the stored input for it.
+        # Place in the input with inserted pixels, and row and column of the stored input for it.
         wide_y, wide_x = Signal(signed(26)), Signal(signed(16))
         y, x = Signal(11), Signal(11)
         within, between, inside = Signal(), Signal(), Signal()
@@ -289,7 +289,7 @@ class PixelWalk(wiring.Component):
         m.d.comb += [
             issued.valid.eq(issue & real),
             issued.inside.eq(inside & (entry < task.feature_entries)),
-            issued.pad.eq(~within),
+            issued.pad.eq(~inside),
             issued.swap.eq(first_slot),
             issued.first.eq(first_tile),
             issued.bank.eq(bank),

@@ -15,7 +15,7 @@ DECONV_SHIFTS = {0: 0, 1: 1, 3: 2, 7: 3}
 """log2 of the distance of input pixels in a transposed convolution, by DECONV stride field [HW 5.6]."""
 
 LINE_BITS = 42
-"""Width of an address in CBUF: row of the input with its inserted zeros, times the row pitch."""
+"""Width of an address in CBUF: row of the input with its inserted pixels, times the row pitch."""
 
 TASK = wiring.Signature(
     {
@@ -39,7 +39,7 @@ TASK = wiring.Signature(
         "stride_x": Out(3),
         "step_y": Out(6),  # input rows from one kernel row to the next
         "step_x": Out(6),
-        "spread_y": Out(2),  # log2 of the distance of input rows after zeros have been inserted
+        "spread_y": Out(2),  # log2 of the distance of input rows after pixels have been inserted
         "spread_x": Out(2),
         "last_y": Out(14),  # last row and column of the input after the insertion
         "last_x": Out(14),
@@ -106,8 +106,8 @@ class TaskConstants(wiring.Component):
                 task.group_channels.eq(of.group_channels),
                 task.atoms.eq(of.atoms(channels)),
                 task.stripes.eq((pixels + SLOTS - 1) >> 4),
-                task.stride_y.eq(Mux(con3.CONV_Y_STRIDE == 0, 1, con3.CONV_Y_STRIDE)),
-                task.stride_x.eq(Mux(con3.CONV_X_STRIDE == 0, 1, con3.CONV_X_STRIDE)),
+                task.stride_y.eq(con3.CONV_Y_STRIDE),
+                task.stride_x.eq(con3.CONV_X_STRIDE),
                 task.step_y.eq(con3.ATROUS_Y_DILATION + 1),
                 task.step_x.eq(con3.ATROUS_X_DILATION + 1),
                 Cat(task.spread_y, task.spread_x).eq(0),

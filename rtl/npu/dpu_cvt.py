@@ -17,12 +17,12 @@ from rkcosim.rtl.npu.arith import (
     round_shift,
     wire,
 )
-from rkcosim.rtl.npu.dpu_frame import PipeFlow, copied, float_domain, into, lanes, lut_live
+from rkcosim.rtl.npu.dpu_frame import PipeFlow, copied, divides_floats, float_domain, into, lanes, lut_live
 from rkcosim.rtl.npu.dpu_types import Precision, Width, is_float, width_of
 from rkcosim.rtl.regfile import config_signature
 
 NAN_FP16 = 0x7C01
-"""The NaN of fp16 that OUT_CVT writes [HW 7.10]."""
+"""The NaN of fp16 that OUT_CVT writes, with the sign of the number [HW 7.10]."""
 
 
 def _limit(kind: Value, values: dict[int, int], default: ValueLike) -> Value:
@@ -89,6 +89,7 @@ class OutputConverter(wiring.Component):
             make=to_float & ~late_floats,
             half=kind == Precision.FP16,
             brain=kind == Precision.BF16,
+            raw=divides_floats(cfg) & ~cfg.OUT_CVT_SCALE.FP32TOFP16_EN,  # fp16 already
         )
         floats = flow.late_floats
 
@@ -133,7 +134,8 @@ class OutputConverter(wiring.Component):
             with m.If(singles):
                 single = wire(m, Mux(on.make, made, number.as_unsigned()), 32)
             with m.If(halves):
-                as_half = float32.narrow_fp16(m, single, NAN_FP16)
+                nan = Cat(Const(NAN_FP16, 15), single[31])
+                as_half = float32.narrow_fp16(m, single, nan)
             with m.If(brains):
                 as_brain = float32.narrow_bf16(m, single)
             with m.If(valid[9]):
@@ -142,7 +144,7 @@ class OutputConverter(wiring.Component):
                 with m.Elif(~on.wide):
                     m.d.comb += final.eq(number)
                 with m.Elif(on.half):
-                    m.d.comb += final.eq(_less(as_half, minus, 10))
+                    m.d.comb += final.eq(_less(Mux(on.raw, single[:16], as_half), minus, 10))
                 with m.Elif(on.brain):
                     m.d.comb += final.eq(_less(as_brain, minus, 7))
                 with m.Else():

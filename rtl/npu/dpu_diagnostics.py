@@ -6,7 +6,7 @@ from amaranth.hdl import Const, Mux, Value
 
 from rkcosim.rtl.layouts import DiagnosticCode
 from rkcosim.rtl.npu.checks import Check
-from rkcosim.rtl.npu.dpu_frame import FLOAT_ONLY, AluAlgo
+from rkcosim.rtl.npu.dpu_frame import FLOAT_ONLY, HALVES, WORDS, AluAlgo, divides_floats
 from rkcosim.rtl.npu.dpu_lut import LARGEST_STEP
 from rkcosim.rtl.npu.dpu_modes import (
     PacketSizes,
@@ -19,9 +19,6 @@ from rkcosim.rtl.npu.dpu_modes import (
 )
 from rkcosim.rtl.npu.dpu_types import DEPTHWISE, Precision, is_float, width_of
 
-WORDS = 3
-"""Code of EDATA_SIZE for 32 bits."""
-
 HYBRID_MUX = 2
 """The only LUT_LO_LE_MUX with an effect [HW 7.9]."""
 
@@ -32,20 +29,21 @@ def writer_stalls(cfg: Any, copies: Value, packets: PacketSizes) -> Value:
 
 
 def float_product_stuck(cfg: Any) -> Value:
-    """Whether an fp16 product has an operand that goes through the converter: the task hangs [HW 7.8]."""
-    ew = cfg.EW_CFG
+    """Whether a product of fp16 or fp32 has an operand that goes through the converter: the task hangs
+    [HW 7.8]."""
+    ew, kind = cfg.EW_CFG, cfg.DATA_FORMAT.PROC_PRECISION
     product = ~ew.EW_BYPASS & ew.EW_LUT_BYPASS & ~ew.EW_OP_BYPASS & ew.EW_OP_TYPE & ew.EW_OP_SRC
-    return product & ~ew.EW_OP_CVT_BYPASS & (cfg.DATA_FORMAT.PROC_PRECISION == Precision.FP16)
+    return product & ~ew.EW_OP_CVT_BYPASS & ((kind == Precision.FP16) | (kind == Precision.FP32))
 
 
-def _unpredictable_sum(cfg: Any, op: Value, floats: Value) -> Value:
-    """Additions for which silicon returns unpredictable elements [HW 7.8]."""
-    ew, form = cfg.EW_CFG, cfg.DATA_FORMAT
-    add = op & ew.EW_OP_SRC & ~ew.EW_OP_TYPE & (ew.EW_ALU_ALGO == AluAlgo.ADD)
-    half = form.PROC_PRECISION == Precision.FP16
+def _unlike_sum(cfg: Any, op: Value, floats: Value) -> Value:
+    """Operations of two operands that do not get the operand that programs mean [HW 7.8]."""
+    ew, form, algo = cfg.EW_CFG, cfg.DATA_FORMAT, cfg.EW_CFG.EW_ALU_ALGO
+    pair = (algo == AluAlgo.MAX) | (algo == AluAlgo.MIN) | (algo == AluAlgo.ADD) | (algo == AluAlgo.MINUS)
+    raw = pair & ew.EW_OP_CVT_BYPASS & (ew.EDATA_SIZE == HALVES)
     differ = (form.IN_PRECISION != form.PROC_PRECISION) | (form.OUT_PRECISION != form.PROC_PRECISION)
-    words = ~ew.EW_OP_CVT_BYPASS & (ew.EDATA_SIZE == WORDS) & differ
-    return add & Mux(floats, ew.EW_OP_CVT_BYPASS & half, words)
+    words = (algo == AluAlgo.ADD) & ~ew.EW_OP_CVT_BYPASS & (ew.EDATA_SIZE == WORDS) & differ
+    return op & ew.EW_OP_SRC & ~ew.EW_OP_TYPE & Mux(floats, raw, words)
 
 
 def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value, sizes: PacketSizes) -> list[Check]:
@@ -121,6 +119,11 @@ def _odd_algo(stage: Any, name: str) -> Value:
     return ~stage[f"{name}_BYPASS"] & ~stage[f"{name}_ALU_BYPASS"] & ~known
 
 
+def _scales(factor: Any) -> Value:
+    """Whether a factor that does nothing to floats is neither 0 nor 1, which programs write."""
+    return factor.as_unsigned()[1:] != 0
+
+
 def _late_checks(cfg: Any) -> list[Check]:
     """Checks of EW, LUT and OUT_CVT, in which an active LUT converts floats to integers."""
     ew, lut, scale = cfg.EW_CFG, cfg.LUT_CFG, cfg.EW_CVT_SCALE_VALUE
@@ -136,16 +139,19 @@ def _late_checks(cfg: Any) -> list[Check]:
     steps = (cfg.LUT_INFO.LUT_LE_INDEX_SELECT, cfg.LUT_INFO.LUT_LO_INDEX_SELECT)
     out, shift = cfg.OUT_CVT_SCALE, cfg.OUT_CVT_SHIFT
     to_half = cfg.DATA_FORMAT.OUT_PRECISION == Precision.FP16
+    compares = op & ~floats & ~ew.EW_OP_TYPE & (ew.EW_ALU_ALGO[1:] == 0)  # maximum and minimum
     return [
         Check(
             "EW_CFG",
             (op & ~ew.EW_OP_TYPE & ~known)
-            | (on & ew.EW_BINARY_EN)
-            | _unpredictable_sum(cfg, op, floats)
+            | (on & ew.EW_BINARY_EN & ~compares)
+            | _unlike_sum(cfg, op, floats)
             | float_product_stuck(cfg),
         ),
         Check("EW_CVT_OFFSET_VALUE", converts & (cfg.EW_CVT_OFFSET_VALUE.EW_OP_CVT_OFFSET != 0)),
-        Check("EW_CVT_SCALE_VALUE", converts & ((scale.EW_OP_CVT_SCALE != 1) | (scale.EW_OP_CVT_SHIFT != 0))),
+        Check(
+            "EW_CVT_SCALE_VALUE", converts & (_scales(scale.EW_OP_CVT_SCALE) | (scale.EW_OP_CVT_SHIFT != 0))
+        ),
         Check(
             "LUT_CFG",
             live
@@ -153,6 +159,9 @@ def _late_checks(cfg: Any) -> list[Check]:
         ),
         Check("LUT_INFO", live & ((steps[0] > LARGEST_STEP) | (steps[1] > LARGEST_STEP))),
         Check("OUT_CVT_OFFSET", floats & (cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET != 0)),
-        Check("OUT_CVT_SCALE", (floats & (out.OUT_CVT_SCALE != 1)) | (to_half & ~out.FP32TOFP16_EN)),
+        Check(
+            "OUT_CVT_SCALE",
+            (floats & _scales(out.OUT_CVT_SCALE)) | (to_half & divides_floats(cfg) & out.FP32TOFP16_EN),
+        ),
         Check("OUT_CVT_SHIFT", floats & (shift.OUT_CVT_SHIFT[:6] != 0)),
     ]

@@ -1,6 +1,6 @@
 """The element-wise stage of the DPU's pipe: stages 7 and 8 and the fetch of their operand [HW 7.8]."""
 
-from amaranth.hdl import Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -28,6 +28,9 @@ from rkcosim.rtl.npu.dpu_frame import (
 )
 from rkcosim.rtl.regfile import config_signature
 
+REGISTERS = 8
+"""Number of the registers EW_OP_VALUE."""
+
 
 class EwOperand(wiring.Component):
     """Fetch and convert the second operand in two stages ahead of the EW stage.
@@ -40,6 +43,8 @@ class EwOperand(wiring.Component):
     ew : the elements, as ERDMA delivers them.
     there : the operand is valid, or none is used.
     take : an octet uses the operand.
+    enters, slot : an octet comes to where it uses the operand from the next cycle on, and its pixel's place
+        in the stripe. The pixel chooses one of the registers for all lanes [HW 7.8.2].
     value : the operand, for each lane.
     """
 
@@ -49,16 +54,20 @@ class EwOperand(wiring.Component):
     ew: In(stream.Signature(ElementOctet))
     there: Out(1)
     take: In(1)
+    enters: In(1)
+    slot: In(4)
     value: Out(signed(32)).array(LANES)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         cfg, ew, start = self.cfg, self.ew, self.start
-        uses = cfg.EW_CFG.EW_OP_SRC & ~cfg.EW_CFG.EW_OP_BYPASS & ~cfg.EW_CFG.EW_BYPASS
+        live = ~cfg.EW_CFG.EW_OP_BYPASS & ~cfg.EW_CFG.EW_BYPASS
+        uses = cfg.EW_CFG.EW_OP_SRC & live
         on = held_flags(
             m,
             start,
             fetch=uses,
+            register=~cfg.EW_CFG.EW_OP_SRC & live,
             drop=~uses & cfg.FEATURE_MODE_CFG.FLYING_MODE,  # drop the remaining elements [HW 8.6]
             convert=~cfg.EW_CFG.EW_OP_CVT_BYPASS & ~(float_domain(cfg) & ~lut_live(cfg)),
             add_first=cfg.EW_CFG.EW_CVT_TYPE,
@@ -82,9 +91,12 @@ class EwOperand(wiring.Component):
             m.d.sync += [have1.eq(0), have2.eq(0)]
         products, values = lanes("scaled", signed(49)), lanes("operand", signed(32))
         m.d.comb += copied(self.value, values)
+        chosen = Signal(signed(32), init=IDLE)
+        with m.If(on.register & self.enters):
+            registers = Array(getattr(cfg, f"EW_OP_VALUE_{n}")[f"EW_OPERAND_{n}"] for n in range(REGISTERS))
+            m.d.comb += chosen.eq(registers[self.slot[:3]])
         for lane in range(LANES):
             element = ew.payload.data[lane].as_signed()
-            register = getattr(cfg, f"EW_OP_VALUE_{lane}")[f"EW_OPERAND_{lane}"]
             fetched = Signal(signed(49), init=IDLE)
             with m.If(ew.valid & ew.ready):
                 with m.If(~on.convert):
@@ -101,8 +113,8 @@ class EwOperand(wiring.Component):
                 with m.Else():
                     m.d.comb += rounded.eq(extend(products[lane], 64))
                 limited = wire(m, clamp(rounded, LOWEST, HIGHEST))
-            with m.If(start & ~cfg.EW_CFG.EW_OP_SRC):
-                m.d.sync += values[lane].eq(register)
+            with m.If(on.register & self.enters):
+                m.d.sync += values[lane].eq(chosen)
             with m.Elif(go2 & have1):
                 m.d.sync += values[lane].eq(limited)
         return m
@@ -137,7 +149,14 @@ class EwStage(wiring.Component):
         cfg, flow, valid, ew = self.cfg, self.flow, self.flow.valid, self.cfg.EW_CFG
         live = ~ew.EW_BYPASS & ~(float_domain(cfg) & ~lut_live(cfg))
         op = live & ~ew.EW_OP_BYPASS
-        on = held_flags(m, flow.start, mul=op & ew.EW_OP_TYPE, alu=op & ~ew.EW_OP_TYPE, prelu=ew.EW_MUL_PRELU)
+        on = held_flags(
+            m,
+            flow.start,
+            mul=op & ew.EW_OP_TYPE,
+            alu=op & ~ew.EW_OP_TYPE,
+            prelu=ew.EW_MUL_PRELU,
+            binary=ew.EW_BINARY_EN,  # maximum and minimum say whether their first operand is chosen
+        )
         positive = held_shift(m, flow.start, "positive", cfg.EW_CVT_SCALE_VALUE.EW_TRUNCATE)
         negative = held_shift(m, flow.start, "negative", cfg.DATA_FORMAT.EW_TRUNCATE_NEG)
         low, high = rectifier(m, cfg, flow.start, "EW", live)
@@ -152,10 +171,10 @@ class EwStage(wiring.Component):
             result, skip = Signal(signed(48), init=IDLE), Signal()
             # The functions of two operands and of one; an unknown one leaves `v` unchanged.
             functions = {
-                AluAlgo.MAX: Mux(v > e, v, e),
-                AluAlgo.MIN: Mux(v < e, v, e),
+                AluAlgo.MAX: Mux(on.binary, Cat(v > e, Const(0, 31)).as_signed(), Mux(v > e, v, e)),
+                AluAlgo.MIN: Mux(on.binary, Cat(v < e, Const(0, 31)).as_signed(), Mux(v < e, v, e)),
                 AluAlgo.ADD: v + e,
-                AluAlgo.MINUS: v - e,
+                AluAlgo.MINUS: v + (-e)[:32].as_signed(),
                 AluAlgo.ABS: Mux(v[-1], (-v)[:32].as_signed(), v),
                 AluAlgo.NEG: (-v)[:32].as_signed(),
             }

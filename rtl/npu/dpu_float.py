@@ -6,9 +6,10 @@ from amaranth.lib.wiring import In, Out
 
 from rkcosim.rtl.layouts import LANES, BsOctet
 from rkcosim.rtl.npu import float32
-from rkcosim.rtl.npu.arith import wire
-from rkcosim.rtl.npu.dpu_frame import AluAlgo, OctetTag, PipeIn
-from rkcosim.rtl.npu.dpu_types import is_float
+from rkcosim.rtl.npu.arith import Shift, extend, round_shift, shift_of, wire
+from rkcosim.rtl.npu.dpu_divide import HalfDivider
+from rkcosim.rtl.npu.dpu_frame import HALVES, AluAlgo, OctetTag, PipeIn
+from rkcosim.rtl.npu.dpu_types import Precision, is_float
 from rkcosim.rtl.regfile import config_signature
 
 
@@ -20,13 +21,15 @@ class FloatOctet(data.Struct):
 
 
 class Control(data.Struct):
-    """Operation of a step: `add` or `mul` with its operand, or `other`; then ReLU and ReLUX.
+    """Operation of a step: `add` or `mul` with its operand, `other` or `cut`; then ReLU and ReLUX.
 
     Members
     -------
     add, mul, other : the operation.
+    cut : shift the bits of the step before, as a signed integer.
     minus : invert the operand's sign.
-    half : widen the operand from fp16.
+    half : widen the operand from 16 bits.
+    ew : a sum of the EW stage, with its special values.
     prelu : leave values whose sign bit is clear unchanged.
     relu, relux : limits after the operation.
     """
@@ -34,15 +37,18 @@ class Control(data.Struct):
     add: 1
     mul: 1
     other: 1
+    cut: 1
     minus: 1
     half: 1
+    ew: 1
     prelu: 1
     relu: 1
     relux: 1
 
 
-STEPS = 5
-"""Number of steps: BS addition and multiplication, BN multiplication and addition, the EW operation."""
+STEPS = 6
+"""Number of steps: BS addition and multiplication, BN multiplication and addition, the EW operation and the
+shift of its product."""
 
 
 class Settings(data.Struct):
@@ -52,7 +58,8 @@ class Settings(data.Struct):
     -------
     controls : a `Control` for each step.
     todo : the steps that are active, one bit each.
-    divide, algo : operation of EW.
+    divide, algo, binary : operation of EW, and whether maximum and minimum compare only.
+    brain : 16-bit operands are bf16 instead of fp16.
     bs, bn : one bit each for ALU and multiplier, set if the operand comes from the read DMA.
     """
 
@@ -60,6 +67,8 @@ class Settings(data.Struct):
     todo: STEPS
     divide: 1
     algo: 4
+    binary: 1
+    brain: 1
     bs: 2
     bn: 2
 
@@ -109,7 +118,7 @@ class FloatUnit(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.divider = divider = float32.Divider(LANES)
+        m.submodules.divider = divider = HalfDivider(LANES)
         settings = self._settings(m)
         full, left, tag = Signal(), Signal(STEPS, reset_less=True), Signal(OctetTag, reset_less=True)
         begun, go, last = Signal(), Signal(), Signal()
@@ -129,6 +138,7 @@ class FloatUnit(wiring.Component):
                 & (~last | ~self.result.valid | self.result.ready)
             ),
             divider.start.eq(divides & self.ew_there & ~begun),
+            divider.use.eq(divides & begun),
             self.ew_take.eq(go & step[4]),
             self.source.ready.eq(self.active & self.available & (~full | (go & last))),
             self.take.eq(self.source.valid & self.source.ready),
@@ -151,23 +161,41 @@ class FloatUnit(wiring.Component):
                 getattr(cfg, f"{name}_RELUX_CMP_VALUE")[f"{name}_RELUX_CMP_DAT"] for name in ("BS", "BN")
             )
             ew_limit = cfg.EW_RELUX_CMP_VALUE.EW_RELUX_CMP_DAT
-            m.d.comb += limit.eq(Mux(step[:2] != 0, bs_limit, Mux(step[4], ew_limit, bn_limit)))
+            m.d.comb += limit.eq(Mux(step[:2] != 0, bs_limit, Mux(step[4:] != 0, ew_limit, bn_limit)))
+        # The shifts of the EW product; a value that PReLU passes is not shifted.
+        passed = Signal(LANES, reset_less=True)
+        counts = (cfg.EW_CVT_SCALE_VALUE.EW_TRUNCATE, cfg.DATA_FORMAT.EW_TRUNCATE_NEG)
+        cuts = Signal()
+        m.d.comb += cuts.eq(full & control.cut)
+        with m.If(cuts):
+            shifts = [shift_of(count) for count in counts]
+            positive, negative = (
+                Shift(wire(m, s.count, 6), wire(m, s.below, 62), wire(m, s.unit, 63)) for s in shifts
+            )
         results = []
         for lane, value in enumerate(values):
             with m.If(full):
                 operand = self._operand(m, settings, step, control, lane)
-                total = float32.exact_sum(m, value, operand)
+                total = float32.exact_sum(
+                    m, value, operand, control.ew & ~control.minus, control.ew & control.minus
+                )
                 product = float32.exact_product(m, value, operand)
                 number = float32.finish(m, total.chosen(m, control.mul, product))
             with m.If(others):
-                m.d.comb += [divider.a[lane].eq(value), divider.b[lane].eq(operand)]
-                other = _other(m, settings.algo, value, operand, divider.result[lane])
+                m.d.comb += [divider.a[lane].eq(value[:16]), divider.b[lane].eq(operand[:16])]
+                other = _other(m, settings, value, operand, divider.result[lane])
+            with m.If(cuts):
+                number_cut = _cut(m, value, passed[lane], positive, negative)
+            with m.If(go & step[4]):
+                m.d.sync += passed[lane].eq(control.prelu & ~value[31])
             with m.If(full):
-                moves = ~(control.add | control.mul | control.other) | (control.prelu & ~value[31])
-                result = wire(m, Mux(moves, value, Mux(control.other, other, number)), 32)
+                moves = ~(control.add | control.mul | control.other | control.cut)
+                moves = moves | (control.prelu & ~value[31])
+                made = Mux(control.cut, number_cut, Mux(control.other, other, number))
+                result = wire(m, Mux(moves, value, made), 32)
                 below = control.relu & result[31] & (result[:31] <= float32.INFINITY)
                 kept = wire(m, Mux(below, 0, result), 32)
-                above = control.relux & float32.greater(kept, limit)
+                above = control.relux & float32.above(kept, limit)
                 results.append(wire(m, Mux(above, limit, kept), 32))
         with m.If(self.result.ready):
             m.d.sync += self.result.valid.eq(0)
@@ -197,8 +225,10 @@ class FloatUnit(wiring.Component):
         relu, relux = on & ~ew.EW_RELU_BYPASS, on & ew.EW_RELUX_EN
         bs_second = bs["mul"] | (~bs["add"] & (bs["relu"] | bs["relux"]))
         bn_second = bn["add"] | (~bn["mul"] & (bn["relu"] | bn["relux"]))
-        live = Cat(bs["add"], bs_second, bn["mul"], bn_second, op | relu | relux)
+        cut = mul & ((cfg.EW_CVT_SCALE_VALUE.EW_TRUNCATE[:6] | cfg.DATA_FORMAT.EW_TRUNCATE_NEG[:6]) != 0)
+        live = Cat(bs["add"], bs_second, bn["mul"], bn_second, op | relu | relux, cut)
         half = Const(1, 1)
+        converted = ew.EW_OP_SRC & ~ew.EW_OP_CVT_BYPASS & (ew.EDATA_SIZE == HALVES)
         controls = [
             _control(
                 add=bs["add"],
@@ -220,11 +250,13 @@ class FloatUnit(wiring.Component):
                 mul=mul,
                 other=alu & ~two,
                 minus=alu & (algo == AluAlgo.MINUS),
-                half=mul & ~ew.EW_OP_SRC,
+                half=mul | (alu & (algo != AluAlgo.DIV) & converted),
+                ew=alu & two,
                 prelu=mul & ew.EW_MUL_PRELU,
-                relu=relu,
-                relux=relux,
+                relu=relu & ~cut,
+                relux=relux & ~cut,
             ),
+            _control(cut=cut, relu=relu, relux=relux),
         ]
         settings = Signal(Settings, reset_less=True)
         wanted = [(s["add"] & s["alu_src"]) | (s["mul"] & s["mul_src"]) for s in (bs, bn)]
@@ -234,6 +266,8 @@ class FloatUnit(wiring.Component):
                 settings.todo.eq(Mux(live == 0, 1, live)),  # without any setting, a step only moves the value
                 settings.divide.eq(alu & (algo == AluAlgo.DIV)),
                 settings.algo.eq(algo),
+                settings.binary.eq(ew.EW_BINARY_EN),
+                settings.brain.eq(cfg.DATA_FORMAT.PROC_PRECISION == Precision.BF16),
                 settings.bs.eq(Cat(bs["alu_src"], bs["mul_src"])),
                 settings.bn.eq(Cat(bn["alu_src"], bn["mul_src"])),
                 self.wants_bs.eq(floats & wanted[0]),
@@ -267,17 +301,25 @@ class FloatUnit(wiring.Component):
             mul.append(Mux(source[1], table.mul[lane], register.as_unsigned()))
         bs, bn = Mux(step[0], alu[0], mul[0]), Mux(step[2], mul[1], alu[1])
         given = wire(m, Mux(step[4], self.ew[lane], Mux(step[:2] != 0, bs, bn)), 32)
-        wide = float32.widen_fp16(m, given[:16])
-        turned = Cat(given[:31], given[31] ^ control.minus)
-        return wire(m, Mux(control.half, wide, turned), 32)
+        half = Mux(settings.brain, float32.widen_bf16(given), float32.widen_fp16(m, given[:16]))
+        wide = wire(m, Mux(control.half, half, given), 32)
+        return wire(m, Cat(wide[:31], wide[31] ^ control.minus), 32)
 
 
-def _other(m: Module, algo: Value, value: Value, operand: Value, quotient: Value) -> Value:
+def _cut(m: Module, value: Value, passed: Value, positive: Shift, negative: Shift) -> Value:
+    """The bits of a product, shifted as a signed integer by the count for its sign, or as they are."""
+    number = extend(value.as_signed(), 34)
+    down = wire(m, Mux(value[31], round_shift(number, negative), round_shift(number, positive))[:32], 32)
+    return wire(m, Mux(passed, value, down), 32)
+
+
+def _other(m: Module, settings: data.View, value: Value, operand: Value, quotient: Value) -> Value:
     """EW functions other than addition and multiplication; an unknown one leaves the value unchanged."""
-    v, e = wire(m, value, 32), wire(m, operand, 32)
+    v, e, algo = wire(m, value, 32), wire(m, operand, 32), settings.algo
     least = algo == AluAlgo.MIN
     high, low = wire(m, Mux(least, e, v), 32), wire(m, Mux(least, v, e), 32)
-    best = Mux(float32.greater(high, low), v, e)
+    first = wire(m, float32.above(high, low), 1)
+    best = Mux(settings.binary, Cat(first, Const(0, 31)), Mux(first, v, e))
     whole = float32.to_integral(m, v, algo == AluAlgo.CEIL)
     result: Value = Mux((algo == AluAlgo.FLOOR) | (algo == AluAlgo.CEIL), whole, v)
     result = Mux(algo == AluAlgo.NEG, float32.negate(v), result)

@@ -31,6 +31,9 @@ class AluAlgo(enum.IntEnum):
 
 FLOAT_ONLY = (AluAlgo.DIV, AluAlgo.FLOOR, AluAlgo.CEIL)
 
+HALVES, WORDS = 2, 3
+"""Codes of EDATA_SIZE for 16 and 32 bits."""
+
 
 class OctetTag(data.Struct):
     """Place of an octet in its group and stripe, and whether it is the last one in them.
@@ -114,6 +117,13 @@ def float_domain(cfg: Any) -> Value:
 def lut_live(cfg: Any) -> Value:
     """Whether the look-up table is in use."""
     return ~cfg.EW_CFG.EW_BYPASS & ~cfg.EW_CFG.EW_LUT_BYPASS
+
+
+def divides_floats(cfg: Any) -> Value:
+    """Whether the EW operation is a division, which works on fp16 bits [HW 7.8.10]."""
+    ew = cfg.EW_CFG
+    alu = ~ew.EW_BYPASS & ew.EW_LUT_BYPASS & ~ew.EW_OP_BYPASS & ~ew.EW_OP_TYPE
+    return float_domain(cfg) & alu & (ew.EW_ALU_ALGO == AluAlgo.DIV)
 
 
 def into(m: Module, flow: Any, stage: int) -> AbstractContextManager[None]:

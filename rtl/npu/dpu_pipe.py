@@ -124,6 +124,8 @@ class DpuPipe(wiring.Component):
             operand.start.eq(self.start),
             operand.active.eq(self.active),
             operand.take.eq(Mux(late_floats, floats.ew_take, ew.take)),
+            operand.enters.eq(Mux(late_floats, floats.take, advance & valid[5])),
+            operand.slot.eq(Mux(late_floats, given.tag.slot, tag[5].slot)),
             *copied(ew.main, lut.value),
             *copied(ew.operand, operand.value),
             ew.there.eq(operand.there),

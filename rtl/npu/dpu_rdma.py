@@ -1,6 +1,6 @@
 """DPU_RDMA, the read side of the DPU: connects its four readers [HW 8.6]."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -28,9 +28,7 @@ from rkcosim.rtl.npu.dpu_types import (
     width_of,
 )
 from rkcosim.rtl.regfile import config_signature
-
-RESIDUAL = 5
-"""COMB_USE for which MRDMA and ERDMA each read a part of the surfaces of the EW operand [HW 8.5]."""
+from rkcosim.spec.types import ALTERNATE, RESIDUAL
 
 
 class DpuRdma(wiring.Component):
@@ -44,6 +42,7 @@ class DpuRdma(wiring.Component):
     bs, bn : operands of BS and BN.
     main, ew : main data and the EW operand.
     by_surface : main data of 16 and more bits are sent surface by surface [HW 7.12]; sampled at the start.
+    dpu_comb_use : COMB_USE of the DPU, without which both readers cannot deliver main data [HW 8.5].
     copies : copies of a row that unpooling is configured to make; 0 without unpooling.
     busy : a task runs.
     activity, levels : for the counters (spec/regs/counters.rdl).
@@ -61,6 +60,7 @@ class DpuRdma(wiring.Component):
     main: Out(stream.Signature(ElementOctet))
     ew: Out(stream.Signature(ElementOctet))
     by_surface: In(1)
+    dpu_comb_use: In(1)
     copies: Out(4)
     busy: Out(1)
     activity: Out(activity_layout("DPU_RDMA"))
@@ -106,7 +106,7 @@ class DpuRdma(wiring.Component):
         self._cubes(m, main, ew)
         endless = Signal(reset_less=True)  # [HW 8.5]
         with m.If(start):
-            m.d.sync += endless.eq(feature.FLYING_MODE & feature.COMB_USE[0])
+            m.d.sync += endless.eq(feature.FLYING_MODE & feature.COMB_USE[0] & ~self._alternate())
         m.d.comb += self.control.done.eq(running & ~endless & main.idle & ew.idle & bs.idle & bn.idle)
         m.d.comb += self.busy.eq(start | running)
         with m.If(self.control.done):
@@ -130,28 +130,42 @@ class DpuRdma(wiring.Component):
         add_checker(m, "DPU_RDMA", cfg, start, self.diag, self._checks())
         return m
 
-    def _shared(self) -> Value:
+    def _residual(self) -> Value:
         """Whether MRDMA and ERDMA deliver the EW operand together."""
         feature = self.cfg.FEATURE_MODE_CFG
         return (feature.COMB_USE == RESIDUAL) & ~feature.FLYING_MODE
 
+    def _alternate(self) -> Value:
+        """Whether MRDMA and ERDMA deliver the main data together."""
+        feature = self.cfg.FEATURE_MODE_CFG
+        return (feature.COMB_USE == ALTERNATE) & feature.FLYING_MODE & self.dpu_comb_use
+
+    def _shared(self) -> Value:
+        """Whether MRDMA and ERDMA each read every second surface of one cube."""
+        return self._residual() | self._alternate()
+
     def _elements(self, m: Module, main: StripeReader, ew: StripeReader) -> None:
-        """Connect the readers to their streams; a shared operand takes octets of both in the same cycle."""
-        shared = Signal(reset_less=True)
-        both = Signal()
+        """Connect the readers to their streams; a shared cube takes octets of both in the same cycle."""
+        shared, alternate = Signal(reset_less=True), Signal(reset_less=True)
+        both, taken = Signal(), Signal()
         with m.If(self.control.start):
-            m.d.sync += shared.eq(self._shared())
-        m.d.comb += self.ew.payload.eq(ew.octets.payload)
+            m.d.sync += [shared.eq(self._shared()), alternate.eq(self._alternate())]
+        m.d.comb += [self.main.payload.eq(main.octets.payload), self.ew.payload.eq(ew.octets.payload)]
         with m.If(shared):
             m.d.comb += [
                 both.eq(main.octets.valid & ew.octets.valid),
-                self.ew.valid.eq(both),
-                main.octets.ready.eq(both & self.ew.ready),
-                ew.octets.ready.eq(both & self.ew.ready),
+                self.main.valid.eq(both & alternate),
+                self.ew.valid.eq(both & ~alternate),
+                taken.eq(both & Mux(alternate, self.main.ready, self.ew.ready)),
+                main.octets.ready.eq(taken),
+                ew.octets.ready.eq(taken),
             ]
             for lane in range(LANES):
-                with m.If(main.mine[lane // (LANES // 2)]):
+                half = lane // (LANES // 2)
+                with m.If(main.mine[half]):
                     m.d.comb += self.ew.payload.data[lane].eq(main.octets.payload.data[lane])
+                with m.If(ew.mine[half]):
+                    m.d.comb += self.main.payload.data[lane].eq(ew.octets.payload.data[lane])
         with m.Else():
             m.d.comb += [
                 self.main.valid.eq(main.octets.valid),
@@ -159,38 +173,47 @@ class DpuRdma(wiring.Component):
                 self.ew.valid.eq(ew.octets.valid),
                 ew.octets.ready.eq(self.ew.ready),
             ]
-        m.d.comb += self.main.payload.eq(main.octets.payload)
 
     def _cubes(self, m: Module, main: StripeReader, ew: StripeReader) -> None:
         """Shapes of the two cubes, registered from the configuration."""
         cfg, feature = self.cfg, self.cfg.FEATURE_MODE_CFG
-        proc, given = feature.PROC_PRECISION, width_of(feature.IN_PRECISION)
+        given = width_of(feature.IN_PRECISION)
         channel, rows_m1 = cfg.DATA_CUBE_CHANNEL.CHANNEL, cfg.DATA_CUBE_HEIGHT.HEIGHT
         start = self.control.start
         width, height = cfg.DATA_CUBE_WIDTH.WIDTH + 1, rows_m1 + 1
-        octets, shared, per_channel = Signal(4), Signal(), Signal()
+        octets, shared, residual, alternate, per_channel = Signal(4), Signal(), Signal(), Signal(), Signal()
         m_kind, e_kind, m_half, e_half = Signal(Width), Signal(Width), Signal(2), Signal(2)
+        operand_kind, main_half = Signal(Width), Signal(2)
         m_line, e_line, e_surface = Signal(15), Signal(15), Signal(28)
         with m.If(start):
             m.d.comb += [
                 octets.eq(group_octets(feature.CONV_MODE == DEPTHWISE, feature.IN_PRECISION)),
-                shared.eq(self._shared()),
+                residual.eq(self._residual()),
+                alternate.eq(self._alternate()),
+                shared.eq(residual | alternate),
                 per_channel.eq((cfg.ERDMA_CFG.ERDMA_DATA_MODE == 0) & ~shared),
                 # Codes of sizes start with 4 bits and are one above those of Width, whose last code is 4
                 # bits.
-                e_kind.eq(cfg.ERDMA_CFG.ERDMA_DATA_SIZE - 1),
-                e_half.eq(Mux(is_float(proc), Mux(proc == Precision.BF16, Half.BF16, Half.FP16), 0)),
-                m_kind.eq(Mux(shared, e_kind, given)),
-                m_half.eq(Mux(shared, e_half, half_of(feature.IN_PRECISION))),
+                operand_kind.eq(cfg.ERDMA_CFG.ERDMA_DATA_SIZE - 1),
+                main_half.eq(half_of(feature.IN_PRECISION, feature.MRDMA_FP16TOFP32_EN)),
+                m_kind.eq(Mux(residual, operand_kind, given)),
+                e_kind.eq(Mux(alternate, given, operand_kind)),
+                # The DPU makes floats of an operand [HW 8.4].
+                m_half.eq(Mux(residual, Half.INTEGER, main_half)),
+                e_half.eq(Mux(alternate, main_half, Half.INTEGER)),
                 m_line.eq(width + cfg.SRC_DMA_CFG.LINE_NOTCH_ADDR),
                 e_line.eq(width + cfg.DATA_CUBE_HEIGHT.EW_LINE_NOTCH_ADDR),
                 e_surface.eq(
-                    Mux(shared, e_line * rows_m1 + width, cfg.EW_SURF_STRIDE.EW_SURF_STRIDE)
-                    + Mux(per_channel, 0, cfg.EW_SURF_NOTCH.EW_SURF_NOTCH)
+                    Mux(
+                        per_channel,
+                        cfg.EW_SURF_STRIDE.EW_SURF_STRIDE,
+                        e_line * rows_m1 + width + cfg.EW_SURF_NOTCH.EW_SURF_NOTCH,
+                    )
                 ),
             ]
         # Main data may be sent one surface at a time, and each column more than once.
         alone = self.by_surface & ((given == Width.BITS16) | (given == Width.BITS32))
+        both_alone = alone & self._alternate()
         times_m1 = Mux(self.copies != 0, cfg.SRC_DMA_CFG.KERNEL_WIDTH, 0)
         m_surface = m_line * rows_m1 + width + cfg.SURF_NOTCH.SURF_NOTCH_ADDR
         m_cube, e_cube = Signal(CubeShape, reset_less=True), Signal(CubeShape, reset_less=True)
@@ -207,12 +230,12 @@ class DpuRdma(wiring.Component):
                 e_cube.base.eq(cfg.EW_BASE_ADDR.EW_BASE_ADDR[4:]),
                 e_cube.line_pitch.eq(e_line),
                 e_cube.surface_pitch.eq(e_surface),
-                e_cube.octets.eq(octets),
+                e_cube.octets.eq(Mux(both_alone, 1, octets)),
                 e_cube.half.eq(e_half),
                 e_cube.per_channel.eq(per_channel),
                 e_cube.times_m1.eq(0),
             ]
-            for cube, kind, eight in ((m_cube, m_kind, alone), (e_cube, e_kind, Const(0))):
+            for cube, kind, eight in ((m_cube, m_kind, alone), (e_cube, e_kind, both_alone)):
                 thin = (kind == Width.BITS4) & ~octets[2:].any()
                 m.d.sync += [
                     cube.width.eq(width),
@@ -233,7 +256,6 @@ class DpuRdma(wiring.Component):
         ew_on = ~cfg.ERDMA_CFG.ERDMA_DISABLE
         b_on = ~cfg.BRDMA_CFG.BRDMA_DISABLE & (cfg.BRDMA_CFG.BRDMA_DATA_USE != 0)
         n_on = ~cfg.NRDMA_CFG.NRDMA_DISABLE & (cfg.NRDMA_CFG.NRDMA_DATA_USE != 0)
-        half_float = (feature.IN_PRECISION == Precision.FP16) | (feature.IN_PRECISION == Precision.BF16)
         narrow = ~cfg.ERDMA_CFG.ERDMA_DATA_SIZE[1]  # 4 or 8 bits
         unaligned = DiagnosticCode.UNALIGNED_ADDRESS
         return [
@@ -242,7 +264,12 @@ class DpuRdma(wiring.Component):
                 ((feature.COMB_USE != 0) & ~self._shared())
                 | (feature.IN_PRECISION == Precision.RESERVED)
                 | (feature.PROC_PRECISION == Precision.RESERVED)
-                | (main_on & feature.FLYING_MODE & half_float & ~feature.MRDMA_FP16TOFP32_EN)
+                | (
+                    main_on
+                    & feature.FLYING_MODE
+                    & (feature.IN_PRECISION == Precision.BF16)
+                    & ~feature.MRDMA_FP16TOFP32_EN
+                )
                 | ((feature.CONV_MODE != 0) & (feature.CONV_MODE != DEPTHWISE)),
             ),
             Check("SRC_BASE_ADDR", main_on & (cfg.SRC_BASE_ADDR.SRC_BASE_ADDR[:4] != 0), unaligned),
@@ -272,7 +299,7 @@ class DpuRdma(wiring.Component):
                 | cfg.ERDMA_CFG.ERDMA_NONALIGN
                 | (ew_on & cfg.ERDMA_CFG.ERDMA_DATA_MODE[1])
                 | (ew_on & self._shared() & (cfg.ERDMA_CFG.ERDMA_DATA_MODE == 0))
-                | (ew_on & is_float(feature.PROC_PRECISION) & narrow),
+                | (ew_on & ~self._alternate() & is_float(feature.PROC_PRECISION) & narrow),
             ),
             Check("EW_BASE_ADDR", ew_on & (cfg.EW_BASE_ADDR.EW_BASE_ADDR[:4] != 0), unaligned),
         ]

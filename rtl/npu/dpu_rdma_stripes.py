@@ -29,11 +29,14 @@ class Half(enum.IntEnum, shape=2):
     INTEGER = 0
     FP16 = 1
     BF16 = 2
+    BITS = 3
+    """fp16 that is not widened: its bits in the lower half of the element."""
 
 
-def half_of(code: Value) -> Value:
-    """The `Half` of a precision; integer for those of other widths."""
-    return Mux(code == Precision.FP16, Half.FP16, Mux(code == Precision.BF16, Half.BF16, Half.INTEGER))
+def half_of(code: Value, widens: Value) -> Value:
+    """The `Half` of a precision; integer for those of other widths. fp16 is widened if `widens` is set."""
+    fp16 = Mux(widens, Half.FP16, Half.BITS)
+    return Mux(code == Precision.FP16, fp16, Mux(code == Precision.BF16, Half.BF16, Half.INTEGER))
 
 
 def unpack(
@@ -65,6 +68,9 @@ def unpack(
                 with m.Case(Half.BF16):
                     for lane, target in enumerate(lanes):
                         m.d.comb += target.eq(widen_bf16(low.word_select(lane, 16)))
+                with m.Case(Half.BITS):
+                    for lane, target in enumerate(lanes):
+                        m.d.comb += target.eq(low.word_select(lane, 16))
                 with m.Default():
                     for lane, target in enumerate(lanes):
                         m.d.comb += target.eq(low.word_select(lane, 16).as_signed())

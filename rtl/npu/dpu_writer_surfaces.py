@@ -56,7 +56,7 @@ class SurfaceSettings(wiring.Component):
     width, notched, pitch : pixels of a line; whether there are gaps between lines; line pitch in atoms.
     base, stride, jump : address of the cube; distance of surfaces; distance of series.
     group, series : number of surfaces of a channel group; number between two jumps ([HW 7.11]: Z).
-    by_pixel : the surfaces of a pixel are contiguous in memory.
+    by_pixel : the surfaces of a pixel are contiguous in memory, and pixels do not overlap.
     to_memory, to_ppu : destinations of the atoms.
     thin, lone : two groups share a surface; the last surface has only a lower half.
     stalls, one_pixel : SIZE_E does not fit; in addition, only one pixel is written.
@@ -95,6 +95,7 @@ class SurfaceSettings(wiring.Component):
         plain, once = ~makes_packets(cfg), self.copies == 0
         stalls, want, said = size_e_wrong(cfg), group_surfaces(cfg), ow.SIZE_E_1 + 1
         group, series, surfaces, allowed, thin = Signal(5), Signal(5), Signal(12), Signal(12), Signal()
+        apart = cfg.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_0 + 1 >= group  # pixels do not share an atom's place
         with m.If(self.start):
             told = surfaces_m1(cfg.WDMA_SIZE_0.CHANNEL_WDMA, kind) + 1
             whole = surfaces & ~(want - 1)[:12]
@@ -132,6 +133,7 @@ class SurfaceSettings(wiring.Component):
                 self.by_pixel,
                 (cfg.DST_SURF_STRIDE.DST_SURF_STRIDE == 1)
                 & (cfg.DATA_CUBE_WIDTH.WIDTH == 0)
+                & apart
                 & (series == group)
                 & ~thin
                 & ~feature.OUTPUT_MODE[0]

@@ -10,7 +10,7 @@ a NaN operand and an invalid operation return `NAN`.
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -143,8 +143,18 @@ def finish(m: Module, exact: Exact) -> Value:
     return wire(m, Mux(exact.special, exact.instead, result), 32)
 
 
-def exact_sum(m: Module, a: Value, b: Value) -> Exact:
-    """`a + b` before rounding."""
+def exact_sum(
+    m: Module, a: Value, b: Value, no_minus_zero: Value | None = None, turned_infinities: Value | None = None
+) -> Exact:
+    """`a + b` before rounding.
+
+    Parameters
+    ----------
+    no_minus_zero : Value or None
+        Whether the sum of two negative zeros is +0.
+    turned_infinities : Value or None
+        Whether infinities of opposite signs give +infinity, and those of the same sign NaN.
+    """
     a, b = wire(m, a, 32), wire(m, b, 32)
     large = wire(m, Mux(a[:31] < b[:31], b, a), 32)
     small = wire(m, a ^ b ^ large, 32)
@@ -155,13 +165,18 @@ def exact_sum(m: Module, a: Value, b: Value) -> Exact:
     aligned = Mux(apart > 32, mantissa_of(small) != 0, Cat(Const(0, 32), mantissa_of(small)) >> apart[:6])
     total = (Cat(Const(0, 32), mantissa_of(large)) + (aligned[:56] ^ turn) + turn[0])[:57]
     total = wire(m, Cat(Const(0, 7), total), 64)
+    both, invalid, kept = small[:31] == INFINITY, turn[1], large
+    if turned_infinities is not None:
+        invalid, kept = invalid ^ turned_infinities, Mux(both & turned_infinities, INFINITY, large)
+    special = Mux((large[:23] != 0) | (both & invalid), NAN, kept)
+    zero_sign = large[31] & small[31]
     return Exact(
         large[31],
-        large[31] & small[31],
+        zero_sign if no_minus_zero is None else zero_sign & ~no_minus_zero,
         exponent + (OFFSET + 1),
         total,
         exponent == 0xFF,
-        Mux((large[:23] != 0) | ((small[:31] == INFINITY) & turn[1]), NAN, large),
+        special,
     )
 
 
@@ -191,10 +206,12 @@ def multiply(m: Module, a: Value, b: Value) -> Value:
     return finish(m, exact_product(m, a, b))
 
 
-def greater(a: Value, b: Value) -> Value:
-    """IEEE `a > b`: false for a NaN; zeros of both signs are equal. `a` and `b` should be wires."""
-    larger = Mux(a[31], b[31] & (b[:31] > a[:31]), b[31] | (a[:31] > b[:31]))
-    return larger & ~is_nan(a) & ~is_nan(b) & ~(is_zero(a) & is_zero(b))
+def above(a: Value, b: Value) -> Value:
+    """`a > b` in the order by sign and magnitude of the bits, from -NaN over -0 < +0 to NaN [HW 3.5].
+
+    `a` and `b` should be wires.
+    """
+    return Mux(a[31], b[31] & (b[:31] > a[:31]), b[31] | (a[:31] > b[:31]))
 
 
 def from_int32(m: Module, value: Value) -> Value:
@@ -235,7 +252,7 @@ def widen_bf16(value: Value) -> Value:
     return Cat(Const(0, 16), value[:16])
 
 
-def narrow_fp16(m: Module, value: Value, nan: int = NAN_FP16) -> Value:
+def narrow_fp16(m: Module, value: Value, nan: ValueLike = NAN_FP16) -> Value:
     """The fp16 nearest to a binary32, `nan` for any NaN; 16 bits."""
     biased = value[23:31]
     down = wire(m, Mux(value[23:31] > 112, 0, Mux(value[23:31] < 113 - 31, 31, 113 - biased)), 5)

@@ -18,6 +18,7 @@ from rkcosim.compiler.graph import Graph, GraphOutput, ModelError, Tensor, from_
 from rkcosim.compiler.options import load_options
 from rkcosim.compiler.plan import Plan
 from rkcosim.compiler.planner import make_plan, refusals, replan, rounded_in_vain
+from rkcosim.compiler.preprocessing import Preprocessing
 from rkcosim.compiler.steps import HostStep, Step
 from rkcosim.compiler.tiling import holding
 
@@ -30,7 +31,8 @@ class TensorInfo:
 
     `dtype` is int8 or uint8, with scale and zero point for codes of that type; float16 in a model of floats;
     or the model's type of a value that only the host keeps (with scale 1 and zero point 0 if it has none).
-    `shape` is the model's.
+    `shape` is the model's.  `preprocessing` is that of an input of a `.rknn` file; without it a program's
+    numbers are the network's.
     """
 
     name: str
@@ -38,6 +40,7 @@ class TensorInfo:
     dtype: np.dtype[Any]
     scale: float
     zero_point: int
+    preprocessing: Preprocessing | None = None
 
     @property
     def quantised(self) -> bool:

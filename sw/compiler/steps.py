@@ -241,14 +241,28 @@ class FloatStep(Step):
 
     `first` adds and then multiplies, `second` multiplies and then adds.  `method` combines the result with
     `operand` or, if that is None, with the second input (or with nothing: abs, neg, floor, ceil); `last` only
-    limits.
+    limits.  The divider takes fp16 bits [HW 7.8.10]: div divides the first input, or the number `dividend`,
+    by the second input, and there are no stages before and after it.
+
+    Raises
+    ------
+    ValueError
+        A division with other stages, or a dividend without a division.
     """
 
     first: FloatStage = FloatStage()
     second: FloatStage = FloatStage()
     method: FloatMethod = ""
     operand: float | None = None
+    dividend: float | None = None
     last: FloatStage = FloatStage()
+
+    def __post_init__(self) -> None:
+        stages = all(stage.empty for stage in (self.first, self.second, self.last))
+        if self.method == "div" and (not stages or self.operand is not None):
+            raise ValueError(f"{self.kind}: the divider takes the first input or a constant as it is")
+        if self.method != "div" and self.dividend is not None:
+            raise ValueError(f"{self.kind}: a dividend without a division")
 
     @property
     def per_channel(self) -> bool:

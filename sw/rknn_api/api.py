@@ -91,9 +91,13 @@ def _compile(data: bytes, flag: int) -> Context:
 
     try:
         if is_rknn(data):
-            model = open_model(data)
-            custom = tail_of_file(model) if isinstance(model, FileModel) else None
-            return Context(model if custom is None else TailModel(model, *custom), None, flag)
+            model: Any = open_model(data)
+            if not isinstance(model, FileModel):
+                return Context(model, None, flag)
+            batch, custom = model.samples, tail_of_file(model)
+            if custom is not None:
+                model = TailModel(model, *custom)
+            return Context(model if batch == 1 else BatchModel(model, batch), None, flag)
         several = variants(data, rkcosim.compiler.compile_model)
         if several is not None:
             if flag & t.RKNN_FLAG_SHARE_WEIGHT_MEM:

@@ -1,6 +1,7 @@
 """Models of batches: an ONNX or TFLite model whose inputs have a first dimension above one.
 
-The compiler's networks have a batch of one, so such a model is compiled for one sample and run once for each.
+The compiler's networks have a batch of one, so such a model is compiled for one sample and run once for each;
+so is a `.rknn` file with a batch, whose lists are those of one sample.
 Samples go to several cores at a time, as in the vendor's library, each with its own memory and the same
 copy of the weights: as many as the device has, or as `rknn_set_batch_core_num` says.  Sample i lies at
 i * size / batch of a buffer.
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from rkcosim.compiler import ModelError, RunReport, TensorInfo
 from rkcosim.compiler.loaders.tflite_file import is_tflite, read_tflite
 from rkcosim.regcmd.job import Job
+from rkcosim.rknn_api.custom_graph import TailLoaded
 
 Array = npt.NDArray[Any]
 
@@ -251,6 +253,8 @@ class BatchLoaded:
         plan = self.whole.one.plan
         if self.pinned or self._copy is None or plan.jobs != 1 or getattr(plan, "cores", 1) != 1:
             return 1
+        if isinstance(self.first, TailLoaded) or any(part.host is not None for part in plan.segments()):
+            return 1  # the host computes a part of each sample
         return max(min(self.whole.batch, self._cores, self.limit or self._cores), 1)
 
     def _move(self, one: Any, number: int, inputs: Any) -> None:

@@ -157,7 +157,8 @@ def input_array(
         Type and order of the buffer.
     codes
         Whether numbers of the model's element type are codes; otherwise numbers are real values, whatever
-        their type, and are quantised.
+        their type, and are quantised. An input with preprocessing (of a `.rknn` file) takes int8 as codes
+        in any case, and preprocesses all other numbers that are not codes.
     pitch
         Pixels from row to row of NHWC (0: dense).
     blocks
@@ -166,11 +167,17 @@ def input_array(
     Raises
     ------
     ConversionError
-        For an order that does not fit the tensor, a type that no model has, or numbers that are not
-        finite.
+        For an order that does not fit the tensor, a type that no model has, numbers that are not finite,
+        or int8 for an input of floats with preprocessing.
     """
     dtype = np.dtype(input_dtypes(info)[kind])
     values = _in_model_order(info, np.frombuffer(data, dtype), fmt, pitch, blocks)
+    if info.preprocessing is not None:
+        own = dtype == np.dtype(info.dtype)
+        codes = codes or (own and dtype == np.int8)
+        if not (codes and own):
+            values = _preprocessed(info, values)
+            dtype = values.dtype
     same = dtype == np.dtype(info.dtype) and (codes or not info.quantised)
     if np.dtype(info.dtype).kind not in "iu" or same:
         return values.astype(info.dtype)
@@ -180,6 +187,19 @@ def input_array(
     if dtype.kind == "f" and not np.isfinite(reals).all():
         raise ConversionError(f"input '{info.name}': values are not all finite")
     return quantize(reals, info.scale, info.zero_point, info.dtype)
+
+
+def _preprocessed(info: Any, values: Array) -> Array:
+    """Return the network's numbers; unchanged if the input's preprocessing changes none."""
+    if info.preprocessing.neutral:
+        return values
+    if values.dtype == np.int8:
+        raise ConversionError(
+            f"input '{info.name}': int8 numbers of an input of {np.dtype(info.dtype)} with mean and std have "
+            "no known meaning; give uint8 or float32"
+        )
+    result: Array = info.preprocessing.apply(values)
+    return result
 
 
 def _in_model_order(info: Any, values: Array, fmt: int, pitch: int, blocks: tuple[int, int] | None) -> Array:

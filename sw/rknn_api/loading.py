@@ -43,8 +43,9 @@ def place(model: Any, share: Any = None, outside: list[str] | None = None) -> An
 
 def connect(state: Context) -> None:
     """Use the custom operators of the context for its model."""
-    if isinstance(state.loaded, TailLoaded):
-        state.loaded.compute = functools.partial(compute, state)
+    loaded = state.loaded.first if isinstance(state.loaded, BatchLoaded) else state.loaded
+    if isinstance(loaded, TailLoaded):
+        loaded.compute = functools.partial(compute, state)
 
 
 def plan_for(state: Context, cores: int) -> None:

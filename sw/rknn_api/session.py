@@ -202,7 +202,9 @@ class Model:
                 reason = f"input {index} has the channels last, {array.shape}; the model's shape is {shape}"
                 raise RknnError("rknn_inputs_set", t.RKNN_ERR_INPUT_INVALID, reason)
             dtype = self.inputs[index].dtype
-            if array.dtype.kind not in "iub" or dtype.name not in ("int32", "int64", "bool"):
+            if array.dtype == dtype == np.int8:
+                pass  # codes of a .rknn file's input; other models take them as real values
+            elif array.dtype.kind not in "iub" or dtype.name not in ("int32", "int64", "bool"):
                 dtype = np.dtype(np.float32)  # which does not hold every number of the other types
             kept.append(np.ascontiguousarray(array, dtype))
             items.append(

@@ -21,20 +21,27 @@ from rkcosim.spec.layouts import (
     weights_bytes,
 )
 
+TRANSPOSED = "ConvTranspose"
+"""Beginning of the types of transposed convolutions."""
+
 
 @dataclass(frozen=True)
 class FileStep(Step):
-    """A node that the NPU runs.
+    """A node that the NPU runs, or for a node with several outputs the part that computes one of them.
 
     Members
     -------
     nodes : indices of the nodes that it computes: preceding nodes without tasks, then the node itself.
     operands : tensors of the file that the node reads in addition to `inputs`: weights, operand blocks,
         tables.
+    port : which of the node's outputs it computes.
+    records : indices of its task records, for each core of the plan.
     """
 
     nodes: tuple[int, ...] = ()
     operands: tuple[int, ...] = ()
+    port: int = 0
+    records: tuple[tuple[int, ...], ...] = ()
 
 
 def weights_of(file: RknnFile, step: FileStep) -> list[FileTensor]:
@@ -59,8 +66,31 @@ def real_macs(file: RknnFile, step: FileStep) -> int:
     return sum(math.prod(tensor.shape) for tensor in weights_of(file, step)) * height * width
 
 
-def weights(tensor: FileTensor, groups: int) -> npt.NDArray[Any]:
+def step_weights(file: RknnFile, step: FileStep) -> npt.NDArray[Any]:
+    """Return all weights of a convolution, see `weights`.
+
+    Raises
+    ------
+    RknnFileError
+        if they cannot be read.
+    """
+    transposed = file.nodes[step.nodes[-1]].type.startswith(TRANSPOSED)
+    groups = group_of(file, step)
+    return np.concatenate([weights(tensor, groups, transposed) for tensor in weights_of(file, step)])
+
+
+def weights(tensor: FileTensor, groups: int, transposed: bool = False) -> npt.NDArray[Any]:
     """Return weights as an array (kernels, channels, height, width); depthwise weights have one channel.
+
+    Parameters
+    ----------
+    tensor
+        The tensor.
+    groups
+        Number of groups of the convolution.
+    transposed
+        Whether it is a transposed convolution, whose shape has the model's order (channels, kernels, height,
+        width); memory has the order of a convolution, with the kernels turned by 180 degrees [HW 5.6].
 
     Raises
     ------
@@ -70,6 +100,8 @@ def weights(tensor: FileTensor, groups: int) -> npt.NDArray[Any]:
     if tensor.segments:
         return decompress(tensor)
     kernels, channels, height, width = tensor.shape
+    if transposed and groups == 1:
+        kernels, channels = channels, kernels
     shape = kernels, channels, height, width
     depthwise = groups > 1 and 1 in shape[:2]
     if tensor.dtype is None or tensor.dtype.itemsize not in (1, 2):

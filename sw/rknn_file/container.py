@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler.graph import MAX_ELEMENTS
+from rkcosim.compiler.preprocessing import Preprocessing
 from rkcosim.regcmd.word import WORD_BYTES
 from rkcosim.rknn_file import schema
 from rkcosim.rknn_file.attributes import node_attributes
@@ -74,6 +75,17 @@ class FileTensor:
         """Number of elements."""
         return math.prod(self.shape)
 
+    @property
+    def row_major(self) -> bool:
+        """Whether the elements of an activation are stored in the order of the model's shape.
+
+        Between two nodes of the host the native shape can have the four numbers of the shape, although the
+        layout is the native one.
+        """
+        if self.layout == Layout.NATIVE:
+            return len(self.native) == 4 and self.native == self.shape
+        return self.layout in (Layout.PLAIN, Layout.ROW_MAJOR)
+
 
 @dataclass(frozen=True)
 class FileNode:
@@ -89,6 +101,7 @@ class FileNode:
         plan for two, and each core of the plan for three.
     table_tasks : number of tasks that load a table, in the same columns; `tasks` may or may not include them.
     attributes : attributes by their ONNX names.
+    unknown_attributes : whether a node of the host has attributes only in a form without known names.
     """
 
     index: int
@@ -100,6 +113,7 @@ class FileNode:
     tasks: tuple[int, ...] = (0,) * 6
     table_tasks: tuple[int, ...] = (0,) * 6
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    unknown_attributes: bool = False
 
     @property
     def is_border(self) -> bool:
@@ -157,6 +171,8 @@ class RknnFile:
     size : bytes of the file.
     notes : remarks for the reader of a report.
     pitches : pixels from row to row of each input of packed pixels whose rows are padded, by its index.
+    batch : number of samples for which the model was made; tensors and lists are those of one sample.
+    preprocessing : what the runtime does with a program's numbers, by the index of the input's tensor.
     """
 
     version: int
@@ -177,6 +193,8 @@ class RknnFile:
     size: int = 0
     notes: list[str] = field(default_factory=list)
     pitches: dict[int, int] = field(default_factory=dict)
+    batch: int = 1
+    preprocessing: dict[int, Preprocessing] = field(default_factory=dict)
 
     def words_of(self, record: TaskRecord) -> npt.NDArray[np.uint64]:
         """Return the command words of a task with its tail, uint64."""
@@ -279,11 +297,17 @@ def read_node(table: Table, index: int, tensors: int) -> FileNode:
     for number in (*inputs, *outputs):
         if not 0 <= number < tensors:
             raise table.error(f"{kind} '{name}' uses tensor {number} of {tensors}")
-    attributes = _attributes(table, table.number(NodeSlot.CODE, 1))
+    code = table.number(NodeSlot.CODE, 1)
+    attributes = _attributes(table, code)
     on_npu = table.number(NodeSlot.TARGET, 1) == schema.ON_NPU
-    if not on_npu and not attributes:
-        attributes = node_attributes(table.bytes(NodeSlot.MODEL_ATTRIBUTES), f"{kind} '{name}'")
-    return FileNode(index, kind, name, on_npu, inputs, outputs, attributes=attributes)
+    unknown = False
+    if not on_npu:
+        own = node_attributes(table.bytes(NodeSlot.MODEL_ATTRIBUTES), f"{kind} '{name}'")
+        unknown = not own and code not in schema.ATTRIBUTES and table.has(NodeSlot.ATTRIBUTES)
+        attributes |= own
+    return FileNode(
+        index, kind, name, on_npu, inputs, outputs, attributes=attributes, unknown_attributes=unknown
+    )
 
 
 def _attributes(table: Table, code: int) -> dict[str, Any]:
@@ -296,7 +320,8 @@ def _attributes(table: Table, code: int) -> dict[str, Any]:
         if name in schema.TEXTS:
             found[name] = inner.text(slot)
         elif name in schema.NUMBERS:
-            found[name] = inner.number(slot, schema.NUMBERS[name])
+            number = inner.number(slot, schema.NUMBERS[name])
+            found[name] = number - (1 << 32) if number >> 31 else number
         else:
             found[name] = inner.numbers(slot)
     return found
@@ -349,7 +374,7 @@ def _check_layout(graph: Table, tensor: FileTensor) -> None:
     dims = tensor.native
     if not tensor.shape or math.prod(tensor.shape) == 0:
         raise graph.error(f"tensor '{tensor.name}' has the shape {list(tensor.shape)}")
-    if tensor.layout != Layout.NATIVE:
+    if tensor.layout != Layout.NATIVE or tensor.row_major:
         return
     wrong = len(dims) != 5 or 0 in dims
     if not wrong and len(tensor.shape) == 4:

@@ -12,6 +12,7 @@ from rkcosim.compiler.graph import HostOp, Tensor, Window
 from rkcosim.compiler.host_steps import FUNCTIONS
 from rkcosim.compiler.steps import HostStep
 from rkcosim.rknn_file.container import FileNode, RknnFile
+from rkcosim.rknn_file.host_operators import host_program, is_operator
 from rkcosim.rknn_file.schema import Kind
 from rkcosim.rknn_file.tables import RknnFileError
 
@@ -27,7 +28,18 @@ of a `rkcosim.compiler.graph.HostOp`; `output` is the name of its value."""
 _HOST_OPS = ("Softmax", "Quantize", "Dequantize", "Reshape")
 
 HOST_TYPES = ("ArgMax", "Reshape")
-"""Types of host nodes of the vendor's files that are computed here; others are custom operators."""
+"""Types of host nodes of the vendor's files that are operations on real numbers after the network."""
+
+
+def computed(node: FileNode) -> bool:
+    """Return whether the host computes a node of the vendor's compiler; others are custom operators.
+
+    Raises
+    ------
+    ModelError
+        see `rkcosim.rknn_file.host_operators.is_operator`.
+    """
+    return node.type in HOST_TYPES or is_operator(node.type)
 
 
 def host_step(
@@ -36,7 +48,7 @@ def host_step(
     read: Sequence[int],
     before: Sequence[int],
     sources: tuple[Tensor, ...],
-    output: Tensor,
+    outputs: Sequence[Tensor],
     others: Sequence[int],
 ) -> HostStep:
     """Return the host step of a node.
@@ -51,24 +63,31 @@ def host_step(
         Indices of the activations that it reads.
     before
         Indices of nodes without tasks between the producer of its input and the node.
-    sources, output
-        Tensors of the graph whose bytes are read and written.
+    sources, outputs
+        Tensors of the graph that are read and written.
     others
         Indices of its other inputs, which are constants.
 
     Raises
     ------
     RknnFileError
-        if the node's type is not supported on the host; the message names the node.
+        if the host cannot compute the node; the message names it.
     """
-    label = f"{node.type} '{node.name}'"
+    label, output = f"{node.type} '{node.name}'", outputs[0]
     own = [file.tensors[n] for n in others if file.tensors[n].name.endswith(FUNCTION)]
     if file.ours and own and own[0].kind == Kind.HOST_CONSTANT:
         function, given = _own_function(own[0].data, label)
         return HostStep(node.name, node.type, sources, output, function, given)
-    if node.type != "Reshape" or len(read) != 1:
-        raise RknnFileError(f"{label} runs on the host, where only Reshape of one tensor is supported")
+    if file.ours:
+        raise RknnFileError(f"damaged .rknn file: {label} on the host has no description of its function")
     steps = [file.nodes[n] for n in before]
+    moved = node.type == "Reshape" and len(read) == len(outputs) == 1
+    moved = moved and not sources[0].host and sources[0].dtype == output.dtype
+    if steps and not moved:
+        names = ", ".join(f"{step.type} '{step.name}'" for step in steps)
+        raise RknnFileError(f"{label} follows {names} without tasks; only a Reshape is supported there")
+    if not moved:
+        return host_program(file, node, read, sources, outputs)
     if any(step.type != "Transpose" for step in steps) or len(steps) > 1:
         names = ", ".join(f"{step.type} '{step.name}'" for step in steps)
         raise RknnFileError(f"{label} follows {names} without tasks; only one Transpose is supported there")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.graph import Tensor, from_cube, to_cube
+from rkcosim.compiler.graph import Tensor, from_cube, host_tensor, to_cube
 from rkcosim.compiler.programs.dpu import Place
 from rkcosim.compiler.programs.task import Ref
 from rkcosim.rknn_file import schema
@@ -125,6 +125,8 @@ class FilePlace(Place):
 def graph_tensor(tensor: FileTensor, name: str) -> Tensor:
     """Convert an activation to the compiler's form.
 
+    Tensors of other types than int8, uint8 and float16 are kept by the host.
+
     Parameters
     ----------
     tensor
@@ -135,13 +137,13 @@ def graph_tensor(tensor: FileTensor, name: str) -> Tensor:
     Raises
     ------
     RknnFileError
-        if the element type is not int8, uint8 or float16.
+        if the element type is unknown.
     """
     kind = tensor.dtype
+    if kind is None:
+        raise RknnFileError(f"tensor '{tensor.name}' has elements of an unknown type")
     if kind not in (np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.float16)):
-        raise RknnFileError(
-            f"tensor '{tensor.name}' has elements of {kind}; int8, uint8 and float16 are supported"
-        )
+        return host_tensor(name, tensor.shape, kind)
     shape = tensor.shape
     if len(shape) == 4 and shape[0] == 1:
         cube = (shape[1], shape[2], shape[3])
@@ -177,10 +179,10 @@ def place_of(file: RknnFile, tensor: FileTensor, shown: Tensor, ref: Ref) -> Fil
     """
     common = partial(FilePlace, ref, shown.cube, tensor=shown, stored=tensor.size, itemsize=shown.itemsize)
     item = shown.itemsize
-    if tensor.layout != Layout.NATIVE:
-        if tensor.layout not in (Layout.PLAIN, Layout.ROW_MAJOR):
-            raise RknnFileError(f"tensor '{tensor.name}' has the unknown layout {tensor.layout}")
+    if tensor.row_major:
         place = common(surface_count=0, row_major=True)
+    elif tensor.layout != Layout.NATIVE:
+        raise RknnFileError(f"tensor '{tensor.name}' has the unknown layout {tensor.layout}")
     else:
         batch, c1, height, width, c2 = tensor.native
         if tensor.kind == Kind.INPUT and c1 == 1 and c2 * item < ATOM_BYTES:

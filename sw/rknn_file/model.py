@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -23,6 +24,8 @@ JobsBy = Literal["chain", "node"]
 
 _JOBS: ContextVar[JobsBy | None] = ContextVar("jobs_by", default=None)
 
+_NETWORK_ONLY: ContextVar[bool] = ContextVar("network only", default=False)
+
 _SOUND: set[tuple[bytes, int, bool]] = set()
 """(digest of the file, cores, reuse) of each plan that was checked, since commands open a file repeatedly."""
 
@@ -32,6 +35,12 @@ def jobs_by(how: JobsBy | None) -> Iterator[None]:
     """Set `jobs_by` of `rkcosim.rknn_file.plan.file_plan` for `.rknn` files loaded in this context."""
     with holding(_JOBS, how):
         yield
+
+
+def network_only() -> AbstractContextManager[None]:
+    """Load `.rknn` files as plain networks in this context: inputs take the network's own numbers for one
+    sample, without the file's preprocessing and batch."""
+    return holding(_NETWORK_ONLY, True)
 
 
 class FileModel(CompiledModel):
@@ -60,6 +69,14 @@ class FileModel(CompiledModel):
         plan = file_plan(file, cores, reuse, _JOBS.get())
         super().__init__(plan.graph, plan=plan)
         self.file, self._data, self._checked = file, data, checked
+        self.samples = 1
+        """Number of samples for which a program calls the network."""
+        if not _NETWORK_ONLY.get():
+            self.samples = file.batch
+            self.inputs = [
+                replace(info, preprocessing=file.preprocessing.get(index))
+                for info, index in zip(self.inputs, file.inputs, strict=True)
+            ]
         key = hashlib.sha256(data).digest(), cores, reuse
         if checked and key not in _SOUND:
             check_lists(plan)

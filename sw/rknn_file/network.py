@@ -25,7 +25,7 @@ from rkcosim.compiler.graph import (
     Window,
 )
 from rkcosim.compiler.steps import HostStep
-from rkcosim.rknn_file.constants import FileStep, group_of, weights, weights_of
+from rkcosim.rknn_file.constants import FileStep, group_of, step_weights, weights_of
 from rkcosim.rknn_file.container import FileNode
 from rkcosim.rknn_file.host import permutation
 from rkcosim.rknn_file.plan import FilePlan
@@ -107,7 +107,7 @@ def _window(node: FileNode, label: str) -> Window:
 
 def _convolution(plan: FilePlan, step: FileStep, node: FileNode, graph: Graph) -> Sequence[Op]:
     x, y, groups = step.inputs[0], step.output, group_of(plan.file, step)
-    w = np.concatenate([weights(tensor, groups) for tensor in weights_of(plan.file, step)])
+    w = step_weights(plan.file, step)
     rest = node.type.partition("+")[2] if plan.file.ours else node.type.removeprefix("Conv")
     clamp = Clamp(low=0.0) if rest.endswith("Relu") else Clamp()
     rest = rest.removesuffix("Relu")

@@ -21,7 +21,7 @@ from rkcosim.regcmd.tasks import TAIL_WORDS
 from rkcosim.regcmd.word import WORD_BYTES, blocks_of_mask, words_from_bytes
 from rkcosim.rknn_file.constants import FileStep, real_macs
 from rkcosim.rknn_file.container import FileNode, RknnFile, TaskRecord
-from rkcosim.rknn_file.host import HOST_TYPES, host_op, host_step
+from rkcosim.rknn_file.host import HOST_TYPES, computed, host_op, host_step
 from rkcosim.rknn_file.memory import (
     FilePlace,
     graph_tensor,
@@ -33,6 +33,9 @@ from rkcosim.rknn_file.schema import Kind
 from rkcosim.rknn_file.tables import RknnFileError
 from rkcosim.rknn_file.tasks import Replay, file_task
 from rkcosim.spec.regs import registers
+
+BARRIER = "tempMC11"
+"""Begin of the names of the scratch tensors that only the tasks of a barrier address."""
 
 
 @dataclass
@@ -221,7 +224,7 @@ class _Maker:
             custom=self.custom,
         )
         for index, name in self.names.items():
-            if index not in self.aliases:
+            if index not in self.aliases and not self.graph.tensors[name].host:
                 tensor = self.file.tensors[index]
                 plan.places[name] = place_of(self.file, tensor, self.graph.tensors[name], refs[index])
         self._jobs(plan)
@@ -253,13 +256,13 @@ class _Maker:
             self.graph.inputs.append(GraphInput(tensor.name, tensor.name, tensor.shape))
         names = set[str]()
         for node in file.nodes:
-            if node.is_border:
+            if node.is_border and node.index not in self.by_node:
                 continue
             own = replace(node, name=node.name if node.name not in names else f"{node.name} #{node.index}")
             names.add(own.name)
-            if step := self._step(own, made):
+            for step in self._border(own) if node.is_border else self._node_steps(own, made):
                 steps.append(step)
-                self.makers[step.output.name] = node
+                self.makers[step.name] = node
             made.update(node.outputs)
         for index in file.outputs:
             if index in self.values:
@@ -280,19 +283,47 @@ class _Maker:
                     self.graph.outputs.append(GraphOutput(tensor.name, tensor.shape, tensor.name, False))
         return steps
 
-    def _step(self, node: FileNode, made: set[int]) -> Step | None:
+    def _border(self, node: FileNode) -> list[Step]:
+        """Return the step of an input whose rows the NPU fills up in place; see `_records` for its tasks.
+
+        Tasks of outputs convert them to another type (container version 2) and are left out: outputs are
+        those that the last node computes.
+        """
+        if node.type == "OutputOperator":
+            return []
+        if len(node.outputs) != 1 or node.outputs[0] not in self.file.inputs:
+            raise RknnFileError(
+                f"{node.type} '{node.name}' has tasks, but no input of the model as its output"
+            )
+        tensor = self._tensor(node.outputs[0])
+        others = tuple(n for n in node.inputs if n != node.outputs[0])
+        records = tuple(map(tuple, self.by_node[node.index]))
+        return [
+            FileStep(
+                node.name,
+                node.type,
+                (tensor,),
+                tensor,
+                nodes=(node.index,),
+                operands=others,
+                records=records,
+            )
+        ]
+
+    def _node_steps(self, node: FileNode, made: set[int]) -> list[Step]:
+        """Return the steps of a node: none for a view or an operation after the network."""
         label = f"{node.type} '{node.name}'"
-        if not node.on_npu and not self.file.ours and node.type not in HOST_TYPES:
+        if not node.on_npu and not self.file.ours and not computed(node):
             self._cut(node, made, label)
-            return None
+            return []
         if behind := [n for n in node.inputs if n in self.behind]:
             name = self.file.tensors[behind[0]].name
             raise RknnFileError(
                 f"{label} reads '{name}' of a custom operator, after which no node is supported"
             )
-        if len(node.outputs) != 1 or not self.file.tensors[node.outputs[0]].activation:
-            raise RknnFileError(f"{label} has {len(node.outputs)} outputs; one activation is supported")
-        if node.outputs[0] in made:
+        if not node.outputs or not all(self.file.tensors[n].activation for n in node.outputs):
+            raise RknnFileError(f"{label} has an output that is no activation, or no output")
+        if made.intersection(node.outputs) or len(set(node.outputs)) != len(node.outputs):
             raise RknnFileError(
                 f"damaged .rknn file: {label} computes a tensor that an earlier node computes"
             )
@@ -300,27 +331,101 @@ class _Maker:
         if not read:
             raise RknnFileError(f"{label} reads no tensor that an earlier node computes")
         first = self.values.get(read[0])
-        if not node.on_npu and (op := host_op(self.file, node, first or self._name(read[0]))):
-            self.graph.host_ops.append(op)
-            self.values[node.outputs[0]] = op.output
-            return None
-        output = self._tensor(node.outputs[0])
+        if not node.on_npu and (first or self._ends(node)):
+            if op := host_op(self.file, node, first or self._name(read[0])):
+                self.graph.host_ops.append(op)
+                self.values[node.outputs[0]] = op.output
+                return []
+        if taken := [n for n in read if n in self.values]:
+            name = self.file.tensors[taken[0]].name
+            raise RknnFileError(f"{label} reads '{name}', which is computed after the network")
         others = tuple(n for n in node.inputs if n not in read)
         sources = tuple(self._tensor(n if self.file.ours else self._root(n)) for n in read)
         before = tuple(dict.fromkeys(one for n in read for one in self.before.get(n, ())))
         if not node.on_npu:
-            return host_step(self.file, node, read, before, sources, output, others)
+            outputs = [self._tensor(n) for n in node.outputs]
+            return [host_step(self.file, node, read, before, sources, outputs, others)]
         if node.index not in self.by_node:
-            if len(read) != 1:
-                raise RknnFileError(f"{label} has no task and {len(read)} inputs")
+            if len(read) != 1 or len(node.outputs) != 1:
+                raise RknnFileError(
+                    f"{label} has no task, {len(read)} inputs and {len(node.outputs)} outputs"
+                )
+            output = self._tensor(node.outputs[0])
             self.aliases[node.outputs[0]] = self._root(read[0])
             if self.file.ours:
                 self._view(node, read[0])
+            elif output.host or sources[0].host:
+                raise RknnFileError(f"{label} has no task, but its tensors are those of the host")
             else:
                 self.before[node.outputs[0]] = (*before, node.index)
-            return None
+            return []
+        for tensor in (*sources, *map(self._tensor, node.outputs)):
+            if tensor.host:
+                raise RknnFileError(
+                    f"{label} runs on the NPU, and its tensor '{tensor.name}' has elements of "
+                    f"{tensor.dtype}; int8, uint8 and float16 are supported"
+                )
         nodes = (*before, node.index)
-        return FileStep(node.name, node.type, sources, output, nodes=nodes, operands=others)
+        return [
+            FileStep(
+                node.name if len(node.outputs) == 1 else f"{node.name}, output {port}",
+                node.type,
+                sources,
+                self._tensor(node.outputs[port]),
+                nodes=nodes,
+                operands=others,
+                port=port,
+                records=records,
+            )
+            for port, records in self._ports(node, label)
+        ]
+
+    def _ends(self, node: FileNode) -> bool:
+        """Return whether nothing but operations after the network reads the result of a node of the host."""
+        if self.file.ours:
+            return True
+        readers = [n for n in self.file.nodes if set(n.inputs) & set(node.outputs) and not n.is_border]
+        return all(not n.on_npu and n.type in HOST_TYPES and self._ends(n) for n in readers)
+
+    def _ports(self, node: FileNode, label: str) -> list[tuple[int, tuple[tuple[int, ...], ...]]]:
+        """Return (number of the output, records of each core) for the outputs of a node.
+
+        The tasks of an output are those that address it; others (which load a table) belong to the next ones.
+        """
+        parts = self.by_node[node.index]
+        if len(node.outputs) == 1:
+            return [(0, tuple(map(tuple, parts)))]
+        found: dict[int, list[list[int]]] = {}
+        for core, part in enumerate(parts):
+            order, waiting, port = list[int](), list[int](), None
+            for number in part:
+                addressed = self._addressed(number, node.outputs)
+                if len(addressed) > 1:
+                    raise RknnFileError(f"{label}: task {number} of the file writes two of its outputs")
+                waiting.append(number)
+                if not addressed:
+                    continue
+                port = addressed.pop()
+                if port in order and order[-1] != port:
+                    raise RknnFileError(f"{label}: the tasks of its outputs are not one after the other")
+                order.append(port)
+                found.setdefault(port, [[] for _ in parts])[core] += waiting
+                waiting = []
+            if waiting and port is None:
+                raise RknnFileError(f"{label}: a task writes none of its outputs")
+            if port is not None:
+                found[port][core] += waiting
+        if missing := set(range(len(node.outputs))) - set(found):
+            name = self.file.tensors[node.outputs[min(missing)]].name
+            raise RknnFileError(f"{label}: no task writes its output '{name}'")
+        return [(port, tuple(map(tuple, own))) for port, own in found.items()]
+
+    def _addressed(self, number: int, tensors: Sequence[int]) -> set[int]:
+        """Return which of some tensors the words of a task address."""
+        record = self.file.records[number]
+        words = range(record.first, record.first + record.amount)
+        targets = {self.file.relocations[w].tensor for w in words if w in self.file.relocations}
+        return {place for place, index in enumerate(tensors) if index in targets}
 
     def _cut(self, node: FileNode, made: set[int], label: str) -> None:
         """Leave a custom operator to the program: its inputs become outputs of the graph."""
@@ -376,13 +481,31 @@ class _Maker:
                 del waiting[: last + 1]
                 chain = _Chain()
             assert isinstance(step, FileStep)
-            parts = [part for part in self.by_node[step.nodes[-1]] if part]
+            parts = [list(part) for part in step.records if part]
             if not self._joins(chain, parts):
                 self._flush(plan, chain)
                 chain = _Chain()
             self._append(plan, chain, index, parts)
+            if len(parts) > 1 and all(self._is_barrier(part[-1]) for part in parts):
+                self._flush(plan, chain)
+                chain = _Chain()
         self._flush(plan, chain)
         plan._segments += [Segment(number, 0, 0) for number in waiting]
+
+    def _is_barrier(self, number: int) -> bool:
+        """Return whether a task is the pooling of scratch memory at which all cores wait for each other.
+
+        The chain of lists goes on behind it where the next node is divided as well, but a core starts that
+        node only after all cores have ended this one. Here a job ends there.
+        """
+        record = self.file.records[number]
+        words = range(record.first, record.first + record.amount)
+        names = [
+            self.file.tensors[self.file.relocations[w].tensor].name
+            for w in words
+            if w in self.file.relocations
+        ]
+        return bool(names) and all(name.startswith(BARRIER) for name in names)
 
     def _joins(self, chain: _Chain, parts: list[list[int]]) -> bool:
         """Return whether a node's tasks continue the job."""
@@ -437,7 +560,7 @@ class _Maker:
         """Return whether a host step must end before a step of the NPU starts."""
         theirs = self._node_of(plan.steps[npu])
         ours = self._node_of(plan.steps[host])
-        if set(theirs.inputs) & set(ours.outputs):
+        if {self._root(n) for n in theirs.inputs} & {self._root(n) for n in ours.outputs}:
             return True
         scratch = [n for n in theirs.inputs if self.file.tensors[n].name.endswith("_exSecondary")]
         written = self._spans(plan, [*theirs.outputs, *scratch])
@@ -445,24 +568,28 @@ class _Maker:
         return any(a < d and c < b for a, b in written for c, d in touched)
 
     def _node_of(self, step: Step) -> FileNode:
-        return self.makers[step.output.name]
+        return self.makers[step.name]
 
     # tasks
 
     def _tasks(self, plan: FilePlan) -> None:
-        layer_of = {
-            step.nodes[-1]: index for index, step in enumerate(plan.steps) if isinstance(step, FileStep)
+        place_of_record = {
+            number: (index, at, len(part))
+            for index, step in enumerate(plan.steps)
+            if isinstance(step, FileStep)
+            for part in step.records
+            for at, number in enumerate(part)
         }
         made: dict[int, Any] = {}
         for core, part in enumerate(self.parts):
             replay = Replay(self.file, plan.refs, core)
-            seen: dict[int, int] = {}
             for number in part:
                 record = self.file.records[number]
-                seen[record.node] = seen.get(record.node, 0) + 1
-                note = f", task {seen[record.node] - 1}" if len(self.by_node[record.node][core]) > 1 else ""
                 settings = replay.settings(number, record)
-                made[number] = file_task(layer_of[record.node], note, record, settings, core)
+                if number in place_of_record:
+                    index, at, count = place_of_record[number]
+                    note = f", task {at}" if count > 1 else ""
+                    made[number] = file_task(index, note, record, settings, core)
         plan.tasks = [made[number] for number in plan.records]
         self._spread_macs(plan)
 
@@ -495,6 +622,8 @@ class _Maker:
                 if any(a < end and start < b for a, b in written):
                     lost.add(name)
                     del alive[name]
-            place = plan.places[step.output.name]
-            alive[step.output.name] = place.ref.offset, place.ref.offset + place.size
+            for tensor in step.outputs:
+                if tensor.name in plan.places:
+                    place = plan.places[tensor.name]
+                    alive[tensor.name] = place.ref.offset, place.ref.offset + place.size
         return lost

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 from rkcosim.rknn_file import schema, version2, version6
 from rkcosim.rknn_file.container import RknnFile, read_tensor
+from rkcosim.rknn_file.inputs import read_batch, read_preprocessing
 from rkcosim.rknn_file.schema import GraphSlot, Root
 from rkcosim.rknn_file.tables import RknnFileError, root_table
 
@@ -44,9 +46,12 @@ def read_rknn(data: bytes) -> RknnFile:
         read_tensor(table, n, sections)
         for n, table in enumerate(graphs[0].tables(GraphSlot.TENSORS, "tensor"))
     ]
-    if version == schema.Version.TOOLKIT_2:
-        return version6.read_graph(root, graphs[0], tensors, len(data))
-    return version2.read_graph(root, graphs[0], tensors, len(data))
+    read_graph = version6.read_graph if version == schema.Version.TOOLKIT_2 else version2.read_graph
+    file = read_graph(root, graphs[0], tensors, len(data))
+    file.batch = read_batch(root)
+    file.preprocessing, notes = read_preprocessing(root, tensors, file.inputs, file.ours)
+    file.notes += notes
+    return file
 
 
 def _parts(data: bytes) -> tuple[bytes, int, bytes]:
@@ -60,8 +65,10 @@ def _parts(data: bytes) -> tuple[bytes, int, bytes]:
     _, version, length = schema.HEADER.unpack_from(data)
     known = [int(v) for v in schema.Version]
     if version not in known:
+        chip = _chip(data, version)
         raise RknnFileError(
-            f".rknn file of container version {version}; versions {' and '.join(map(str, known))} are read"
+            f".rknn file{f' for {chip}' * bool(chip)} of container version {version}; versions "
+            f"{' and '.join(map(str, known))} for {schema.TARGET} are read"
         )
     end = schema.FLATBUFFER_AT + length
     if end > len(data):
@@ -78,6 +85,14 @@ def _parts(data: bytes) -> tuple[bytes, int, bytes]:
     if size > len(data) - end - 8:
         raise RknnFileError(f"damaged .rknn file: {size} bytes of JSON at {end + 8}, but it has {len(data)}")
     return buffer, version, data[end + 8 : end + 8 + size]
+
+
+def _chip(data: bytes, version: int) -> str:
+    """Return the target platforms of a file in an unknown container, "" if nothing names them."""
+    named = schema.PLATFORMS.search(data, max(0, len(data) - schema.TRAILER_MOST))
+    if named:
+        return " or ".join(text.decode() for text in re.findall(rb'"([\w-]{1,20})"', named[1])[:4])
+    return schema.CHIPS.get(version, "")
 
 
 def _check_trailer(text: bytes) -> None:

@@ -7,6 +7,7 @@ ignored.
 
 from __future__ import annotations
 
+import re
 import struct
 from enum import IntEnum
 from typing import Any
@@ -31,8 +32,21 @@ IDENTIFIER = b"RKNN"
 TARGET = "rk3588"
 """The supported target platform."""
 
+FORMAT = "RKNPU v2"
+"""Name of the format (`Root.GENERATOR`)."""
+
 OURS = "rkcosim"
 """Name of the compiler (`Root.COMPILER`) in files that `rkcosim compile` has written."""
+
+
+PLATFORMS = re.compile(rb'"target_platform"\s*:\s*\[([^\]]{0,200})\]')
+"""The target platforms in the trailing JSON."""
+
+TRAILER_MOST = 1 << 20
+"""Number of bytes at the end of a file in which the trailing JSON of an unknown container is looked for."""
+
+CHIPS = {0x1004: "rv1103 or rv1106"}
+"""Chips whose files have another version of the container."""
 
 
 class Version(IntEnum):
@@ -55,6 +69,7 @@ class Root(IntEnum):
     FRAMEWORK = 9
     INPUTS_JSON = 12
     OUTPUTS_JSON = 13
+    BATCH = 14
     SHAPES = 16
     SIZES = 19
     SECTIONS = 20
@@ -189,7 +204,10 @@ DTYPES: dict[int, np.dtype[Any]] = {
     5: np.dtype(np.int16),
     6: np.dtype(np.int32),
     7: np.dtype(np.int64),
+    9: np.dtype(np.bool_),
     10: np.dtype(np.float16),
+    11: np.dtype(np.float64),
+    12: np.dtype(np.uint32),
 }
 """Element types by their codes, which are those of ONNX's `TensorProto.DataType`."""
 
@@ -210,10 +228,29 @@ SURFACE_ATOMS = 4
 """Number of atoms to which the vendor's compiler rounds up a surface of several atoms that the NPU writes."""
 
 _CONV = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+_CONV_TRANSPOSE = (
+    "auto_pad",
+    "dilations",
+    "group",
+    "kernel_shape",
+    "output_padding",
+    "output_shape",
+    "pads",
+    "strides",
+)
 _MAX_POOL = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", "storage_order", "strides")
 _AVERAGE_POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
 _RESIZE = ("coordinate_transformation_mode", "", "", "", "mode", "nearest_mode")
-ATTRIBUTES = {1: _CONV, 3: _MAX_POOL, 5: _AVERAGE_POOL, 19: ("axis",), 25: ("perm",), 26: _RESIZE}
+ATTRIBUTES = {
+    1: _CONV,
+    2: _CONV_TRANSPOSE,
+    3: _MAX_POOL,
+    5: _AVERAGE_POOL,
+    19: ("axis",),
+    20: ("axis", "split"),
+    25: ("perm",),
+    26: _RESIZE,
+}
 """Names of a node's attributes in the order of their slots, by the node's code."""
 
 TEXTS = {"auto_pad", "coordinate_transformation_mode", "mode", "nearest_mode"}
@@ -222,5 +259,14 @@ TEXTS = {"auto_pad", "coordinate_transformation_mode", "mode", "nearest_mode"}
 NUMBERS = {"ceil_mode": 1, "count_include_pad": 1, "group": 4, "storage_order": 4, "axis": 4}
 """Attributes that are one number, with its size in bytes; all others are vectors of 32-bit numbers."""
 
-CODES = {"Conv": 1, "MaxPool": 3, "AveragePool": 5, "Concat": 19, "Transpose": 25, "Resize": 26}
+CODES = {
+    "Conv": 1,
+    "ConvTranspose": 2,
+    "MaxPool": 3,
+    "AveragePool": 5,
+    "Concat": 19,
+    "Split": 20,
+    "Transpose": 25,
+    "Resize": 26,
+}
 """Codes of node types; fused convolutions have the code of the convolution."""

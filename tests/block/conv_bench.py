@@ -131,7 +131,7 @@ class Conv:
 
     @property
     def tall(self) -> int:
-        """Rows of the input including the zeros that a transposed convolution inserts."""
+        """Rows of the input including the pixels that a transposed convolution inserts."""
         return (self.height - 1) * max(1, self.spread_y) + 1
 
     @property
@@ -284,12 +284,13 @@ class Conv:
         x = ox * self.stride_x + c * self.dil_x - self.pad_left
         if not (0 <= y < self.tall and 0 <= x < self.broad):
             return self.pads()
-        zeros = np.zeros(self.kind.atom * self.atoms, np.int64)
         y, between_y = divmod(y, max(1, self.spread_y))
         x, between_x = divmod(x, max(1, self.spread_x))
-        if not between_y and not between_x:
-            zeros[: self.x.shape[2]] = self.x[y, x]
-        return zeros
+        if between_y or between_x:
+            return self.pads()
+        lanes = np.zeros(self.kind.atom * self.atoms, np.int64)
+        lanes[: self.x.shape[2]] = self.x[y, x]
+        return lanes
 
     def expected(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Accumulators and window sums, int64 (groups, pixels, 64 lanes), and real lanes of each group."""

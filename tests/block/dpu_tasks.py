@@ -111,7 +111,9 @@ def _floats(rng: random.Random, registers: Registers) -> None:
         multiplies = registers["EW_CFG"]["EW_OP_TYPE"]
         word = half_word(rng) | rng.getrandbits(16) << 16 if multiplies else float_word(rng)
         registers[f"EW_OP_VALUE_{lane}"] = {f"EW_OPERAND_{lane}": signed_field(word, 32)}
-    registers["EW_CFG"]["EW_ALU_ALGO"] = rng.randrange(9)
+    registers["EW_CFG"]["EW_ALU_ALGO"] = rng.choice([*range(9), 3])
+    if rng.random() < 0.6:  # most products are not shifted
+        registers["EW_CVT_SCALE_VALUE"]["EW_TRUNCATE"] = registers["DATA_FORMAT"]["EW_TRUNCATE_NEG"] = 0
     registers["EW_CVT_OFFSET_VALUE"]["EW_OP_CVT_OFFSET"] = 0
     registers["EW_CVT_SCALE_VALUE"].update(EW_OP_CVT_SHIFT=0, EW_OP_CVT_SCALE=1)
     registers["OUT_CVT_OFFSET"]["OUT_CVT_OFFSET"] = 0
@@ -190,9 +192,10 @@ def _ew(rng: random.Random, use_dma: bool, size: int) -> Registers:
         "EW_RELU_BYPASS": rng.random() < 0.7,
         "EW_RELUX_EN": rng.random() < 0.5,
         "EW_EQUAL_EN": rng.random() < 0.5,
+        "EW_BINARY_EN": rng.random() < 0.3,
         "EW_ALU_ALGO": rng.choice([0, 1, 2, 2, 4, 5, 6]),
         "EW_DATA_MODE": 1,
-        "EDATA_SIZE": size,
+        "EDATA_SIZE": size if rng.random() < 0.8 else rng.randrange(3),
     }
     result: Registers = {
         "EW_CFG": {key: int(value) for key, value in cfg.items()},
@@ -302,7 +305,7 @@ def random_task(
         "OUT_CVT_OFFSET": {"OUT_CVT_OFFSET": operand(rng, 32)},
         "OUT_CVT_SCALE": {
             "OUT_CVT_SCALE": operand(rng, 16),
-            "FP32TOFP16_EN": int(out_type == FP16 or rng.random() < 0.2),
+            "FP32TOFP16_EN": int(rng.random() < (0.7 if out_type == FP16 else 0.2)),
         },
         "OUT_CVT_SHIFT": {
             "OUT_CVT_SHIFT": rng.choice([0, 1, 3, 14, 20, 33, 63]),
@@ -327,6 +330,7 @@ def random_task(
 
     if use_ew:
         _converter(dpu, floats and not use_lut)
+    _known_forms(dpu, floats and not use_lut)
 
     line_notch = rng.choice([0, rng.randint(1, 4)])
     surface_notch = rng.choice([0, rng.randint(1, 4)])
@@ -353,11 +357,11 @@ def random_task(
         },
         "EW_BASE_ADDR": {"EW_BASE_ADDR": ew_base},
         "EW_SURF_STRIDE": {"EW_SURF_STRIDE": ew_surface},
-        "EW_SURF_NOTCH": {"EW_SURF_NOTCH": rng.randint(0, 2)},
+        "EW_SURF_NOTCH": {"EW_SURF_NOTCH": rng.randint(0, 5)},
         "FEATURE_MODE_CFG": {
             "IN_PRECISION": main_type,
-            "PROC_PRECISION": main_type,
-            "MRDMA_FP16TOFP32_EN": int(flying and main_type in (FP16, BF16)),
+            "PROC_PRECISION": rng.choice([main_type, FP16, BF16] if floats else [main_type]),
+            "MRDMA_FP16TOFP32_EN": int(main_type == BF16 or (flying and rng.random() < 0.7)),
             "MRDMA_DISABLE": int(not flying),
             "CONV_MODE": conv_mode,
             "FLYING_MODE": int(flying),
@@ -384,13 +388,27 @@ def random_clip(rng: random.Random) -> Clip:
 
 
 def _converter(dpu: Registers, floats: bool) -> None:
-    """Set the bypass of EW's converter as required; other settings raise a diagnostic or hang (4.7)."""
+    """Set the bypass of EW's converter as required; other settings raise a diagnostic or hang (7.8)."""
     ew, form = dpu["EW_CFG"], dpu["DATA_FORMAT"]
-    adds = not ew["EW_OP_TYPE"] and ew["EW_ALU_ALGO"] == 2
-    if floats and form["PROC_PRECISION"] == FP16 and (adds or ew["EW_OP_TYPE"]):
-        ew["EW_OP_CVT_BYPASS"] = int(not adds)
-    elif not floats and adds and ew["EDATA_SIZE"] == 3 and form["OUT_PRECISION"] != form["PROC_PRECISION"]:
+    algo = None if ew["EW_OP_TYPE"] else ew["EW_ALU_ALGO"]
+    if floats and algo is None and form["PROC_PRECISION"] != BF16:
         ew["EW_OP_CVT_BYPASS"] = 1
+    elif floats and algo in (0, 1, 2, 4) and ew["EDATA_SIZE"] == 2:
+        ew["EW_OP_CVT_BYPASS"] = 0
+    elif (
+        not floats and algo == 2 and ew["EDATA_SIZE"] == 3 and form["OUT_PRECISION"] != form["PROC_PRECISION"]
+    ):
+        ew["EW_OP_CVT_BYPASS"] = 1
+
+
+def _known_forms(dpu: Registers, floats: bool) -> None:
+    """Restrict EW_BINARY_EN to comparisons of integers, and let no division be narrowed (7.8, 7.10)."""
+    ew = dpu["EW_CFG"]
+    live = not ew["EW_BYPASS"] and not ew["EW_OP_BYPASS"]
+    if floats or not live or ew["EW_OP_TYPE"] or ew["EW_ALU_ALGO"] > 1:
+        ew["EW_BINARY_EN"] = 0
+    if floats and live and not ew["EW_OP_TYPE"] and ew["EW_ALU_ALGO"] == 3:
+        dpu["OUT_CVT_SCALE"]["FP32TOFP16_EN"] = 0
 
 
 def fill_memory(task: Task, seed: int) -> bytearray:

@@ -12,15 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from amaranth.back import rtlil
-from amaranth.sim import Simulator
 
 from rkcosim.engines.verilog import write_verilog
 from rkcosim.rtl.layouts import ACC_BITS
 from rkcosim.rtl.npu.array import CELL_LATENCY, CELL_MODULE, ArrayCell, ArrayCellPorts
 from tests import seeds
+from tests.extent import extent
 from tests.models import array_model
 from tests.models.array_model import INT4, TF32, ArrayModel, CellInputs
 from tests.programs import require_program
+from tests.simulation import shared, simulation
 
 SEED = seeds.seed(__name__)
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +50,7 @@ def compare(ctx, dut, twin: ArrayModel) -> None:
 
 def run_cell(stimulus) -> ArrayModel:
     """Apply one `CellInputs` per cycle to RTL and model, and compare their outputs in every cycle."""
-    dut, twin = ArrayCell(), ArrayModel()
+    dut, twin = shared(ArrayCell), ArrayModel()
 
     async def bench(ctx):
         for i in stimulus:
@@ -58,10 +59,7 @@ def run_cell(stimulus) -> ArrayModel:
             twin.step(i)
             compare(ctx, dut, twin)
 
-    simulator = Simulator(dut)
-    simulator.add_clock(1e-9)
-    simulator.add_testbench(bench)
-    simulator.run()
+    simulation(dut).run(bench)
     return twin
 
 
@@ -91,13 +89,14 @@ def random_bytes(numbers: np.random.Generator, precision: int, count: int, sprea
     return bits.astype(size).view(np.int8)
 
 
-def random_stimulus(rng: random.Random, cycles: int):
-    """Draw phases of one mode each; `f_swap`, `f_first` and the pauses follow the cell's rules."""
+def random_stimulus(rng: random.Random, phases: int):
+    """Draw phases of one mode each, all modes in turn; `f_swap`, `f_first` and pauses follow the rules."""
     numbers = np.random.default_rng(rng.getrandbits(32))
     last_use: dict[tuple[int, int], int] = {}
     cycle = 0
-    while cycle < cycles:
-        precision, depthwise = rng.choice(MODES)
+    order = rng.sample(MODES, len(MODES))
+    for phase in range(phases):
+        precision, depthwise = order[phase % len(order)]
         row, fresh, swapped = array_model.ROW_BYTES[precision], set(), False
         spread = rng.choice([0.05, 0.1, 0.3, 1.0])
         for n in range(16):  # a whole tile; later ones differ from it here and there
@@ -105,7 +104,7 @@ def random_stimulus(rng: random.Random, cycles: int):
             i.w_data = random_bytes(numbers, precision, 64, spread)
             yield i
             cycle += 1
-        for _ in range(rng.randint(30, 60)):
+        for _ in range(rng.randint(*extent((14, 22), (30, 60)))):
             i = CellInputs(precision=precision, depthwise=depthwise)
             i.w_stride = 2 if depthwise else rng.randint(0, (row // 16).bit_length() - 1)
             i.w_index = rng.randrange(1024 // row * (16 << i.w_stride) // 64 if not depthwise else 2)
@@ -135,7 +134,7 @@ def random_stimulus(rng: random.Random, cycles: int):
 def test_twin_random():
     """Types, modes, swaps and drains are random; the outputs are equal in every cycle."""
     print(f"seed {SEED}")
-    run_cell(random_stimulus(random.Random(SEED), 900))
+    run_cell(random_stimulus(random.Random(SEED), extent(len(MODES), 13)))
 
 
 def test_swap_and_latency():

@@ -22,6 +22,7 @@ from tests import seeds
 from tests.block.cna_bench import configure
 from tests.block.conv_bench import Conv, random_conv
 from tests.block.csc_bench import FakeCbuf
+from tests.extent import extent
 
 _HIGHEST = (1 << (ACC_BITS - 1)) - 1
 OCTETS = {0: 4, 1: 2, 2: 2, 3: 2, 4: 4, 5: 4, 6: 8, 7: 2}
@@ -410,7 +411,8 @@ def test_convolutions():
     rng = random.Random(SEED)
     dut = Pair()
     kinds = [(kind, 0) for kind in ("direct", "depthwise", "argb")] + [("any", 1), ("any", 6)]
-    tasks = [random_conv(rng, SMALL, kind=kind, precision=code, budget=500) for kind, code in kinds]
+    budget = extent(120, 500)
+    tasks = [random_conv(rng, SMALL, kind=kind, precision=code, budget=budget) for kind, code in kinds]
 
     async def bench(ctx):
         for conv in tasks:

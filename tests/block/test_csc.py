@@ -125,6 +125,12 @@ CASES = {
     "kernel_31_high": Conv(
         height=9, width=2, channels=16, kernels=2, kh=31, kw=1, pad_top=15, out_h=9, weight_banks=2
     ),
+    "stride_0_of_one_pixel": Conv(
+        height=1, width=1, channels=16, kernels=32, stride_y=0, stride_x=0, out_h=4, out_w=18, pad_value=5
+    ),
+    "stride_0_of_rows": Conv(
+        height=3, width=6, channels=16, kernels=4, kh=2, kw=2, stride_y=0, stride_x=2, out_h=3, pad_top=1
+    ),
     "1x1_stripes": Conv(height=8, width=8, channels=32, kernels=32),
     "one_pixel": Conv(height=1, width=1, channels=130, kernels=70),
     "wide_row": Conv(height=1, width=40, channels=16, kernels=2),
@@ -227,8 +233,6 @@ RESERVED = DiagnosticCode.RESERVED_MODE
         ("DATA_SIZE2", {"DATAOUT_WIDTH": 0}, EMPTY, False),
         ("WEIGHT_SIZE2", {"WEIGHT_WIDTH": 0}, EMPTY, False),
         ("WEIGHT_SIZE2", {"WEIGHT_KERNELS": 0}, EMPTY, False),
-        ("CONV_CON3", {"CONV_X_STRIDE": 0}, RESERVED, True),
-        ("CONV_CON3", {"CONV_Y_STRIDE": 0}, RESERVED, True),
         ("CONV_CON2", {"CSC_DO_EN": 1}, RESERVED, True),
         ("DATA_SIZE3", {"SURF_MODE": 2}, RESERVED, True),
     ],

@@ -17,6 +17,7 @@ from rkcosim.rtl.regfile import LutPort, config_signature, pack_fields
 from rkcosim.spec.regs import registers
 from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import Task, fill_memory, random_task
+from tests.extent import extent
 from tests.models.dpu_model import (
     NO_TABLES,
     Tables,
@@ -70,6 +71,7 @@ class Pair(wiring.Component):
             wiring.connect(m, getattr(rdma, name), getattr(dpu, name))
         m.d.comb += dpu.rdma_busy.eq(rdma.busy)
         m.d.comb += dpu.rdma_comb_use.eq(rdma.busy & self.rdma_cfg.FEATURE_MODE_CFG.COMB_USE[0])
+        m.d.comb += rdma.dpu_comb_use.eq(self.cfg.FEATURE_MODE_CFG.COMB_USE)
         m.d.comb += self.busy_octet.eq(dpu.busy_octet)
         return m
 
@@ -125,7 +127,7 @@ def run_tasks(tasks: list[Task], seed: int, stall: float, latency: tuple[int, in
     octets, atoms, wanted_atoms = [], [], []
     bench.sink(pair.ppu, lambda p: atoms.append(p.data))
     for task in tasks:
-        data = run_rdma(task.rdma, expected)
+        data = run_rdma(task.rdma, expected, task.dpu["FEATURE_MODE_CFG"].get("COMB_USE", 0))
         wanted_atoms += run_dpu(task.dpu, expected, data, task.acc, task.tables, task.clip)
         if not task.dpu["FEATURE_MODE_CFG"]["FLYING_MODE"]:
             octets += acc_octets(task)
@@ -239,10 +241,11 @@ def simple_task(
 
 def test_flying_add() -> None:
     """The requantised int8 addition of two cubes, and its rate: one octet per cycle with fast memory."""
+    height, width = 3, 9
     task = simple_task(
         64,
-        7,
-        9,
+        height,
+        width,
         flying=True,
         overwrite={
             "BS_CFG": {"BS_BYPASS": 0, "BS_ALU_ALGO": 2, "BS_ALU_SRC": 0, "BS_ALU_BYPASS": 0},
@@ -276,18 +279,18 @@ def test_flying_add() -> None:
     task.rdma["ERDMA_CFG"] = {"ERDMA_DATA_MODE": 1, "ERDMA_DATA_SIZE": 1}
     task.rdma["DATA_CUBE_HEIGHT"]["EW_LINE_NOTCH_ADDR"] = 0
     task.rdma["EW_BASE_ADDR"]["EW_BASE_ADDR"] = 0x9000
-    task.rdma["EW_SURF_STRIDE"]["EW_SURF_STRIDE"] = 63
+    task.rdma["EW_SURF_STRIDE"]["EW_SURF_STRIDE"] = height * width
     task.rdma["EW_SURF_NOTCH"]["EW_SURF_NOTCH"] = 0
     bench = run_tasks([task], 1, 0.0, (150, 150))
     octets, cycles = bench.busy, bench.end - bench.begin
     print(f"{octets} octets in {cycles} cycles")
-    assert octets == 63 * 8
+    assert octets == height * width * 8
     assert cycles <= octets + 150 + 80
 
 
 def test_octet_a_cycle_to_int32() -> None:
     """CORE to int32 as a row-major matrix, 32 bytes per cycle."""
-    height, width = 48, 1
+    height, width = 16, 1
     place: Registers = {
         "DST_SURF_STRIDE": {"DST_SURF_STRIDE": 1},
         "SURFACE_ADD": {"SURF_ADD": 8},
@@ -357,7 +360,19 @@ WORDS = {
     "DATA_FORMAT": {"IN_PRECISION": 1, "PROC_PRECISION": 4, "OUT_PRECISION": 4},
     "BS_OW_CFG": {"OD_BYPASS": 1, "SIZE_E_0": 3, "SIZE_E_1": 3, "SIZE_E_2": 3},
 }
-CORRECT = [{}, FLOAT, LUT, {**FLOAT, "EW_CFG": {**EW_LIVE, "EW_ALU_ALGO": 8}}]
+DIVISION = {
+    "DATA_FORMAT": {"IN_PRECISION": 2, "PROC_PRECISION": 2, "OUT_PRECISION": 2},
+    "BS_OW_CFG": {"OD_BYPASS": 1, "SIZE_E_0": 1, "SIZE_E_1": 1, "SIZE_E_2": 1},
+    "EW_CFG": {**EW_LIVE, "EW_ALU_ALGO": 3},
+}
+CORRECT = [
+    {},
+    FLOAT,
+    LUT,
+    {**FLOAT, "EW_CFG": {**EW_LIVE, "EW_ALU_ALGO": 8}},
+    {**FLOAT, "OUT_CVT_SCALE": {"OUT_CVT_SCALE": 0}},
+    {"EW_CFG": {**EW_LIVE, "EW_ALU_ALGO": 1, "EW_BINARY_EN": 1}},
+]
 WRONG = [
     ({}, "WDMA_SIZE_0", {"CHANNEL_WDMA": 63}, MISMATCH, True),
     ({}, "WDMA_SIZE_1", {"WIDTH_WDMA": 63}, MISMATCH, True),
@@ -374,7 +389,6 @@ WRONG = [
     ({}, "BN_CFG", {"BN_BYPASS": 0, "BN_ALU_BYPASS": 0, "BN_ALU_ALGO": 3, "BN_ALU_SRC": 0}, RESERVED, True),
     ({}, "BN_MUL_CFG", {"BN_TRUNCATE_SRC": 1}, RESERVED, True),
     ({}, "EW_CFG", {**EW_LIVE, "EW_ALU_ALGO": 3}, RESERVED, True),
-    ({}, "EW_CFG", {**EW_LIVE, "EW_BINARY_EN": 1}, RESERVED, True),
     (LUT, "LUT_CFG", {"LUT_LO_LE_MUX": 0}, RESERVED, True),
     (LUT, "LUT_CFG", {"LUT_EXPAND_EN": 1}, RESERVED, True),
     (LUT, "LUT_INFO", {"LUT_LO_INDEX_SELECT": 23}, RESERVED, True),
@@ -385,12 +399,16 @@ WRONG = [
     ({}, "BS_OW_CFG", {"SIZE_E_2": 7}, MISMATCH, True),
     (FLOAT, "EW_CFG", {**EW_LIVE, "EW_ALU_ALGO": 9}, RESERVED, True),
     (FLOAT, "OUT_CVT_OFFSET", {"OUT_CVT_OFFSET": 1}, RESERVED, True),
-    (FLOAT, "OUT_CVT_SCALE", {"OUT_CVT_SCALE": 0}, RESERVED, True),
+    (FLOAT, "OUT_CVT_SCALE", {"OUT_CVT_SCALE": 2}, RESERVED, True),
+    (FLOAT, "EW_CFG", {**EW_LIVE, "EW_ALU_ALGO": 1, "EW_BINARY_EN": 1}, RESERVED, True),
+    ({}, "EW_CFG", {**EW_LIVE, "EW_ALU_ALGO": 2, "EW_BINARY_EN": 1}, RESERVED, True),
     (FLOAT, "OUT_CVT_SHIFT", {"OUT_CVT_SHIFT": 1}, RESERVED, True),
     ({**FLOAT, "EW_CFG": CONVERTER}, "EW_CVT_OFFSET_VALUE", {"EW_OP_CVT_OFFSET": 1}, RESERVED, False),
     ({**FLOAT, "EW_CFG": CONVERTER}, "EW_CVT_SCALE_VALUE", {"EW_OP_CVT_SCALE": 2}, RESERVED, False),
-    (HALF, "EW_CFG", {**OPERAND, "EW_OP_CVT_BYPASS": 1}, RESERVED, False),
+    (HALF, "EW_CFG", {**OPERAND, "EW_OP_CVT_BYPASS": 1, "EDATA_SIZE": 2}, RESERVED, False),
+    (FLOAT, "EW_CFG", {**OPERAND, "EW_OP_CVT_BYPASS": 1, "EDATA_SIZE": 2, "EW_ALU_ALGO": 1}, RESERVED, False),
     (HALF, "EW_CFG", {**OPERAND, "EW_OP_TYPE": 1, "EW_OP_CVT_BYPASS": 0}, RESERVED, False),
+    (FLOAT, "EW_CFG", {**OPERAND, "EW_OP_TYPE": 1, "EW_OP_CVT_BYPASS": 0}, RESERVED, False),
     (WORDS, "EW_CFG", OPERAND, RESERVED, False),
 ]
 
@@ -419,9 +437,17 @@ def test_diagnostics() -> None:
         place = registers()["DPU"][register]
         tasks.append(task)
         expected.append(([(int(code), place.offset, place.encode(**task.dpu[register]))], ends))
-    got = _control(tasks, 150)
+    got = _control(tasks, extent(110, 150))
     for task, have, want in zip(tasks, got, expected, strict=True):
         assert have == want, task.dpu
+
+
+def test_narrowed_division() -> None:
+    """A division must not be narrowed; it takes longer than the other tasks."""
+    tasks = [_wrong_task(DIVISION), _wrong_task(DIVISION, {"OUT_CVT_SCALE": {"FP32TOFP16_EN": 1}})]
+    place = registers()["DPU"]["OUT_CVT_SCALE"]
+    told = (int(RESERVED), place.offset, place.encode(**tasks[1].dpu["OUT_CVT_SCALE"]))
+    assert _control(tasks, 500) == [([], True), ([told], True)]
 
 
 def test_group_of_core() -> None:

@@ -14,8 +14,18 @@ from amaranth.sim import Simulator
 from rkcosim.rtl.npu.arith import clamp, rectifier_limits, round_shift, shift_of
 from rkcosim.rtl.npu.dpu_pipe import DpuPipe
 from tests.block.dpu_bench import Bench
-from tests.block.dpu_tasks import INTEGERS, Task, float_word, half_word, operand, random_task
+from tests.block.dpu_tasks import (
+    FLOAT_SPECIALS,
+    HALF_SPECIALS,
+    INTEGERS,
+    Task,
+    float_word,
+    half_word,
+    operand,
+    random_task,
+)
 from tests.block.test_dpu import configure, load_tables
+from tests.extent import extent
 from tests.models.dpu_model import (
     NO_TABLES,
     element_value,
@@ -180,6 +190,7 @@ def _job(rng: random.Random, task: Task, pixels: int = 5) -> Job:
     data = RdmaData(bs=bs, bn=bn)
     source, expected, ew = [], [], []
     width = 32 if f("FEATURE_MODE_CFG", "FLYING_MODE") else 48
+    begin = rng.randrange(16)
     for pixel in range(pixels):
         for octet in range(octets):
             if floats:
@@ -187,16 +198,20 @@ def _job(rng: random.Random, task: Task, pixels: int = 5) -> Job:
                 second = [rng.choice([float_word(rng), rng.choice(main)]) for _ in range(8)]
             else:
                 main, sums, second = ([operand(rng, bits) for _ in range(8)] for bits in (width, 32, 32))
+            if floats and rng.random() < 0.2:  # pairs of special values
+                main = [rng.choice(FLOAT_SPECIALS) for _ in range(8)]
+                second = [rng.choice([*FLOAT_SPECIALS, *HALF_SPECIALS]) for _ in range(8)]
             live = rng.choice([8, 8, rng.randrange(9)])
             last = octet == octets - 1 and pixel == pixels - 1
-            tag = {"octet": octet, "slot": pixel, "live": live, "group_last": last}
+            slot = (begin + pixel) % 16
+            tag = {"octet": octet, "slot": slot, "live": live, "group_last": last}
             low, high = [v % 2**32 for v in main], [v >> 32 & 0xFFFF for v in main]
             words = [[v % 2**32 for v in values] for values in (sums, second)]
             clip = {"shift": task.clip[0], "half_up": task.clip[1]}
             source.append({"main": low, "high": high, "sum": words[0], "tag": tag, "clip": clip})
             ew.append({"data": words[1]})
             values = [
-                element_value(f, a, s, 8 * octet + lane, data, e, task.tables, task.clip)
+                element_value(f, a, s, 8 * octet + lane, data, e, task.tables, task.clip, slot)
                 if lane < live
                 else f("OFFSET_PEND", "OFFSET_PEND")
                 for lane, (a, s, e) in enumerate(zip(main, sums, second, strict=True))
@@ -281,19 +296,28 @@ STALLS = (0.0, 0.3, 0.6)
 
 
 def _task(rng: random.Random, kinds: tuple[int, ...], lut: bool) -> Task:
+    """Draw a task, also with settings that raise a diagnostic and have an effect."""
+    task = _plain_task(rng, kinds, lut)
+    ew, scale = task.dpu["EW_CFG"], task.dpu["OUT_CVT_SCALE"]
+    ew.update(EW_BINARY_EN=rng.randrange(2), EDATA_SIZE=rng.choice([ew["EDATA_SIZE"], 2]))
+    scale["FP32TOFP16_EN"] = rng.randrange(2)
+    return task
+
+
+def _plain_task(rng: random.Random, kinds: tuple[int, ...], lut: bool) -> Task:
     return random_task(rng, flying=rng.random() < 0.3, cube=(32, 1, 1), main_type=rng.choice(kinds), lut=lut)
 
 
 def test_random_integers() -> None:
     """Eight lanes of extreme values through random settings, stalled on every stream."""
     rng = random.Random(1000)
-    _run_pipe(1, [_job(rng, _task(rng, INTEGERS, lut=False)) for _ in range(16)], STALLS)
+    _run_pipe(1, [_job(rng, _task(rng, INTEGERS, lut=False)) for _ in range(extent(6, 16))], STALLS)
 
 
 def test_random_floats() -> None:
     """The same in binary32, including subnormals, infinities and NaNs."""
     rng = random.Random(2000)
-    _run_pipe(2, [_job(rng, _task(rng, FLOATS, lut=False)) for _ in range(16)], STALLS)
+    _run_pipe(2, [_job(rng, _task(rng, FLOATS, lut=False)) for _ in range(extent(6, 16))], STALLS)
 
 
 def test_every_float_operation() -> None:
@@ -306,7 +330,7 @@ def test_every_float_operation() -> None:
             task.dpu["EW_CFG"].update(
                 EW_BYPASS=0, EW_OP_BYPASS=0, EW_OP_TYPE=int(algo == 9), EW_OP_SRC=source
             )
-            task.dpu["EW_CFG"].update(EW_ALU_ALGO=algo, EW_RELU_BYPASS=1, EW_RELUX_EN=0)
+            task.dpu["EW_CFG"].update(EW_ALU_ALGO=algo, EW_RELU_BYPASS=1, EW_RELUX_EN=0, EW_OP_CVT_BYPASS=1)
             task.dpu["BS_CFG"], task.dpu["BN_CFG"] = {"BS_BYPASS": 1}, {"BN_BYPASS": 1}
             task.dpu["DATA_FORMAT"]["OUT_PRECISION"] = FP32
             jobs.append(_job(rng, task, pixels=3))
@@ -317,7 +341,7 @@ def test_random_tables() -> None:
     """The LUT before the EW operation, in both domains."""
     rng = random.Random(3000)
     jobs = []
-    for index in range(8):
+    for index in range(extent(4, 8)):
         task = _task(rng, FLOATS if index % 2 else INTEGERS, lut=True)
         if index % 4 < 2:  # what BS and BN make of the values is rarely near the tables
             task.dpu["BS_CFG"], task.dpu["BN_CFG"] = {"BS_BYPASS": 1}, {"BN_BYPASS": 1}

@@ -118,7 +118,7 @@ def test_octet_a_cycle_at_dram_latency() -> None:
     task.rdma["FEATURE_MODE_CFG"]["IN_PRECISION"] = 0
     task.rdma["SRC_DMA_CFG"]["LINE_NOTCH_ADDR"] = 0
     task.rdma["ERDMA_CFG"].update(ERDMA_DISABLE=0, ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=1)
-    task.rdma["EW_SURF_STRIDE"]["EW_SURF_STRIDE"] = 49
+    task.rdma["DATA_CUBE_HEIGHT"]["EW_LINE_NOTCH_ADDR"] = 0
     task.size += 64 * 1024
     bench = _run(task, 2, 0.0, (150, 150))
     octets = 49 * 8

@@ -28,12 +28,14 @@ def widened(bits: int, raw: int) -> int:
     return int.from_bytes(struct.pack("<f", struct.unpack("<e", raw.to_bytes(2, "little"))[0]), "little")
 
 
-def element_at(memory: bytes, atom: int, lane: int, bits: int, floating: int | None) -> int:
+def element_at(
+    memory: bytes, atom: int, lane: int, bits: int, floating: int | None, widens: bool = True
+) -> int:
     """Return element `lane` of the atom at byte address `atom` as the 32 bits that go to the DPU."""
     word = int.from_bytes(memory[atom : atom + 16], "little")
     raw = word >> lane * bits & (1 << bits) - 1
     if bits == 16 and floating == FP16:
-        return widened(16, raw)
+        return widened(16, raw) if widens else raw
     if bits == 16 and floating == BF16:
         return raw << 16
     return (raw - (raw >> bits - 1 << bits)) % 2**32
@@ -47,7 +49,7 @@ def group_of(conv_mode: int, precision: int) -> int:
 
 
 def expected(
-    cfg: Settings, memory: bytes, atoms: set[int] | None = None
+    cfg: Settings, memory: bytes, atoms: set[int] | None = None, dpu_comb_use: int = 0
 ) -> dict[str, list[list[int | None]]]:
     """The octets of `main` and `ew`, lanes past the last channel None; `atoms` receives the addresses."""
     touched: set[int] = set() if atoms is None else atoms
@@ -58,14 +60,13 @@ def expected(
     e_line = width + cfg["DATA_CUBE_HEIGHT"]["EW_LINE_NOTCH_ADDR"]
     m_surface = m_line * (height - 1) + width + cfg["SURF_NOTCH"]["SURF_NOTCH_ADDR"]
     source, operand = cfg["SRC_BASE_ADDR"]["SRC_BASE_ADDR"], cfg["EW_BASE_ADDR"]["EW_BASE_ADDR"]
-    e_notch = cfg["EW_SURF_NOTCH"]["EW_SURF_NOTCH"]
+    e_surface = e_line * (height - 1) + width + cfg["EW_SURF_NOTCH"]["EW_SURF_NOTCH"]
     kind = mode["IN_PRECISION"]
     e_bits = (4, 8, 16, 32)[erdma["ERDMA_DATA_SIZE"]]
-    e_float = {FP16: FP16, FP32: FP16, BF16: BF16}.get(mode["PROC_PRECISION"])
 
     def at(atom: int, lane: int, bits: int, floating: int | None) -> int:
         touched.add(atom)
-        return element_at(memory, atom, lane, bits, floating)
+        return element_at(memory, atom, lane, bits, floating, bool(mode["MRDMA_FP16TOFP32_EN"]))
 
     def main(c: int, y: int, x: int) -> int:
         bits = BITS[kind]
@@ -76,22 +77,26 @@ def expected(
         s, lane = divmod(c, 128 // e_bits)
         place = s * cfg["EW_SURF_STRIDE"]["EW_SURF_STRIDE"]
         if erdma["ERDMA_DATA_MODE"] != 0:
-            place += s * e_notch + y * e_line + x
-        return at(operand + 16 * place, lane, e_bits, e_float)
+            place = s * e_surface + y * e_line + x
+        return at(operand + 16 * place, lane, e_bits, None)
+
+    alternate = mode["COMB_USE"] == 3 and mode["FLYING_MODE"] and dpu_comb_use
 
     def shared(c: int, y: int, x: int) -> int:
-        s, lane = divmod(c, 128 // e_bits)
+        bits, floating = (BITS[kind], kind) if alternate else (e_bits, None)
+        s, lane = divmod(c, 128 // bits)
         if s % 2 == 0:
             place = source + 16 * (s // 2 * m_surface + y * m_line + x)
         else:
-            pitch = e_line * (height - 1) + width + e_notch
-            place = operand + 16 * (s // 2 * pitch + y * e_line + x)
-        return at(place, lane, e_bits, e_float)
+            place = operand + 16 * (s // 2 * e_surface + y * e_line + x)
+        return at(place, lane, bits, floating)
 
     result: dict[str, list[list[int | None]]] = {"main": [], "ew": []}
     streams: list[tuple[str, Element]] = []
     if mode["COMB_USE"] == 5 and not mode["FLYING_MODE"]:
         streams.append(("ew", shared))
+    elif alternate:
+        streams.append(("main", shared))
     else:
         streams += [("main", main)] * (not mode["MRDMA_DISABLE"])
         streams += [("ew", ew)] * (not erdma["ERDMA_DISABLE"])
@@ -123,7 +128,7 @@ def random_settings(rng: random.Random, **mode: int) -> tuple[Settings, int]:
             "PROC_PRECISION": rng.choice([INT8, INT16, FP16, BF16, FP32, INT4]),
             "CONV_MODE": rng.choice([0, 0, 0, 3]),
             "FLYING_MODE": 1,
-            "MRDMA_FP16TOFP32_EN": 1,
+            "MRDMA_FP16TOFP32_EN": rng.choice([0, 1, 1]),
             "MRDMA_DISABLE": 0,
             "COMB_USE": 0,
             **mode,
@@ -141,14 +146,19 @@ def random_settings(rng: random.Random, **mode: int) -> tuple[Settings, int]:
         "BRDMA_CFG": {"BRDMA_DISABLE": 1},
         "NRDMA_CFG": {"NRDMA_DISABLE": 1},
     }
+    if cfg["FEATURE_MODE_CFG"]["IN_PRECISION"] == BF16:  # without the bit a diagnostic is raised
+        cfg["FEATURE_MODE_CFG"]["MRDMA_FP16TOFP32_EN"] = 1
     cfg["ERDMA_CFG"]["ERDMA_DISABLE"] = int(rng.random() < 0.2)
     if cfg["FEATURE_MODE_CFG"]["PROC_PRECISION"] in (FP16, BF16, FP32):
         cfg["ERDMA_CFG"]["ERDMA_DATA_SIZE"] = rng.choice([2, 3])
     return cfg, 2 * room + 0x1000
 
 
-def run(jobs: list[tuple[Settings, int]], seed: int, stall: float) -> None:
-    """Run `jobs` one after the other on one instance and compare every octet."""
+def run(jobs: list[tuple[Settings, int]], seed: int, stall: float, dpu_comb_use: int = 0) -> None:
+    """Run `jobs` one after the other on one instance and compare every octet.
+
+    `dpu_comb_use` is COMB_USE of the DPU.
+    """
     memory = bytearray(random.Random(seed).randbytes(max(size for _, size in jobs)))
     for place in range(0, len(memory), 46):  # infinities, NaNs and subnormals of fp16 and bf16
         memory[place : place + 2] = random.Random(place).choice(
@@ -168,11 +178,12 @@ def run(jobs: list[tuple[Settings, int]], seed: int, stall: float) -> None:
             for octets in got.values():
                 octets.clear()
             configure(ctx, dut.cfg, "DPU_RDMA", cfg)
+            ctx.set(dut.dpu_comb_use, dpu_comb_use)
             ctx.set(dut.control.start, 1)
             await ctx.tick()
             ctx.set(dut.control.start, 0)
             atoms: set[int] = set()
-            want = expected(cfg, bytes(memory), atoms)
+            want = expected(cfg, bytes(memory), atoms, dpu_comb_use)
             beats = {atom // 32 * 32 for atom in atoms}
             for _ in range(LIMIT):
                 _, _, done = await ctx.tick().sample(dut.control.done)
@@ -235,11 +246,28 @@ def test_shared_operand(size: int, seed: int) -> None:
     run(jobs, seed, rng.choice([0.0, 0.4]))
 
 
+@pytest.mark.parametrize("kind", range(7))
+def test_alternating_main_data(kind: int) -> None:
+    """COMB_USE 3 with that of the DPU: even surfaces of the main data from MRDMA, odd ones from ERDMA."""
+    rng = random.Random(40 + kind)
+    jobs = []
+    for conv_mode, channels in ((0, 0), (3, 0), (0, 3)):
+        mode = {"IN_PRECISION": kind, "CONV_MODE": conv_mode, "COMB_USE": 3}
+        cfg, room = random_settings(rng, **mode, PROC_PRECISION=rng.choice([FP16, INT8]))
+        if channels:  # ERDMA has no surface
+            cfg["DATA_CUBE_CHANNEL"] = {"CHANNEL": channels}
+        cfg["ERDMA_CFG"] = {"ERDMA_DISABLE": 0, "ERDMA_DATA_SIZE": rng.randint(0, 3), "ERDMA_DATA_MODE": 1}
+        jobs.append((cfg, room))
+    run(jobs, kind, rng.choice([0.0, 0.4]), dpu_comb_use=1)
+
+
+@pytest.mark.parametrize("flying", [0, 1])
 @pytest.mark.parametrize("off", ["MRDMA", "ERDMA"])
-def test_shared_operand_needs_both_readers(off: str) -> None:
+def test_shared_cube_needs_both_readers(off: str, flying: int) -> None:
     """If one of the two readers is off, nothing is delivered and the task does not end."""
+    combination = 3 if flying else 5
     cfg, size = random_settings(
-        random.Random(4), COMB_USE=5, FLYING_MODE=0, MRDMA_DISABLE=int(off == "MRDMA")
+        random.Random(4), COMB_USE=combination, FLYING_MODE=flying, MRDMA_DISABLE=int(off == "MRDMA")
     )
     cfg["ERDMA_CFG"] = {"ERDMA_DISABLE": int(off == "ERDMA"), "ERDMA_DATA_SIZE": 2, "ERDMA_DATA_MODE": 1}
     dut = shared(DpuRdma)
@@ -252,6 +280,7 @@ def test_shared_operand_needs_both_readers(off: str) -> None:
 
     async def main(ctx: Any) -> None:
         configure(ctx, dut.cfg, "DPU_RDMA", cfg)
+        ctx.set(dut.dpu_comb_use, 1)
         ctx.set(dut.control.start, 1)
         await ctx.tick()
         ctx.set(dut.control.start, 0)
@@ -269,7 +298,8 @@ MODES: list[tuple[str, Settings]] = [
     ("FEATURE_MODE_CFG", {"FEATURE_MODE_CFG": {"PROC_PRECISION": 7}}),
     ("FEATURE_MODE_CFG", {"FEATURE_MODE_CFG": {"COMB_USE": 1}}),
     ("FEATURE_MODE_CFG", {"FEATURE_MODE_CFG": {"COMB_USE": 5}}),  # flying
-    ("FEATURE_MODE_CFG", {"FEATURE_MODE_CFG": {"IN_PRECISION": FP16, "MRDMA_FP16TOFP32_EN": 0}}),
+    ("FEATURE_MODE_CFG", {"FEATURE_MODE_CFG": {"COMB_USE": 3}}),  # without that of the DPU
+    ("", {"FEATURE_MODE_CFG": {"IN_PRECISION": FP16, "MRDMA_FP16TOFP32_EN": 0}}),
     ("FEATURE_MODE_CFG", {"FEATURE_MODE_CFG": {"IN_PRECISION": BF16, "MRDMA_FP16TOFP32_EN": 0}}),
     ("", {"FEATURE_MODE_CFG": {"IN_PRECISION": FP16}}),
     ("", {"FEATURE_MODE_CFG": {"IN_PRECISION": FP32, "MRDMA_FP16TOFP32_EN": 0}}),

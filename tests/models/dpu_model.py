@@ -11,11 +11,13 @@ from collections.abc import Callable
 
 from tests.models.float_model import (
     bf16_bits,
+    comes_after,
+    float_of_bf16,
     float_of_half,
     float_op,
     float_rounded,
     half_bits,
-    is_greater,
+    half_quotient,
     is_nan,
     to_int,
 )
@@ -107,12 +109,16 @@ def element_value(
     e: int,
     tables: Tables = NO_TABLES,
     clip: Clip = NO_CLIP,
+    slot: int = 0,
 ) -> int:
     """Return one element after CPEND, BS, BN, EW and OUT_CVT (4.3 to 4.8).
 
-    `acc` is a signed sum, or as `e` a word, `window` a signed sum, `clip` CORE's setting; returns the bits
-    of the output type, or of the 32-bit integer for the transposed writer.
+    `acc` is a signed sum, or as `e` a word, `window` a signed sum, `clip` CORE's setting, `slot` the place of
+    the pixel in its stripe; returns the bits of the output type, or of the 32-bit integer for the transposed
+    writer.
     """
+    if not f("EW_CFG", "EW_OP_SRC"):
+        e = f(f"EW_OP_VALUE_{slot % 8}", f"EW_OPERAND_{slot % 8}")
     if is_float_domain(f):
         return _float_value(f, acc % WORD, c, data, e % WORD, tables)
     bs, bn = data.bs or Operands(), data.bn or Operands()
@@ -157,7 +163,7 @@ def element_value(
     if lut_live(f):
         v = look_up(f, tables, v)
     if not f("EW_CFG", "EW_BYPASS"):
-        v = _relu(f, "EW", _elementwise(f, v, c, signed(e)))
+        v = _relu(f, "EW", _elementwise(f, v, signed(e)))
     return _integer_output(f, v)
 
 
@@ -179,7 +185,11 @@ def _integer_output(f: Fields, v: int) -> int:
 def _narrowed(f: Fields, word: int, kind: int) -> int:
     """Return a float in the output format, with MINUS_EXP subtracted from its exponent field (4.8)."""
     if kind == FP16:
-        word, mantissa, top = 0x7C01 if is_nan(word) else half_bits(word), 10, 1 << 15
+        if is_division(f) and not f("OUT_CVT_SCALE", "FP32TOFP16_EN"):
+            word %= 65536
+        else:
+            word = 0x7C01 | word >> 16 & 0x8000 if is_nan(word) else half_bits(word)
+        mantissa, top = 10, 1 << 15
     elif kind == BF16:
         word, mantissa, top = bf16_bits(word), 7, 1 << 15
     else:
@@ -187,6 +197,19 @@ def _narrowed(f: Fields, word: int, kind: int) -> int:
     minus = f("OUT_CVT_SHIFT", "MINUS_EXP") if is_float_domain(f) else 0
     field = top - (1 << mantissa)
     return word & ~field | (word - (minus << mantissa)) & field
+
+
+def is_division(f: Fields) -> bool:
+    """Whether EW divides (7.8.10)."""
+    ew = f.registers.get("EW_CFG", {})
+    off = ew.get("EW_BYPASS") or ew.get("EW_OP_BYPASS") or ew.get("EW_OP_TYPE")
+    return not off and is_float_domain(f) and not lut_live(f) and ew.get("EW_ALU_ALGO") == 3
+
+
+def _float_of_16(f: Fields, bits: int) -> int:
+    """Widen a 16-bit factor or operand by PROC_PRECISION."""
+    bf16 = f("DATA_FORMAT", "PROC_PRECISION") == BF16
+    return float_of_bf16(bits % 65536) if bf16 else float_of_half(bits % 65536)
 
 
 def _float_value(f: Fields, v: int, c: int, data: RdmaData, e: int, tables: Tables) -> int:
@@ -210,7 +233,7 @@ def _float_value(f: Fields, v: int, c: int, data: RdmaData, e: int, tables: Tabl
         factor = f(f"{stage}_MUL_CFG", f"{stage}_MUL_OPERAND")
         if f(f"{stage}_MUL_CFG", f"{stage}_MUL_SRC"):
             factor = operands.mul.get(c, 0)
-        return float_op("*", v, float_of_half(factor % 65536))
+        return float_op("*", v, _float_of_16(f, factor))
 
     if not f("BS_CFG", "BS_BYPASS"):
         v = _float_relu(f, "BS", mul("BS", bs, alu("BS", bs, v)))
@@ -218,9 +241,9 @@ def _float_value(f: Fields, v: int, c: int, data: RdmaData, e: int, tables: Tabl
         v = _float_relu(f, "BN", alu("BN", bn, mul("BN", bn, v)))
     if lut_live(f):
         number = look_up(f, tables, to_int(v))
-        return _integer_output(f, _relu(f, "EW", _elementwise(f, number, c, signed(e))))
+        return _integer_output(f, _relu(f, "EW", _elementwise(f, number, signed(e))))
     if not f("EW_CFG", "EW_BYPASS"):
-        v = _float_relu(f, "EW", _float_elementwise(f, v, c, e))
+        v = _float_relu(f, "EW", _float_elementwise(f, v, e))
     kind = f("DATA_FORMAT", "OUT_PRECISION")
     if kind in FLOATS:
         return _narrowed(f, v, kind)
@@ -232,31 +255,37 @@ def _float_relu(f: Fields, stage: str, v: int) -> int:
         v = 0
     if f(f"{stage}_CFG", f"{stage}_RELUX_EN"):
         limit = f(f"{stage}_RELUX_CMP_VALUE", f"{stage}_RELUX_CMP_DAT") % WORD
-        v = limit if is_greater(v, limit) else v
+        v = limit if comes_after(v, limit) else v
     return v
 
 
-def _float_elementwise(f: Fields, v: int, c: int, e: int) -> int:
+def _float_elementwise(f: Fields, v: int, e: int) -> int:
     if f("EW_CFG", "EW_OP_BYPASS"):
         return v
-    register = f(f"EW_OP_VALUE_{c % 8}", f"EW_OPERAND_{c % 8}") % WORD
-    from_memory = f("EW_CFG", "EW_OP_SRC")
     if f("EW_CFG", "EW_OP_TYPE"):
         if f("EW_CFG", "EW_MUL_PRELU") and not v >> 31:
             return v
-        return float_op("*", v, e if from_memory else float_of_half(register % 65536))
-    if not from_memory:
-        e = register
-    match f("EW_CFG", "EW_ALU_ALGO"):
-        case 0:
-            return v if is_greater(v, e) else e
-        case 1:
-            return v if is_greater(e, v) else e
+        product = float_op("*", v, _float_of_16(f, e))
+        count = f("DATA_FORMAT", "EW_TRUNCATE_NEG")
+        if not product >> 31:
+            count = f("EW_CVT_SCALE_VALUE", "EW_TRUNCATE")
+        return shift_round(signed(product), count % 64) % WORD
+    algo = f("EW_CFG", "EW_ALU_ALGO")
+    live = f("EW_CFG", "EW_OP_SRC") and not f("EW_CFG", "EW_OP_CVT_BYPASS")
+    if live and f("EW_CFG", "EDATA_SIZE") == 2 and algo != 3:
+        e = _float_of_16(f, e)
+    if algo in (0, 1):
+        first = comes_after(v, e) if algo == 0 else comes_after(e, v)
+        return int(first) if f("EW_CFG", "EW_BINARY_EN") else v if first else e
+    infinities = v % (1 << 31) == e % (1 << 31) == 0x7F800000
+    match algo:
         case 2:
-            return float_op("+", v, e)
+            return 0 if v == e == 1 << 31 else float_op("+", v, e)
         case 3:
-            return float_op("/", v, e)
+            return half_quotient(v, e)
         case 4:
+            if infinities:
+                return 0x7F800000 if v == e else 0x7FC00000
             return float_op("-", v, e)
         case 5:
             return v % (1 << 31)
@@ -277,12 +306,10 @@ def _relu(f: Fields, stage: str, v: int) -> int:
     return v
 
 
-def _elementwise(f: Fields, v: int, c: int, e: int) -> int:
+def _elementwise(f: Fields, v: int, e: int) -> int:
     if f("EW_CFG", "EW_OP_BYPASS"):
         return v
-    if not f("EW_CFG", "EW_OP_SRC"):
-        e = signed(f(f"EW_OP_VALUE_{c % 8}", f"EW_OPERAND_{c % 8}"))
-    elif not f("EW_CFG", "EW_OP_CVT_BYPASS"):
+    if f("EW_CFG", "EW_OP_SRC") and not f("EW_CFG", "EW_OP_CVT_BYPASS"):
         offset = f("EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET")
         scale = f("EW_CVT_SCALE_VALUE", "EW_OP_CVT_SCALE")
         t = (e + offset) * scale if f("EW_CFG", "EW_CVT_TYPE") else e * scale + offset
@@ -300,7 +327,9 @@ def _elementwise(f: Fields, v: int, c: int, e: int) -> int:
         return v if v == minimum else abs(v)
     if algo == 6:
         return v if v == minimum else -v
-    return saturate({0: max(v, e), 1: min(v, e), 2: v + e, 4: v - e}.get(algo, v))
+    if f("EW_CFG", "EW_BINARY_EN") and algo in (0, 1):
+        return int(v > e if algo == 0 else v < e)
+    return saturate({0: max(v, e), 1: min(v, e), 2: v + e, 4: v + signed(-e)}.get(algo, v))
 
 
 def output_element(
@@ -320,7 +349,8 @@ def output_element(
     else:
         main, window = acc(c, y, x)
     element = data.ew(c, y, x) if data.ew else 0
-    return element_value(f, main, window, c, data, element, tables, clip)
+    slot = (y * (f("DATA_CUBE_WIDTH", "WIDTH") + 1) + x) % 16
+    return element_value(f, main, window, c, data, element, tables, clip, slot)
 
 
 def run_dpu(

@@ -26,13 +26,30 @@ def is_nan(word: int) -> bool:
     return word % (1 << 31) > 0x7F800000
 
 
-def is_greater(a: int, b: int) -> bool:
-    """IEEE a > b."""
-    return bool(value_of(a) > value_of(b))
+def comes_after(a: int, b: int) -> bool:
+    """Whether a lies behind b in the order of the signs and magnitudes of the patterns [HW 3.5]."""
+    if a >> 31 != b >> 31:
+        return b >> 31 == 1
+    return a < b if a >> 31 else a > b
+
+
+def half_quotient(a: int, b: int) -> int:
+    """Divide the fp16 in the low halves of two words [HW 7.8.10]."""
+    a, b = a % 65536, b % 65536
+    sign, top, bottom = a & 0x8000, a & 0x7FFF, b & 0x7FFF
+    if max(top, bottom) > 0x7C00 or (a == 0 and b == 0):
+        return 0x7C01
+    if top == 0x7C00 or bottom == 0:
+        return sign | 0x7C00
+    if top == 0 or bottom == 0x7C00:
+        return sign
+    x, y = (np.float64(np.uint16(v).view(np.float16)) for v in (a, b))
+    with np.errstate(all="ignore"):
+        return int(np.float16(x / y).view(np.uint16))
 
 
 def float_op(op: str, a: int, b: int) -> int:
-    """Do one rounded operation: + - * / floor ceil."""
+    """Do one rounded operation: + - * floor ceil."""
     x, y = value_of(a), value_of(b)
     with np.errstate(all="ignore"):
         match op:
@@ -42,8 +59,6 @@ def float_op(op: str, a: int, b: int) -> int:
                 return word_of(x - y)
             case "*":
                 return word_of(x * y)
-            case "/":
-                return word_of(x / y)
             case "floor":
                 return word_of(np.floor(x))
             case "ceil":

@@ -149,7 +149,7 @@ class Layer:
     # -- output of CORE -----------------------------------------------------------------------------
 
     def place(self, oy: int, ox: int, kr: int, kc: int) -> str | Pair:
-        """Return the input pixel of a tap: its position, "pad" or "zero"."""
+        """Return the input pixel of a tap: its position, or "pad"."""
         case = self.case
         spread = case.spread or (1, 1)
         at = []
@@ -158,13 +158,13 @@ class Layer:
         if any(not 0 <= at[i] < (case.size[i] - 1) * spread[i] + 1 for i in (0, 1)):
             return "pad"
         if any(at[i] % spread[i] for i in (0, 1)):
-            return "zero"
+            return "pad"
         return at[0] // spread[0], at[1] // spread[1]
 
     def operand(self, c: int, place: str | Pair) -> int:
         """Return the element of a lane as bits."""
         case = self.case
-        if c >= case.channels or place == "zero":
+        if c >= case.channels:
             return 0
         if place == "pad":
             byte = int(case.depthwise and case.kind is INT8 and c % 64 < 32 and c % 2 == 1)

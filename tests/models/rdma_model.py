@@ -12,7 +12,9 @@ from tests.models.float_model import (
 
 Registers = dict[str, dict[str, int]]
 INT8, INT16, FP16, BF16, INT32, FP32, INT4 = 0, 1, 2, 3, 4, 5, 6
-BITS = {INT4: 4, INT8: 8, INT16: 16, FP16: 16, BF16: 16, INT32: 32, FP32: 32}
+HALF_BITS = 8
+"""fp16 that is not widened."""
+BITS = {INT4: 4, INT8: 8, INT16: 16, FP16: 16, BF16: 16, INT32: 32, FP32: 32, HALF_BITS: 16}
 BYTES = {INT8: 1, INT16: 2, INT32: 4, FP16: 2, BF16: 2, FP32: 4}
 FLOATS = (FP16, BF16, FP32)
 WORD = 1 << 32
@@ -101,6 +103,8 @@ def read_operands(memory: bytes, base: int, use: int, channels: int) -> Operands
 
 def element_word(raw: int, kind: int) -> int:
     """Return an element of memory as the word between the stages: sign-extended or widened."""
+    if kind == HALF_BITS:
+        return raw
     if kind == FP16:
         return float_of_half(raw)
     if kind == BF16:
@@ -140,21 +144,19 @@ class RdmaData:
     bn: Operands | None = None
 
 
-def operand_kind(size: int, proc: int) -> int:
-    """Return the type of ERDMA's elements by ERDMA_DATA_SIZE and PROC_PRECISION (5.4)."""
-    if proc in FLOATS and size >= 2:
-        return FP32 if size == 3 else BF16 if proc == BF16 else FP16
+def operand_kind(size: int) -> int:
+    """Return the type of ERDMA's elements by ERDMA_DATA_SIZE (5.4)."""
     return {0: INT4, 1: INT8, 2: INT16, 3: INT32}[size]
 
 
-def run_rdma(registers: Registers, memory: bytes) -> RdmaData:
-    """Return the data of one DPU_RDMA task."""
+def run_rdma(registers: Registers, memory: bytes, dpu_comb_use: int = 0) -> RdmaData:
+    """Return the data of one DPU_RDMA task; `dpu_comb_use` is COMB_USE of the DPU (5.5)."""
     f, result = Fields(registers), RdmaData()
     width, height = f("DATA_CUBE_WIDTH", "WIDTH") + 1, f("DATA_CUBE_HEIGHT", "HEIGHT") + 1
     channels = f("DATA_CUBE_CHANNEL", "CHANNEL") + 1
     shape = (channels, height, width)
-    flying, proc = f("FEATURE_MODE_CFG", "FLYING_MODE"), f("FEATURE_MODE_CFG", "PROC_PRECISION")
-    operand = operand_kind(f("ERDMA_CFG", "ERDMA_DATA_SIZE"), proc)
+    flying = f("FEATURE_MODE_CFG", "FLYING_MODE")
+    operand = operand_kind(f("ERDMA_CFG", "ERDMA_DATA_SIZE"))
     line = width + f("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
     surface = line * (height - 1) + width + f("SURF_NOTCH", "SURF_NOTCH_ADDR")
     base = f("SRC_BASE_ADDR", "SRC_BASE_ADDR")
@@ -166,27 +168,34 @@ def run_rdma(registers: Registers, memory: bytes) -> RdmaData:
     use = f("NRDMA_CFG", "NRDMA_DATA_USE") & 7
     if use and not f("NRDMA_CFG", "NRDMA_DISABLE"):
         result.bn = read_operands(memory, f("BN_BASE_ADDR", "BN_BASE_ADDR"), use, channels)
-    if f("FEATURE_MODE_CFG", "COMB_USE") == 5 and not flying:
-        per_atom = 128 // BITS[operand]
-        ew_surface = ew_line * (height - 1) + width + f("EW_SURF_NOTCH", "EW_SURF_NOTCH")
+    kind = f("FEATURE_MODE_CFG", "IN_PRECISION")
+    if kind == FP16 and not f("FEATURE_MODE_CFG", "MRDMA_FP16TOFP32_EN"):
+        kind = HALF_BITS
+    ew_surface = ew_line * (height - 1) + width + f("EW_SURF_NOTCH", "EW_SURF_NOTCH")
+    residual = f("FEATURE_MODE_CFG", "COMB_USE") == 5 and not flying
+    alternate = f("FEATURE_MODE_CFG", "COMB_USE") == 3 and flying and dpu_comb_use
+    if residual or alternate:
+        read = operand if residual else kind
+        per_atom = 128 // BITS[read]
 
         def both(c: int, y: int, x: int) -> int:
             if c >= channels:
                 return 0
             which, place = c // per_atom % 2, c // per_atom // 2 * per_atom + c % per_atom
             if which:
-                return read_cube(memory, ew_base, operand, shape, ew_line, ew_surface, False)(place, y, x)
-            return read_cube(memory, base, operand, shape, line, surface, False)(place, y, x)
+                return read_cube(memory, ew_base, read, shape, ew_line, ew_surface, False)(place, y, x)
+            return read_cube(memory, base, read, shape, line, surface, False)(place, y, x)
 
-        result.ew = both
+        if residual:
+            result.ew = both
+        else:
+            result.main = both
         return result
     if not f("FEATURE_MODE_CFG", "MRDMA_DISABLE"):
-        kind = f("FEATURE_MODE_CFG", "IN_PRECISION")
         result.main = read_cube(memory, base, kind, shape, line, surface, False)
     if not f("ERDMA_CFG", "ERDMA_DISABLE"):
         per_channel = f("ERDMA_CFG", "ERDMA_DATA_MODE") == 0
-        ew_surface = f("EW_SURF_STRIDE", "EW_SURF_STRIDE")
-        if not per_channel:
-            ew_surface += f("EW_SURF_NOTCH", "EW_SURF_NOTCH")
+        if per_channel:
+            ew_surface = f("EW_SURF_STRIDE", "EW_SURF_STRIDE")
         result.ew = read_cube(memory, ew_base, operand, shape, ew_line, ew_surface, per_channel)
     return result

@@ -57,8 +57,11 @@ class ScalarDpu:
         self.float = field("DATA_FORMAT", "PROC_PRECISION") in FLOATS
         self.lut = not field("EW_CFG", "EW_BYPASS") and not field("EW_CFG", "EW_LUT_BYPASS")
 
-    def element(self, main: int, channel: int, op: Operands) -> int:
-        """Return the output bits, in the width of OUT_PRECISION, of one 32-bit pattern."""
+    def element(self, main: int, pixel: int, op: Operands) -> int:
+        """Return the output bits, in the width of OUT_PRECISION, of one 32-bit pattern.
+
+        `pixel` is the number of the pixel in the cube.
+        """
         value = main if self.float else signed(main, 32)
         if self.live_cpend and not self.float:
             source = op.cpend if self.f("BS_OW_CFG", "OW_SRC") else self.f("BS_OW_OP", "OW_OP")
@@ -67,7 +70,7 @@ class ScalarDpu:
             value = sat(value, 32)
         value = self._bs(value, op)
         value = self._bn(value, op)
-        value, is_float = self._ew(value, channel, op)
+        value, is_float = self._ew(value, pixel, op)
         return self._out(value, is_float)
 
     # -- stages ---------------------------------------------------------------------------------
@@ -90,7 +93,7 @@ class ScalarDpu:
         if self.float:
             if prelu and not value >> 31:
                 return value
-            return sf.multiply(value, sf.widen(sf.F16, operand & 0xFFFF))
+            return sf.multiply(value, self._widened(operand))
         if prelu and value >= 0:
             return sat(value, 32)
         p = value * signed(operand, 16)
@@ -130,7 +133,12 @@ class ScalarDpu:
         value = self._alu("BN", value, op.bn_alu)
         return self._limits("BN", value if self.float else sat(value, 32), self.float)
 
-    def _ew(self, value: int, channel: int, op: Operands) -> tuple[int, bool]:
+    def _widened(self, bits: int) -> int:
+        """Return the binary32 of a 16-bit factor or operand."""
+        bf16 = self.f("DATA_FORMAT", "PROC_PRECISION") == 3
+        return sf.widen(sf.BF16 if bf16 else sf.F16, bits & 0xFFFF)
+
+    def _ew(self, value: int, pixel: int, op: Operands) -> tuple[int, bool]:
         f, is_float = self.f, self.float
         if f("EW_CFG", "EW_BYPASS"):
             return value, is_float
@@ -138,19 +146,27 @@ class ScalarDpu:
             value = self._look_up(sf.to_integer(value, 32) if is_float else value)
             is_float = False
         if not f("EW_CFG", "EW_OP_BYPASS"):
-            value = self._operation(value, channel, op, is_float)
+            value = self._operation(value, pixel, op, is_float)
         return self._limits("EW", value, is_float), is_float
 
-    def _operation(self, value: int, channel: int, op: Operands, is_float: bool) -> int:
+    def _operation(self, value: int, pixel: int, op: Operands, is_float: bool) -> int:
         f = self.f
-        register = not f("EW_CFG", "EW_OP_SRC")
-        lane = channel % 8
-        e = f(f"EW_OP_VALUE_{lane}", f"EW_OPERAND_{lane}") if register else op.element
-        if not register and not is_float and not f("EW_CFG", "EW_OP_CVT_BYPASS"):
+        e = op.element
+        converts = f("EW_CFG", "EW_OP_SRC") and not f("EW_CFG", "EW_OP_CVT_BYPASS")
+        if not f("EW_CFG", "EW_OP_SRC"):
+            number = pixel % 16 % 8
+            e = f(f"EW_OP_VALUE_{number}", f"EW_OPERAND_{number}")
+        elif converts and not is_float:
             e = self._convert(signed(e, 32))
         if f("EW_CFG", "EW_OP_TYPE"):
-            return self._element_mul(value, e, register, is_float)
-        name = f("EW_CFG", "EW_ALU_ALGO")
+            return self._element_mul(value, e, is_float)
+        name, binary = f("EW_CFG", "EW_ALU_ALGO"), f("EW_CFG", "EW_BINARY_EN")
+        if is_float and converts and f("EW_CFG", "EDATA_SIZE") == 2 and name != 3:
+            e = self._widened(e)
+        if binary and name in (0, 1):
+            pair = (value, e) if is_float else (value, signed(e, 32))
+            first, second = pair if name == 0 else pair[::-1]
+            return int(sf.greater(first, second) if is_float else first > second)
         return self._float_alu(name, value, e) if is_float else self._integer_alu(name, value, signed(e, 32))
 
     def _convert(self, e: int) -> int:
@@ -161,13 +177,15 @@ class ScalarDpu:
         t = (e + offset) * scale if f("EW_CFG", "EW_CVT_TYPE") else e * scale + offset
         return sat(away(t, shift) if f("EW_CFG", "EW_CVT_ROUND") else rne(t, shift), 32)
 
-    def _element_mul(self, value: int, e: int, register: bool, is_float: bool) -> int:
+    def _element_mul(self, value: int, e: int, is_float: bool) -> int:
         f = self.f
         prelu = f("EW_CFG", "EW_MUL_PRELU")
         if is_float:
             if prelu and not value >> 31:
                 return value
-            return sf.multiply(value, sf.widen(sf.F16, e & 0xFFFF) if register else e)
+            p = signed(sf.multiply(value, self._widened(e)), 32)
+            part = ("EW_CVT_SCALE_VALUE", "EW_TRUNCATE") if p >= 0 else ("DATA_FORMAT", "EW_TRUNCATE_NEG")
+            return rne(p, f(*part) & 63) & 0xFFFFFFFF
         if prelu and value >= 0:
             return value
         p = value * signed(e, 16)
@@ -182,7 +200,7 @@ class ScalarDpu:
             0: max(v, e),
             1: min(v, e),
             2: sat(v + e, 32),
-            4: sat(v - e, 32),
+            4: sat(v + signed(-e, 32), 32),
             5: v if keeps else abs(v),
             6: v if keeps else -v,
         }[name]
@@ -194,11 +212,11 @@ class ScalarDpu:
         if name == 1:
             return v if sf.greater(e, v) else e
         if name == 2:
-            return sf.add(v, e)
+            return 0 if v == e == 1 << 31 else sf.add(v, e)
         if name == 3:
             return sf.divide(v, e)
         if name == 4:
-            return sf.add(v, e if sf.F32.is_nan(e) else sf.negate(e))
+            return sf.subtract(v, e)
         if name == 5:
             return v & 0x7FFFFFFF
         return sf.negate(v) if name == 6 else sf.whole(v, name == 8)
@@ -236,6 +254,10 @@ class ScalarDpu:
 
     # -- output ---------------------------------------------------------------------------------
 
+    def _divides(self) -> bool:
+        ew = [self.f("EW_CFG", name) for name in ("EW_BYPASS", "EW_OP_BYPASS", "EW_OP_TYPE")]
+        return self.float and not self.lut and not any(ew) and self.f("EW_CFG", "EW_ALU_ALGO") == 3
+
     def _out(self, value: int, is_float: bool) -> int:
         f, out = self.f, self.f("DATA_FORMAT", "OUT_PRECISION")
         bits = {0: 8, 1: 16, 2: 16, 3: 16, 4: 32, 5: 32, 6: 4}[out]
@@ -253,8 +275,11 @@ class ScalarDpu:
             value = sf.F32.round(Fraction(sat(q, 32)))
         elif out not in FLOATS:
             return sf.to_integer(value, bits) % (1 << bits)
-        if out == 2:
-            value = 0x7C01 if sf.F32.is_nan(value) else sf.narrow(sf.F16, value)
+        if out == 2 and self._divides() and not f("OUT_CVT_SCALE", "FP32TOFP16_EN"):
+            value &= 0xFFFF
+        elif out == 2:
+            nan = 0x7C01 | value >> 16 & 0x8000
+            value = nan if sf.F32.is_nan(value) else sf.narrow(sf.F16, value)
         elif out == 3:
             value = sf.narrow(sf.BF16, value)
         if self.float:

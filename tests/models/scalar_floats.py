@@ -110,29 +110,31 @@ def multiply(a: int, b: int) -> int:
     return F32.round(F32.number(a) * F32.number(b), sign)
 
 
+def subtract(a: int, b: int) -> int:
+    """Return the binary32 difference of the EW stage, which has its own differences of infinities."""
+    if F32.is_infinite(a) and F32.is_infinite(b):
+        return F32.infinity if a == b else F32.nan
+    return add(a, b if F32.is_nan(b) else negate(b))
+
+
 def divide(a: int, b: int) -> int:
-    """Return the binary32 quotient."""
-    if F32.is_nan(a) or F32.is_nan(b):
-        return F32.nan
-    sign = F32.sign(a) ^ F32.sign(b)
-    if F32.is_infinite(a):
-        return F32.nan if F32.is_infinite(b) else F32.signed(sign, F32.infinity)
-    if F32.is_infinite(b):
-        return F32.signed(sign, 0)
-    if F32.magnitude(b) == 0:
-        return F32.nan if F32.magnitude(a) == 0 else F32.signed(sign, F32.infinity)
-    return F32.round(F32.number(a) / F32.number(b), sign)
+    """Return the quotient of the fp16 in the low 16 bits, as the DPU's divider has it."""
+    a, b = a & 0xFFFF, b & 0xFFFF
+    if F16.is_nan(a) or F16.is_nan(b) or a == b == 0:
+        return 0x7C01
+    if F16.is_infinite(a) or F16.magnitude(b) == 0:
+        return F16.signed(F16.sign(a), F16.infinity)
+    if F16.is_infinite(b) or F16.magnitude(a) == 0:
+        return F16.signed(F16.sign(a), 0)
+    return F16.round(F16.number(a) / F16.number(b), F16.sign(a) ^ F16.sign(b))
 
 
 def greater(a: int, b: int) -> bool:
-    """Return the IEEE comparison `a > b`."""
-    if F32.is_nan(a) or F32.is_nan(b):
-        return False
+    """Whether `a` comes after `b` from -NaN over -0 < +0 to NaN."""
 
-    def place(bits: int) -> Fraction:
-        if F32.is_infinite(bits):
-            return Fraction(2) ** 300 * (-1 if F32.sign(bits) else 1)
-        return F32.number(bits)
+    def place(bits: int) -> tuple[bool, int]:
+        positive = not F32.sign(bits)
+        return positive, F32.magnitude(bits) if positive else -F32.magnitude(bits)
 
     return place(a) > place(b)
 

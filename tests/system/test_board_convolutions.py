@@ -38,6 +38,20 @@ def test_table_is_whole() -> None:
         for shape in ALL
     ],
 )
+@pytest.mark.board(
+    "3.2",
+    "3.4.1",
+    "3.6.1",
+    "3.6.2",
+    "4.1.3",
+    "4.4.3",
+    "4.5.2",
+    "6.2.2",
+    "7.11.2",
+    "7.11.3",
+    source="allbilly-sweep",
+    place="217 shapes, largest difference of each",
+)
 def test_board_difference(shape: BoardConvolution) -> None:
     shape.check(GoldenDriver)
 
@@ -49,6 +63,20 @@ def test_board_difference(shape: BoardConvolution) -> None:
         for shape in ALL
         if 2_000 < shape.macs < ENGINE_MACS and shape.batch == 1
     ],
+)
+@pytest.mark.board(
+    "3.2",
+    "3.4.1",
+    "3.6.1",
+    "3.6.2",
+    "4.1.3",
+    "4.4.3",
+    "4.5.2",
+    "6.2.2",
+    "7.11.2",
+    "7.11.3",
+    source="allbilly-sweep",
+    place="217 shapes, largest difference of each",
 )
 def test_board_difference_on_the_rtl(engine: Engine, shape: BoardConvolution) -> None:
     shape.check(lambda: Driver(engine, MAX_CYCLES))

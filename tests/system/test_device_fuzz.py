@@ -14,11 +14,12 @@ from rkcosim.driver.server import Server
 from rkcosim.driver.server.calls import Machine
 from rkcosim.engines import BuildError
 from tests import seeds
+from tests.extent import extent
 from tests.native.build import compiled
 from tools.kernel_fuzz import packets
 from tools.kernel_fuzz.packets import fuzz_protocol
 
-CALLS = int(os.environ.get("RKCOSIM_FUZZ", "1500"))
+CALLS = int(os.environ.get("RKCOSIM_FUZZ", extent("500", "1500")))
 SANITIZERS = (
     "-fsanitize=address,undefined",
     "-fno-sanitize-recover=undefined",

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("onnx", reason="needs the extra onnx")
 
 import onnxruntime
+from onnx import TensorProto, helper
 
 from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
 from rkcosim.compiler.steps import CallStep, FloatStep, HostStep
@@ -105,11 +106,58 @@ def test_golden(name: str) -> None:
     assert len(model.plan.steps) == count, [step.kind for step in model.plan.steps]
     got = checked_run(model, [x]).astype(np.float64).reshape(want.shape)
     real = want.astype(np.float16).astype(np.float64)
+    if name == "reciprocal":  # the sign of the result is the dividend's
+        real[x.reshape(want.shape) == 0] = np.inf
     finite = np.isfinite(real)
     assert (got[~finite] == real[~finite]).all()
     got, real = got[finite], real[finite]
     apart = np.abs(got - real) / np.maximum(1.0, np.abs(real) * 0.05)
     assert apart.max() <= error, f"{apart.max()}"
+
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.0**-24, 65504.0, np.inf, -np.inf, np.nan]
+
+
+def silicon(op: str, a: np.float16, b: np.float16) -> np.float16:
+    """The result of boards (remaining-ops, tinygrad-backend of docs/reference/15-sources.md)."""
+    x, y = np.float32(a), np.float32(b)
+    if op in ("Max", "Min"):  # the order of the bits
+        bits = [int(v.view(np.uint16)) for v in (a, b)]
+        place = [-(v & 0x7FFF) - 1 if v >> 15 else v for v in bits]
+        return (a, b)[place[0] < place[1]] if op == "Max" else (a, b)[place[0] >= place[1]]
+    if op == "Sub" and np.isinf(x) and np.isinf(y):
+        return np.float16(np.inf if x == y else np.nan)
+    if op == "Add" and x == y == 0 and np.signbit(x) and np.signbit(y):
+        return np.float16(0)
+    if op == "Div" and not np.isnan(x) and not np.isnan(y):
+        if x == y == 0 and not np.signbit(x) and not np.signbit(y):
+            return np.float16(np.nan)
+        if np.isinf(x) or y == 0:
+            return np.copysign(np.float16(np.inf), a)
+        if np.isinf(y) or x == 0:
+            return np.copysign(np.float16(0), a)
+    with np.errstate(all="ignore"):
+        return np.float16({"Add": x + y, "Sub": x - y, "Mul": x * y, "Div": np.divide(x, y)}[op])
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div", "Max", "Min"])
+def test_special_values(op: str) -> None:
+    """All pairs of special values give what boards give, not what IEEE 754 says."""
+    size = len(SPECIAL)
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 8, size, size)) for name in ("a", "b", "y")
+    ]
+    graph = helper.make_graph([helper.make_node(op, ["a", "b"], ["y"])], "pairs", ends[:2], ends[2:])
+    opsets = [helper.make_opsetid("", 14)]
+    model = compile_model(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+    assert not [step for step in model.plan.steps if isinstance(step, HostStep | CallStep)]
+    values = np.array(SPECIAL, np.float16)
+    a, b = (np.broadcast_to(pair, (1, 8, size, size)) for pair in (values[:, None], values[None, :]))
+    got = checked_run(model, [a.astype(np.float32), b.astype(np.float32)]).reshape(a.shape)
+    want = np.array([silicon(op, x, y) for x, y in zip(a.flat, b.flat, strict=True)], np.float16)
+    assert np.array_equal(got, want.reshape(a.shape), equal_nan=True)
+    numbers = ~np.isnan(got)
+    assert np.array_equal(np.signbit(got)[numbers], np.signbit(want.reshape(a.shape))[numbers])
 
 
 def test_one_task_of_hard_swish() -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,15 @@ from rkcosim.devices.rknn_library import audit_library, environment, lay_out, rk
 from rkcosim.driver import Driver
 from rkcosim.engines import BuildError
 from rkcosim.golden.task import GoldenNpu
+from rkcosim.measure.perf import layer_models
 from rkcosim.rknn_api.server import RknnServer
 from rkcosim.rknn_api.server import calls as server_calls
 from rkcosim.rknn_api.session import Model
 from rkcosim.rknn_api.signatures import SIGNATURES
 from rkcosim.rknn_api.state import runtime
+from rkcosim.rknn_file import read_rknn
 from rkcosim.rknn_file.writer import write_rknn
+from tests.models.rknn_containers import as_version_6
 from tests.models.rknn_models import CUSTOM_DOMAIN, Qdq, image_model
 
 ROOT = Path(__file__).parents[2]
@@ -325,6 +329,52 @@ def test_rknnlite_scripts(prefix: Path, tmp_path: Path):
     assert done.returncode == 0, done.stderr
     with Model(DIGITS) as model:
         np.testing.assert_array_equal(np.load(tmp_path / "result.npy"), model.run(image)[0])
+
+
+PIXELS = """
+import sys
+import numpy as np
+from rknnlite.api import RKNNLite
+
+lite = RKNNLite()
+assert lite.load_rknn(sys.argv[1]) == 0 and lite.init_runtime() == 0
+picture = np.load("pixels.npy")
+codes = np.load("codes.npy")
+found = []
+for given in (picture, codes, picture.astype(np.float32), picture):
+    found += lite.inference(inputs=[given])
+np.save("found.npy", np.stack(found))
+"""
+
+
+def test_mean_and_std_of_a_file(prefix: Path, tmp_path: Path):
+    """Repeated calls would use the board, which must leave an input with mean and std to the server."""
+    layer = layer_models.conv(3, 16, (8, 16), int8=True, kernel=3, pad=1)
+    given = read_rknn(write_rknn(compile_model(layer, reuse=True)))
+    tensors = list(given.tensors)
+    index = given.inputs[0]
+    tensors[index] = replace(tensors[index], name="x", scale=0.0186584, zero_point=-14)
+    said = "{'attrs': {'x': {'mean': [123.675, 116.28, 103.53], 'std': [58.395, 57.12, 57.375]}}}"
+    path = tmp_path / "x.rknn"
+    path.write_bytes(as_version_6(replace(given, tensors=tensors), attributes=said))
+    picture = np.random.default_rng(3).integers(0, 256, (1, 8, 16, 3), np.uint8)
+    real = (picture - np.array([123.675, 116.28, 103.53])) / np.array([58.395, 57.12, 57.375])
+    codes = np.clip(np.rint(real / 0.0186584) - 14, -128, 127).astype(np.int8)
+    np.save(tmp_path / "pixels.npy", picture)
+    np.save(tmp_path / "codes.npy", codes)
+    (tmp_path / "script.py").write_text(PIXELS)
+    with RknnServer(tmp_path / "socket") as server:
+        done = subprocess.run(
+            [sys.executable, "script.py", path],
+            cwd=tmp_path,
+            env=environment(prefix, server.path),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "found.npy")
+    assert len(np.unique(found)) > 50 and all(np.array_equal(one, found[1]) for one in found)
 
 
 def test_command_runs_the_example_and_gives_an_account(prefix: Path, tmp_path: Path):

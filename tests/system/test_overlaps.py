@@ -10,6 +10,7 @@ import pytest
 
 from rkcosim.engines import open_engine
 from rkcosim.spec.regs import registers
+from rkcosim.verify.conformance import overlaps
 from rkcosim.verify.conformance.case import Case
 from rkcosim.verify.conformance.choices import Refused
 from rkcosim.verify.conformance.groups import draw_case
@@ -42,9 +43,11 @@ def bring_together(case: Case, path: str, field: str, atoms: int) -> None:
             commands[at] = target << 48 | atoms << lsb + 16 | low | register.offset
 
 
-def run_cases(runner: Runner, group: str, distances: Sequence[tuple[str, str]]) -> None:
+def run_cases(
+    runner: Runner, group: str, distances: Sequence[tuple[str, str]], seed: int | None = None
+) -> None:
     """Run cases of a group on both models, with each distance (register, field) drawn."""
-    seed = seeds.seed(__name__)
+    seed = seeds.seed(__name__) if seed is None else seed
     print("seed", seed)
     drawn = random.Random(seed)
     for number in range(8):
@@ -66,3 +69,18 @@ def test_surfaces_that_are_closer_than_they_are_long(runner: Runner, group: str)
 @pytest.mark.parametrize("group", POOLS)
 def test_pooled_surfaces_and_positions_that_overlap(runner: Runner, group: str):
     run_cases(runner, group, [("PPU.DST_SURF_STRIDE", "DST_SURF_STRIDE"), ("PPU.DATA_FORMAT", "INDEX_ADD")])
+
+
+@pytest.mark.parametrize(("group", "seed"), [("conv int8", 640360273)])
+def test_seeds_that_failed(runner: Runner, group: str, seed: int):
+    """The RTL went pixel by pixel where pixels share a place, so that another atom remained."""
+    run_cases(runner, group, [("DPU.DST_SURF_STRIDE", "DST_SURF_STRIDE")], seed)
+
+
+def test_every_writer_and_type(runner: Runner):
+    """One case of each kind of the group of conformance that draws such outputs, all distances small."""
+    seed = seeds.seed(__name__)
+    print("seed", seed)
+    for number in range(len(overlaps.KINDS)):
+        outcome = runner.run(draw_case("overlapping outputs", seed, number))
+        assert outcome.ok, (number, outcome.text())

@@ -131,6 +131,7 @@ def elu(x: Floats) -> Floats:
 AROUND_ZERO = np.linspace(-0.02, 0.02, 4001).astype(np.float16)
 
 
+@pytest.mark.board("7.10.2", "7.9.5", source="glitch-probe", place="97 of 4001 elements of an ELU")
 def test_elu_reads_64_where_the_sum_with_the_offset_is_zero(npu) -> None:
     """Like 97 of 4001 elements on a board; 2^(17 - MINUS_EXP) at MINUS_EXP 11."""
     x = AROUND_ZERO.astype(np.float64)
@@ -139,6 +140,7 @@ def test_elu_reads_64_where_the_sum_with_the_offset_is_zero(npu) -> None:
     assert wrong.sum() == 97 and set(got[wrong]) == {64.0}
 
 
+@pytest.mark.board("7.9.2", source="glitch-probe", place="largest error of ELU, 0.37 %")
 def test_elu_away_from_zero(npu) -> None:
     """The largest relative error is 0.37 %, as on a board."""
     x = np.linspace(-6, 6, 2048).astype(np.float16)
@@ -148,12 +150,14 @@ def test_elu_away_from_zero(npu) -> None:
     assert error.max() < 0.0045
 
 
+@pytest.mark.board("7.9.2", source="glitch-probe", place="largest error of abs, 0.000977")
 def test_absolute_value_is_a_unit_too_low_between_entries(npu) -> None:
     """0.0009766, as on a board: the interpolation rounds down; rounded to nearest it would be 0.00195."""
     got = straddling(npu, np.abs, AROUND_ZERO, 16.0, 0.0, 5)
     assert np.abs(got - np.abs(AROUND_ZERO.astype(np.float64))).max() == pytest.approx(0.0009766, abs=1e-6)
 
 
+@pytest.mark.board("7.9.2", "7.9.3", source="glitch-probe", place="largest error of Mish, 8e-6")
 def test_mish_by_its_gate(npu) -> None:
     """8.09e-6, as on a board; the program computes the product with the gate."""
     x = AROUND_ZERO.astype(np.float64)
@@ -164,6 +168,7 @@ def test_mish_by_its_gate(npu) -> None:
     assert np.abs(got - x * np.tanh(softplus(x))).max() == pytest.approx(8.09e-6, abs=5e-9)
 
 
+@pytest.mark.board("7.10.2", source="glitch-probe", place="128 at zero with MINUS_EXP 10")
 def test_leaky_scan_has_one_spike(npu) -> None:
     """16385 inputs over -16 .. 16: 128 at zero, and no other result is wrong."""
     x = np.linspace(-16, 16, 16385).astype(np.float16)
@@ -204,6 +209,7 @@ def operands(npu) -> tuple[Half, Half, int]:
 
 
 @pytest.mark.parametrize("name", EW)
+@pytest.mark.board("7.5.3", source="stages-after-reset", place="six operations of six")
 def test_element_wise_after_a_reset(npu, name: str) -> None:
     a, b, width = operands(npu)
     run(npu, element_program(EW[name], width).finish(0x18), 0x300)
@@ -223,6 +229,7 @@ def test_additions_of_zeros_and_of_small_numbers(npu) -> None:
 
 
 @pytest.mark.parametrize("off", [0x1, 0x2])
+@pytest.mark.board("8.6.2", source="where-compare", place="8 of 8")
 def test_an_operand_that_nothing_takes_is_dropped(npu, off: int) -> None:
     """EW_OP_SRC 1 with EW_BYPASS or EW_OP_BYPASS, and ERDMA on: 8 of 8 tasks ended on a board."""
     a, _, width = operands(npu)
@@ -306,6 +313,7 @@ def test_truncated_sums_hold_their_correction(npu, truncate: int) -> None:
 
 
 @pytest.mark.parametrize(("zero", "want"), [(0, 128), (-1, 126), (-2, 126), (-3, 124)])
+@pytest.mark.board("7.10.1", source="offset-before-rounding", place="127.5 with offset -1 gives 126")
 def test_the_zero_point_enters_before_the_rounding(npu, zero: int, want: int) -> None:
     """127.5 - 1 gives 126 on RV1103: the even neighbour."""
     npu.memory.write(MAIN, np.full(512, 3, np.uint8))

@@ -21,7 +21,10 @@ from rkcosim.verify.conformance.draw_pool import reciprocal
 from rkcosim.verify.conformance.groups import GROUPS, draw_case
 from rkcosim.verify.conformance.runner import Runner
 from rkcosim.verify.conformance.shrink import shrink
+from rkcosim.verify.conformance.touched import RULES, Touched
 from rkcosim.verify.streams.stream import Stream
+
+ROOT = Path(__file__).parents[2]
 
 
 def golden() -> GoldenNpu:
@@ -246,3 +249,20 @@ def test_the_command_prints_a_table_and_writes_its_files(tmp_path: Path) -> None
 def test_the_command_names_groups_when_none_matches() -> None:
     result = CliRunner().invoke(app, ["conformance", "--engine", "golden", "--only", "dance"])
     assert result.exit_code == 2 and "no group matches dance" in result.output
+
+
+def test_draws_reach_every_rule_of_boards() -> None:
+    """A few hundred draws touch each rule of the table, and the table names places that exist."""
+    touched = Touched()
+    pages = (ROOT / "docs" / "reference").glob("*.md")
+    numbers = {int(page.name[:2]): page.read_text() for page in pages if page.name[:2].isdigit()}
+    for rule in RULES.values():
+        for place in rule.place.split(", "):
+            chapter, section = place.split(".")[:2]
+            assert f"\n## {chapter}.{section} " in numbers[int(chapter)], place
+    for group in ("ew floats, registers", "ew floats, memory", "ew integers, memory", "waits"):
+        for index in range(60):
+            touched.add(draw_case(group, 3, index).plan.tasks)
+    for index in range(150):
+        touched.add(draw_case("flying floats", 3, index).plan.tasks)
+    assert not [name for name, count in touched.as_json().items() if not count], touched.as_json()

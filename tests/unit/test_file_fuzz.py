@@ -14,10 +14,11 @@ import pytest
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR
 from rkcosim.golden.task.errors import GoldenError
 from tests import seeds
+from tests.extent import extent
 from tools import file_fuzz
 from tools.file_fuzz import KINDS, Kind, fuzz_files, mutated
 
-INPUTS = int(os.environ.get("RKCOSIM_FUZZ", "600"))
+INPUTS = int(os.environ.get("RKCOSIM_FUZZ", extent("240", "600")))
 
 
 def test_readers_take_or_refuse_every_file():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,6 +46,32 @@ def test_strides_dilation_and_pitches(kind: ElementType) -> None:
     check(case)
     check(with_surface(case, 50, True))
     check(with_surface(case, -45, False))
+
+
+def test_transposed_convolution_of_bytes_with_a_zero_point() -> None:
+    """As a vendor-compiled text detector adds the constant -zero_point * (sum of all taps): with it the sums
+    are those of the transposed convolution of ONNX on the real inputs, so inserted pixels are zero points."""
+    size, kernel, spread, zero = (3, 4), (2, 3), (2, 2), -128
+    pads = (kernel[0] - 1, kernel[1] - 1)
+    out = ((size[0] - 1) * 2 + kernel[0], (size[1] - 1) * 2 + kernel[1])
+    case = of(INT8, channels=5, kernels=4, size=size, kernel=kernel, out=out, spread=spread, pad=pads)
+    case = replace(case, pad_word=zero & 0xFF)
+    layer = Layer(case, np.random.default_rng(0))
+    recorder, _ = run(case, layer)
+    lanes = recorder.lanes(out[0] * out[1], 1, case.group // 8)[0]
+    sums = np.array([[signed(lane, 48) for lane in pixel[:4]] for pixel in lanes])
+    x = np.array([[[signed(v, 8) for v in row] for row in plane] for plane in layer.x])[:5].transpose(1, 2, 0)
+    taps = np.array(
+        [[[signed(v, 8) for v in tap[:5]] for tap in kernel] for kernel in layer.w]
+    )  # [k, tap, c]
+    expected = np.zeros((*out, 4), np.int64)
+    for y, row in enumerate(x - zero):
+        for z, pixel in enumerate(row):
+            for number in range(6):
+                ky, kx = divmod(number, 3)  # the kernel lies turned by 180 degrees in memory
+                expected[2 * y + 1 - ky, 2 * z + 2 - kx] += taps[:, number] @ pixel
+    constant = -zero * taps.sum(axis=(1, 2))
+    assert np.array_equal(sums.reshape(*out, 4) + constant, expected)
 
 
 def with_surface(case: Case, surface: int, off: bool) -> Case:
@@ -142,6 +169,7 @@ def test_accumulator_keeps_48_bits() -> None:
     [(FP16, 6, 32), (FP16, 16, 32), (FP16, 17, 80), (INT8, 6, 33), (INT4, 64, 129), (INT16, 20, 16)],
     ids=str,
 )
+@pytest.mark.board("6.3.4", source="core-groups", place="WEIGHT_KERNELS 6 and 16 with DATAOUT_CHANNEL 31")
 def test_groups_without_kernels_are_zeros(kind: ElementType, kernels: int, channels: int) -> None:
     """CORE counts groups by its own channels (3.8).
 
@@ -166,6 +194,7 @@ def test_groups_without_kernels_are_zeros(kind: ElementType, kernels: int, chann
 
 
 @pytest.mark.parametrize(("code", "size_e", "written"), [(5, 3, True), (7, 0, False), (7, 3, False)])
+@pytest.mark.board("7.11.7", source="tf32-dpu", place="gen_matmul_tf32")
 def test_a_result_of_no_type_is_not_written(code: int, size_e: int, written: bool) -> None:
     """A tf32 product with code 7 also in the DPU leaves its output untouched (gregordinary/rocket-userspace
     e067786, src/npu_regcmd.c, gen_matmul_tf32); with code 5 there the result is right.  With that program's

@@ -42,8 +42,8 @@ def test_binary32_operations_match_fractions() -> None:
     pairs = [(int(x), int(y)) for x, y in zip(a, b, strict=True)]
     assert fp.operate(np.add, a, b).tolist() == [sf.add(x, y) for x, y in pairs]
     assert fp.operate(np.multiply, a, b).tolist() == [sf.multiply(x, y) for x, y in pairs]
-    assert fp.operate(np.divide, a, b).tolist() == [sf.divide(x, y) for x, y in pairs]
-    assert fp.greater(a, b).tolist() == [sf.greater(x, y) for x, y in pairs]
+    assert fp.divide16(a, b).tolist() == [sf.divide(x, y) for x, y in pairs]
+    assert (fp.rank(a) > fp.rank(b)).tolist() == [sf.greater(x, y) for x, y in pairs]
     assert fp.round_whole(np.floor, a).tolist() == [sf.whole(x, False) for x, _ in pairs]
     assert fp.round_whole(np.ceil, a).tolist() == [sf.whole(x, True) for x, _ in pairs]
     for width in (4, 8, 16, 32):
@@ -144,9 +144,15 @@ class Draw:
         p.set("DPU", "EW_CFG", EW_RELU_BYPASS=self.chance(0.6), EW_RELUX_EN=self.chance(0.3))
         p.set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=self.chance(0.4), EW_CVT_TYPE=self.chance(0.5))
         p.set("DPU", "EW_CFG", EW_CVT_ROUND=self.chance(0.5), EW_EQUAL_EN=self.chance(0.5))
-        if not integer and self.process == 2 and self.element:  # anything else is reported or hangs (4.7)
-            if p.get("DPU", "EW_CFG", "EW_OP_TYPE") or p.get("DPU", "EW_CFG", "EW_ALU_ALGO") == 2:
-                p.set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=p.get("DPU", "EW_CFG", "EW_OP_TYPE"))
+        p.set("DPU", "EW_CFG", EDATA_SIZE=int(rng.integers(0, 4)))
+        p.set("DPU", "OUT_CVT_SCALE", FP32TOFP16_EN=self.chance(0.6))
+        if self.kind == 2:
+            p.set("DPU_RDMA", "FEATURE_MODE_CFG", MRDMA_FP16TOFP32_EN=self.chance(0.7))
+        if self.element and p.get("DPU", "EW_CFG", "EW_OP_TYPE") and not integer and self.process != 3:
+            p.set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=1)  # otherwise it never ends [HW 7.8.6]
+        algorithm = p.get("DPU", "EW_CFG", "EW_ALU_ALGO")
+        if not p.get("DPU", "EW_CFG", "EW_OP_TYPE") and algorithm < 2 and integer:
+            p.set("DPU", "EW_CFG", EW_BINARY_EN=self.chance(0.5))
         p.set("DPU", "EW_RELUX_CMP_VALUE", EW_RELUX_CMP_DAT=pattern(rng, 4 if integer else 5))
         for lane in range(8):
             operand = pattern(rng, 4) if integer else self.half() if self.chance(0.5) else self.word()
@@ -222,7 +228,7 @@ class Draw:
         shape, line, stride = self.shape, width + notch, (width + notch) * height
         if mode:
             p.set("DPU_RDMA", "DATA_CUBE_HEIGHT", EW_LINE_NOTCH_ADDR=notch)
-            p.set("DPU_RDMA", "EW_SURF_NOTCH", tail)
+            p.set("DPU_RDMA", "EW_SURF_NOTCH", notch + tail)  # from the end of the last line
             self.operand = lambda c, y, x: kinds[ELEMENT][(c * height + y) * width + x]
         else:
             shape, line, tail = (channels, 1, 1), 0, 0
@@ -237,6 +243,8 @@ class Draw:
             return signed(self.program.get("DPU", "OFFSET_PEND", "OFFSET_PEND"), 16) % (1 << bits)
 
         def wide(value: int, kind: int, size: int) -> int:
+            if kind == 2 and not self.program.get("DPU_RDMA", "FEATURE_MODE_CFG", "MRDMA_FP16TOFP32_EN"):
+                return value
             if kind in (2, 3):
                 return sf.widen(sf.F16 if kind == 2 else sf.BF16, value)
             return signed(value, size) % (1 << 32)
@@ -248,9 +256,10 @@ class Draw:
             bn_mul=self.stages["BN"][1][c],
         )
         if self.element:
-            op.element = wide(self.operand(c, y, x), self.element_kind, self.element_bits)
+            op.element = signed(self.operand(c, y, x), self.element_bits) % (1 << 32)
         model = ScalarDpu(lambda r, f: self.program.get("DPU", r, f), self.tables)
-        return model.element(wide(self.main(c, y, x), self.kind, BITS[self.kind]), c, op)
+        pixel = y * self.shape[2] + x
+        return model.element(wide(self.main(c, y, x), self.kind, BITS[self.kind]), pixel, op)
 
 
 @pytest.mark.parametrize("seed", range(120))

@@ -155,7 +155,7 @@ def test_surfaces_of_a_group(kind: int, out: int, depthwise: bool, surfaces: int
                 got = load(bench.dev, byte + bit // 8, BITS[out]) >> bit % 8 & ((1 << BITS[out]) - 1)
                 want = 0x1A5C % (1 << BITS[out])
                 if c < channels:
-                    want = model.element(int(bench.acc[pixel, c]) % 2**32, c, Operands())
+                    want = model.element(int(bench.acc[pixel, c]) % 2**32, pixel, Operands())
                 assert got == want, (pixel, c)
 
 
@@ -264,3 +264,52 @@ def test_elements_follow_the_order_of_the_readers_group() -> None:
     got = [[get(dev, OUT, 32, c, 0, x, 2, 2) for c in range(32)] for x in (0, 1)]
     assert got[0] == [*range(16), *range(100, 116)]
     assert got[1] == [*range(16, 32), *range(116, 132)]
+
+
+@pytest.mark.parametrize(("rows", "columns", "stride", "notch"), [(5, 15, 228, 153), (15, 15, 228, 3)])
+def test_pitch_of_the_operand_is_the_cube_and_its_notch(
+    rows: int, columns: int, stride: int, notch: int
+) -> None:
+    """Additions of the vendor cut by rows: surfaces are 228 atoms apart whatever EW_SURF_STRIDE is
+    (vendor-adds)."""
+    dev, program = device(), Program("DPU_RDMA")
+    data = np.arange(3 * 228 * 16).astype(np.uint8)
+    dev.memory.write(ELEMENT, data)
+    program.set("DPU_RDMA", "DATA_CUBE_WIDTH", WIDTH=columns - 1)
+    program.set("DPU_RDMA", "DATA_CUBE_HEIGHT", HEIGHT=rows - 1)
+    program.set("DPU_RDMA", "DATA_CUBE_CHANNEL", CHANNEL=47)
+    program.set("DPU_RDMA", "EW_BASE_ADDR", ELEMENT)
+    program.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=1)
+    program.set("DPU_RDMA", "FEATURE_MODE_CFG", MRDMA_DISABLE=1)
+    program.set("DPU_RDMA", "EW_SURF_STRIDE", stride)
+    program.set("DPU_RDMA", "EW_SURF_NOTCH", notch)
+    got = fetched(dev, program).ew
+    want = data.view(np.int8).reshape(3, 228, 16)[:, : rows * columns]
+    assert np.array_equal(got, want.transpose(1, 0, 2).reshape(rows * columns, 48))
+
+
+@pytest.mark.parametrize("combines", [1, 0])
+def test_two_readers_deliver_the_main_data_of_a_board_program(combines: int) -> None:
+    """fp16 masks to bytes: MRDMA has channels 0 to 7, ERDMA 8 to 15; without COMB_USE of the DPU the task
+    never ends (half-to-byte, notes-ew)."""
+    halves = np.array([1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 1, 0, 1, 1, 1, 1], np.float16)
+    dev, p = device(strict=bool(combines)), flying((16, 1, 1), 2, 0, element=True)
+    dev.memory.write(MAIN, halves[:8].view(np.uint8))
+    dev.memory.write(ELEMENT, halves[8:].view(np.uint8))
+    p.set("DPU", "FEATURE_MODE_CFG", COMB_USE=combines)
+    p.set("DPU", "DATA_FORMAT", PROC_PRECISION=2)
+    p.set("DPU", "BS_OW_CFG", OD_BYPASS=1)
+    p.set("DPU", "DST_SURF_STRIDE", 1)
+    p.set("DPU", "SURFACE_ADD", SURF_ADD=1)
+    p.set("DPU_RDMA", "FEATURE_MODE_CFG", COMB_USE=3, PROC_PRECISION=2, MRDMA_FP16TOFP32_EN=1)
+    p.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=2)
+    p.set("DPU_RDMA", "EW_BASE_ADDR", ELEMENT)
+    p.set("DPU_RDMA", "EW_SURF_STRIDE", 2)
+    p.set("DPU_RDMA", "SURF_NOTCH", SURF_NOTCH_ADDR=1)
+    p.set("DPU_RDMA", "EW_SURF_NOTCH", 1)
+    if not combines:
+        with pytest.raises(GoldenHang, match="COMB_USE = 0x3: flying with bit 0"):
+            p.run(dev)
+        return
+    p.run(dev)
+    assert list(dev.memory.read(OUT, 16)) == [1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 1, 0, 1, 1, 1, 1]

@@ -143,7 +143,7 @@ def change(task: Task, block: str, register: str, **values: int) -> Task:
         (("DPU", "EW_CFG", {"EW_BYPASS": 0, "EW_OP_SRC": 1}), GoldenHang, "waits for ERDMA"),
         (("DPU", "EW_CFG", {"EW_BYPASS": 0, "EW_LUT_BYPASS": 0}), GoldenError, "LUT_LO_LE_MUX"),
         (("CNA", "DATA_SIZE0", {"DATAIN_HEIGHT": 0}), GoldenError, "EMPTY_SIZE"),
-        (("CNA", "CONV_CON3", {"CONV_X_STRIDE": 0}), GoldenError, "a stride of 0 counts as 1"),
+        (("CNA", "CONV_CON2", {"CSC_DO_EN": 1}), GoldenError, "CSC_DO_EN"),
     ],
 )
 def test_bad_registers_are_named(where: tuple, error: type, text: str) -> None:
@@ -165,7 +165,7 @@ def test_access_outside_memory_is_named() -> None:
 def test_go_on_instead_of_stop_collects_findings() -> None:
     dev, task, acc = loaded()
     dev.strict = False
-    run(dev, change(task, "CNA", "CONV_CON3", CONV_X_STRIDE=0))
+    run(dev, change(task, "CNA", "CONV_CON2", CSC_DO_EN=1))
     assert [f.code for f in dev.findings] == ["RESERVED_MODE"]
     assert read_out(dev, (4, 4, 4), 4) == acc
 

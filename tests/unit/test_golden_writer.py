@@ -38,6 +38,7 @@ def core_task(shape: tuple[int, int, int], kind: int, out: int, **fields: int) -
 
 
 @pytest.mark.parametrize(("size_e", "columns"), [(1, 16), (3, 32), (7, 64)])
+@pytest.mark.board("7.11.3", source="notes-size-e", place="int4 to int16, M 4, N 64")
 def test_size_e_sweep_of_int4_products(size_e: int, columns: int) -> None:
     """int4 to int16, M = 4, N = 64, the converter bypassed: columns that a board writes
     (gregordinary/rockchip-npu-notes 224b139, encodings/size-e-quirk.md).
@@ -63,6 +64,7 @@ def test_size_e_sweep_of_int4_products(size_e: int, columns: int) -> None:
         (1, 4, 7, 1, 64),  # row 0's first sixteen channels
     ],
 )
+@pytest.mark.board("7.11.3", source="iree-size-e", place="SIZE_E 0 to 7 for six kinds of output")
 def test_wrong_size_e_writes_a_part_and_hangs(
     kind: int, out: int, size_e: int, bypass: int, count: int
 ) -> None:
@@ -169,6 +171,7 @@ def test_packets_of_data_from_memory(
 
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("rows", [4, 12, 32])
+@pytest.mark.board("7.12.3", source="notes-transpose", place="order of a product of N 32")
 def test_packets_of_a_product(rows: int, size: int) -> None:
     """int16 matrices, N = 32; with 16-bit elements the order is that of a board
     (gregordinary/rockchip-npu-notes 3e891b0, encodings/output-transpose-int16.md).
@@ -190,6 +193,7 @@ def test_packets_of_a_product(rows: int, size: int) -> None:
         assert bench.dev.memory.read(OUT + 16 * place, 16) == atom
 
 
+@pytest.mark.board("7.12.5", source="notes-transpose", place="12 x 64 x 16, 4 of 4")
 def test_a_product_of_one_group_hangs_after_a_complete_write() -> None:
     """12 x 64 x 16: every element is right and the task never ends, 4 of 4 (as above)."""
     bench = FromCore((16, 12, 1), 1, 4)

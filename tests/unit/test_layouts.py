@@ -101,6 +101,7 @@ HALF_3X3 += [(96, 1728), (128, 2304), (152, 2880)]
     [(channels, 1, size) for channels, size in INT8_3X3]
     + [(channels, 2, size) for channels, size in HALF_3X3],
 )
+@pytest.mark.board("3.6.2", source="depthwise-vendor", place="WEIGHT_BYTES, 3 x 3")
 def test_depthwise_bytes_of_real_lists(channels: int, itemsize: int, size: int) -> None:
     assert layouts.depthwise_bytes((channels, 3, 3), itemsize) == size
 

@@ -112,8 +112,8 @@ def test_plain_lines_where_there_is_no_terminal():
 
 
 def test_short_work_shows_nothing():
-    work = WORK.replace("0.3", "2.0").replace("time.sleep(0.12)", "time.sleep(0.01)")
-    assert "AFTER = 2.0" in work
+    work = WORK.replace("0.3", "60.0").replace("time.sleep(0.12)", "time.sleep(0.01)")
+    assert "AFTER = 60.0" in work
     master, slave = pty.openpty()
     run = subprocess.run(
         [sys.executable, "-c", work.format(quiet=False).replace('progress.say("before")', "pass")],

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rkcosim.spec.regs.options import OPTIONS, Option
-from tools.provenance import Page, faults, main, markdown, read
+from tools.provenance import Page, faults, main, markdown, read, witness_faults, witnesses
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "docs" / "reference"
@@ -73,7 +73,9 @@ def test_every_rule_is_marked() -> None:
 
 
 def test_page_is_up_to_date() -> None:
-    wanted = markdown(read(RULES), OPTIONS)
+    found, wrong = witnesses(ROOT / "tests")
+    assert not wrong + witness_faults(read(RULES), found)
+    wanted = markdown(read(RULES), OPTIONS, found)
     assert (ROOT / "docs" / "provenance.md").read_text() == wanted, (
         "run python -m tools.provenance docs/provenance.md"
     )
@@ -133,13 +135,78 @@ def test_empty_folder_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_page_with_faults_is_not_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rules, target = tmp_path / "reference", tmp_path / "provenance.md"
+    rules, target, tests = tmp_path / "reference", tmp_path / "provenance.md", tmp_path / "tests"
     write(rules, "second line. [board: run-a].", "second line.")
-    assert main(str(target), rules, ()) == 1
+    assert main(str(target), rules, (), tests) == 1
     assert "no mark closes" in capsys.readouterr().err
     assert not target.exists()
-    assert main(str(target), write(rules), ()) == 0
+    assert main(str(target), write(rules), (), tests) == 0
     assert target.read_text() == markdown(read(rules))
+
+
+WITNESSES = """import pytest
+
+RULES = ("1.1.1", "1.2")
+
+@pytest.mark.board("1.1.1", source="run-a", place="line 3")
+def test_one(): ...
+
+@pytest.mark.parametrize("x", [1])
+@pytest.mark.board(*RULES, source="list-b", place="the head")
+def test_two(x): ...
+
+def test_other(): ...
+"""
+
+
+def witness_file(folder: Path, old: str = "", new: str = "") -> Path:
+    """A folder of tests with one file, in which a text is replaced."""
+    assert not old or old in WITNESSES
+    (folder / "tests" / "unit").mkdir(parents=True)
+    (folder / "tests" / "unit" / "test_it.py").write_text(WITNESSES.replace(old, new) if old else WITNESSES)
+    return folder / "tests"
+
+
+def test_rules_without_a_witness_come_first(tmp_path: Path) -> None:
+    found, wrong = witnesses(witness_file(tmp_path))
+    assert not wrong and [w.test.rpartition("/")[2] for w in found] == [
+        "test_it.py::test_one",
+        "test_it.py::test_two",
+    ]
+    assert found[1].rules == ("1.1.1", "1.2") and found[1].source == "list-b" and found[0].place == "line 3"
+    page = page_of(tmp_path / "reference")
+    assert not witness_faults(page, found)
+    text = markdown(page, (), found)
+    assert (
+        "2 of 3 rules have a witness, 2 tests from 2 sources; 1 are held up by RTL and golden model" in text
+    )
+    alone, held = (
+        text.index("| 1.1 | board | A paragraph."),
+        text.index("| 1.1.1 | `test_one`, `test_two` | run-a, list-b |"),
+    )
+    assert alone < held < text.index("| 1.2 | `test_two` | list-b |")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ('board("1.1.1"', 'board("1.1.7"', "test_one: there is no rule 1.1.7"),
+        ('source="run-a"', 'source="run-c"', "test_one: run-c is not in Sources"),
+        ('place="line 3"', 'place=""', "test_one: the place in run-a is missing"),
+        (
+            ', place="line 3"',
+            "",
+            "test_one: the mark board is not readable: it takes rules, source and place",
+        ),
+        ('board("1.1.1", ', "board(", "test_one: the mark board is not readable"),
+        ("*RULES", "*OTHERS", "test_two: the mark board is not readable"),
+        ('board("1.1.1"', "board(rule", "test_one: the mark board is not readable"),
+    ],
+)
+def test_wrong_witness_is_found(tmp_path: Path, old: str, new: str, fault: str) -> None:
+    found, wrong = witnesses(witness_file(tmp_path, old, new))
+    wrong += witness_faults(page_of(tmp_path / "reference"), found)
+    assert any(fault in sentence for sentence in wrong), wrong
 
 
 def test_options_and_rules_name_each_other(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ class Info:
     dtype: type
     scale: float
     zero_point: int
+    preprocessing: None = None
 
     @property
     def quantised(self) -> bool:

@@ -58,6 +58,7 @@ def _run(words: Sequence[str]) -> int:
     if words[0] == "pytest":
         import pytest
 
+        os.environ["RKCOSIM_TESTS"] = "all"  # with what tests/heavy.toml leaves out of `make test`
         options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not heavy and not shared"]
         return int(pytest.main([*options, *words[1:]]))
     from rkcosim.cli.main import app

@@ -17,6 +17,8 @@ Pair = tuple[int, int]
 Half = NDArray[np.float16]
 Single = NDArray[np.float32]
 CHANNEL_GROUP = 32
+NAN16 = np.uint16(0x7C01).view(np.float16)
+"""The NaN of fp16 that the DPU writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +158,7 @@ class FStages:
     """``v = (x + add) * mul`` (`first`), ``v * mul + add`` (`second`), ``v op operand``, limits of `last`.
 
     The operand is the number `operand`, the tensor `b` (one value per element or per channel), or nothing.
+    ``div`` is ``fp16(x / b)``, or ``fp16(dividend / b)``, without anything before and after it [HW 7.8.10].
     """
 
     x: str
@@ -165,6 +168,7 @@ class FStages:
     second: FStage = FStage()
     method: str = ""
     operand: float | None = None
+    dividend: float | None = None
     last: FStage = FStage()
 
 
@@ -215,13 +219,50 @@ FloatNode = (
 )
 
 
+def one_nan(value: Single) -> Single:
+    """Results of arithmetic, whose NaN has no sign in the hardware [HW 3.4]; numpy's may have one."""
+    return np.where(np.isnan(value), np.float32(np.nan), value)
+
+
+def follows(a: Single | np.float32, b: Single | np.float32) -> NDArray[np.bool_]:
+    """Whether a comes after b in the order from -NaN over -0 < +0 to NaN [HW 3.5]."""
+    ranks = []
+    for number in (a, b):
+        bits = np.ascontiguousarray(number, np.float32).view(np.int32)
+        ranks.append(np.where(bits < 0, bits ^ 0x7FFFFFFF, bits).reshape(np.shape(number)))
+    return ranks[0] > ranks[1]
+
+
 def clamp32(value: Single, clamp: FClamp) -> Single:
-    """Apply a clamp to binary32 numbers."""
+    """Apply a clamp to binary32 numbers; a NaN without a sign is above every limit."""
     if clamp.relu:
         value = np.where(np.signbit(value) & ~np.isnan(value), np.float32(0), value)
     if clamp.high is not None:
-        value = np.where(value > np.float32(clamp.high), np.float32(clamp.high), value)
+        value = np.where(follows(value, np.float32(clamp.high)), np.float32(clamp.high), value)
     return value
+
+
+def ew_sum(a: Single, b: Single | np.float32) -> Single:
+    """The EW stage's sum, in which two negative zeros give +0 [HW 7.8.4]."""
+    return one_nan(a + b) + np.float32(0)
+
+
+def ew_difference(a: Single, b: Single | np.float32) -> Single:
+    """The EW stage's difference, with infinity for infinities of the same sign, NaN for others."""
+    odd = np.where(np.signbit(a) == np.signbit(b), np.float32(np.inf), np.float32(np.nan))
+    return np.where(np.isinf(a) & np.isinf(b), odd, one_nan(a - b))
+
+
+def quotient(a: Half, b: Half) -> Half:
+    """The divider's quotient; a zero or infinite operand gives the sign of the dividend."""
+    with np.errstate(all="ignore"):
+        out = (a.astype(np.float64) / b.astype(np.float64)).astype(np.float16)
+    endless, gone = np.isinf(a) | (b == 0), (a == 0) | np.isinf(b)
+    out = np.where(
+        endless, np.copysign(np.float16(np.inf), a), np.where(gone, np.copysign(np.float16(0), a), out)
+    )
+    both = (a == 0) & (b == 0) & ~np.signbit(a) & ~np.signbit(b)
+    return np.where(np.isnan(a) | np.isnan(b) | both, NAN16, out)
 
 
 def steep(value: Single, slopes: Half) -> Single:
@@ -232,9 +273,9 @@ def steep(value: Single, slopes: Half) -> Single:
 
 
 def to_half(value: Single) -> Half:
-    """Round binary32 to fp16."""
+    """Round binary32 to fp16; every NaN becomes the one that OUT_CVT writes [HW 7.10]."""
     with np.errstate(over="ignore"):
-        return value.astype(np.float16)
+        return np.where(np.isnan(value), NAN16, value.astype(np.float16))
 
 
 def exact_sum(products: NDArray[np.float64], axis: int) -> Single:
@@ -350,7 +391,7 @@ def conv(x: Half, node: FConv) -> Half:
             acc = acc + node.bias.astype(np.float32)[:, None, None]
             if node.slopes is not None:
                 acc = steep(acc, node.slopes)
-        out[:, rows] = to_half(clamp32(acc, node.clamp))
+        out[:, rows] = to_half(clamp32(one_nan(acc), node.clamp))
     return out
 
 
@@ -396,11 +437,11 @@ def binary(a: Half, b: Half, node: FBinary) -> Half:
     first, second = a.astype(np.float32), np.broadcast_to(b.astype(np.float32), a.shape)
     with np.errstate(over="ignore", invalid="ignore"):
         value = {
-            "add": lambda: first + second,
-            "sub": lambda: first - second,
-            "mul": lambda: first * second,
-            "max": lambda: np.where(first > second, first, second),
-            "min": lambda: np.where(first < second, first, second),
+            "add": lambda: ew_sum(first, second),
+            "sub": lambda: ew_difference(first, second),
+            "mul": lambda: one_nan(first * second),
+            "max": lambda: np.where(follows(first, second), first, second),
+            "min": lambda: np.where(follows(second, first), first, second),
         }[node.op]()
     return to_half(clamp32(value, node.clamp))
 
@@ -431,28 +472,30 @@ def _scaled(value: Single, stage: FStage, first: bool) -> Single:
         return numbers.astype(np.float32).reshape(-1, 1, 1)
 
     if first and stage.add is not None:
-        value = value + channels(stage.add)
+        value = one_nan(value + channels(stage.add))
     if stage.mul is not None:
-        value = value * channels(stage.mul)
+        value = one_nan(value * channels(stage.mul))
     if not first and stage.add is not None:
-        value = value + channels(stage.add)
+        value = one_nan(value + channels(stage.add))
     return clamp32(value, FClamp(relu=stage.relu, high=stage.high))
 
 
 def stages(x: Half, b: Half | None, node: FStages) -> Half:
     """Evaluate an `FStages`."""
+    if node.method == "div":
+        assert b is not None
+        return quotient(x if node.dividend is None else np.full_like(x, node.dividend), b)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         value = _scaled(x.astype(np.float32), node.first, True)
         value = _scaled(value, node.second, False)
         other = np.float32(0 if node.operand is None else node.operand) if b is None else b.astype(np.float32)
         value = {
             "": lambda: value,
-            "add": lambda: value + other,
-            "sub": lambda: value - other,
-            "mul": lambda: value * other,
-            "div": lambda: value / other,
-            "max": lambda: np.where(value > other, value, other),
-            "min": lambda: np.where(value < other, value, other),
+            "add": lambda: ew_sum(value, other),
+            "sub": lambda: ew_difference(value, other),
+            "mul": lambda: one_nan(value * other),
+            "max": lambda: np.where(follows(value, other), value, other),
+            "min": lambda: np.where(follows(other, value), value, other),
             "abs": lambda: np.abs(value),
             "neg": lambda: -value,
             "floor": lambda: np.floor(value),

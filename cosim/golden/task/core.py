@@ -130,9 +130,8 @@ def pad_values(cna: View, shape: ConvShape) -> NDArray:
 
 
 def _with_pads(image: NDArray, pad: NDArray) -> NDArray:
-    """All input pixels in one axis, followed by the pad pixel and a zero: [rows * columns + 2, lanes]."""
-    flat = image.reshape(-1, image.shape[2])
-    return np.concatenate((flat, pad[None], np.zeros_like(pad)[None]))
+    """All input pixels in one axis, followed by the pad pixel: [rows * columns + 1, lanes]."""
+    return np.concatenate((image.reshape(-1, image.shape[2]), pad[None]))
 
 
 def tap_places(shape: ConvShape) -> NDArray[np.intp]:
@@ -150,7 +149,7 @@ def tap_places(shape: ConvShape) -> NDArray[np.intp]:
         index.append(at // step)
     pad = shape.height * shape.width
     place = index[0][:, None] * shape.width + index[1][None]
-    place = np.where(between[0][:, None] | between[1][None], pad + 1, place)
+    place = np.where(between[0][:, None] | between[1][None], pad, place)
     place = np.where(inside[0][:, None] & inside[1][None], place, pad)
     return place.reshape(shape.taps, shape.pixels)
 

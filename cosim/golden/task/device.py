@@ -457,7 +457,7 @@ class GoldenDevice:
             conv = convolve(ctx, views["CNA"], views["CORE"], self.cbuf)
             report.kind = "depthwise" if conv[0].depthwise else "conv"
         if dpu is not None:
-            feed = dpu.run(RdmaData() if rdma is None else fetch(ctx, rdma), conv)
+            feed = dpu.run(RdmaData() if rdma is None else fetch(ctx, rdma, views["DPU"]), conv)
             if self.observer is not None and conv is not None:
                 observe(self.observer, self._task, self.cbuf, conv)
         if dpu is not None and dpu.unfinished is not None:

@@ -22,9 +22,9 @@ from rkcosim.golden.task.memory import Bytes
 from rkcosim.golden.task.rdma import RdmaData, StageOperands
 from rkcosim.golden.task.registers import View
 from rkcosim.golden.task.rules import Diagnosis
-from rkcosim.golden.task.rules_dpu import STAGE_ALGORITHMS
+from rkcosim.golden.task.rules_dpu import COMPARISONS, HALVES, STAGE_ALGORITHMS
 from rkcosim.golden.task.shapes import DpuCube, ceil
-from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, FLOAT_CODES, FP16, INT16, LANES, STRIPE
+from rkcosim.spec.types import ALTERNATE, ATOM, BF16, ELEMENT_BITS, FLOAT_CODES, FP16, INT16, LANES, STRIPE
 
 Ints = NDArray[np.int64]
 
@@ -103,13 +103,14 @@ class Dpu:
         """Whether the data arrive surface by surface."""
         self.group = LANES if self.serial else cube.group
         self.float_domain = cube.floats
-        self.domain: Domain = Floats() if cube.floats else Integers()
+        brain = dpu("DATA_FORMAT", "PROC_PRECISION") == BF16.dpu_code
+        self.domain: Domain = Floats(brain=brain) if cube.floats else Integers()
         views = {"DPU": dpu} if rdma is None else {"DPU": dpu, "DPU_RDMA": rdma}
         check = Diagnosis(ctx, views, patient=True)
         check.dpu = cube
         for block in views:
             check.ask(block)
-        self._misplaced = any(name != "dpu.half-product" for name in check.stops)
+        self._misplaced = any(name != "dpu.live-product" for name in check.stops)
         self.unfinished: GoldenHang | None = next(iter(check.stops.values()), None)
         """Why the DPU never ends, although it accepts all data that it receives."""
 
@@ -153,16 +154,17 @@ class Dpu:
     def _plan(self) -> SurfacePlan:
         """Atoms that are written as surfaces, also by a task that never ends."""
         dpu, want = self.dpu, self.cube.group_surfaces
+        group = max(1, self.group * self.bits // (8 * ATOM))  # surfaces that come together, stripe by stripe
         surfaces, pixels = self._in_atoms(self.channels), self.width * self.height
         written = min(surfaces, self._in_atoms(dpu("WDMA_SIZE_0", "CHANNEL_WDMA") + 1))
         said = dpu("BS_OW_CFG", "SIZE_E_1") + 1
         if self.flying:
-            return SurfacePlan(said, written, pixels, self.copies or 1, want)
+            return SurfacePlan(said, written, pixels, self.copies or 1, group)
         if self.cube.fixed:
-            return SurfacePlan(want, written, pixels, group=want)
+            return SurfacePlan(want, written, pixels, group=group)
         if said == want:
             whole = surfaces if dpu("BS_OW_CFG", "OD_BYPASS") else surfaces // want * want
-            return SurfacePlan(want, min(written, whole), pixels, group=want)
+            return SurfacePlan(want, min(written, whole), pixels, group=group)
         first = 1 if said > want and dpu("BS_OW_CFG", "OD_BYPASS") else STRIPE
         complete = self.group * self.bits >= 8 * ATOM  # a group's channels fill at least one atom
         return SurfacePlan(said, min(said, want, written) if complete else 0, min(first, pixels))
@@ -188,9 +190,11 @@ class Dpu:
             size = (offered.width, offered.height, offered.channels)
             if size != (self.width, self.height, self.channels) and not self._same_atoms(offered):
                 raise self._hang(f"DPU_RDMA's cube {size} differs from the DPU's", "DATA_CUBE_WIDTH", "WIDTH")
-        if offered.residual_missing:
-            message = f"COMB_USE 5 waits for {offered.residual_missing}, which is off"
-            raise self._hang(message, "EW_CFG", "EW_OP_SRC")
+        combination, reader = offered.missing
+        if reader:
+            main = ("FEATURE_MODE_CFG", "COMB_USE")
+            place = main if combination == ALTERNATE else ("EW_CFG", "EW_OP_SRC")
+            raise self._hang(f"COMB_USE {combination} waits for {reader}, which is off", *place)
         left = None
         if not self.flying and offered.main is not None:
             left = self._hang("MRDMA offers data that nothing uses", "FEATURE_MODE_CFG", "FLYING_MODE")
@@ -345,28 +349,33 @@ class Dpu:
         register = not dpu("EW_CFG", "EW_OP_SRC")
         operand = self._register_operand() if register else self._memory_operand(domain)
         if dpu("EW_CFG", "EW_OP_TYPE"):
-            return domain.element_multiply(
-                value,
-                operand,
-                dpu("EW_CVT_SCALE_VALUE", "EW_TRUNCATE") % 64,
-                dpu("DATA_FORMAT", "EW_TRUNCATE_NEG") % 64,
-                prelu=bool(dpu("EW_CFG", "EW_MUL_PRELU")),
-                register=register,
-            )
-        out = domain.element_alu(dpu("EW_CFG", "EW_ALU_ALGO"), value, operand)
+            shifts = dpu("EW_CVT_SCALE_VALUE", "EW_TRUNCATE") % 64, dpu("DATA_FORMAT", "EW_TRUNCATE_NEG") % 64
+            prelu = bool(dpu("EW_CFG", "EW_MUL_PRELU"))
+            product = domain.element_multiply(value, operand, *shifts, prelu=prelu, register=register)
+            if isinstance(domain, Floats):
+                return domain.truncate(value, product, *shifts, prelu=prelu)
+            return product
+        algorithm = dpu("EW_CFG", "EW_ALU_ALGO")
+        if dpu("EW_CFG", "EW_BINARY_EN") and algorithm in COMPARISONS:
+            return domain.compare(algorithm, value, operand)
+        out = domain.element_alu(algorithm, value, operand)
         return value if out is None else out
 
     def _register_operand(self) -> Ints:
-        """EW_OP_VALUE of the lane of every channel, int64 [1, channels]."""
-        lanes = [self.dpu.signed(f"EW_OP_VALUE_{lane}", f"EW_OPERAND_{lane}") for lane in range(8)]
-        return np.asarray(lanes, np.int64)[np.arange(self.channels) % 8][None, :]
+        """EW_OP_VALUE of every pixel by its place in the stripe, int64 [pixels, 1]."""
+        values = [self.dpu.signed(f"EW_OP_VALUE_{n}", f"EW_OPERAND_{n}") for n in range(8)]
+        return np.asarray(values, np.int64)[np.arange(self.width * self.height) % STRIPE % 8][:, None]
 
     def _memory_operand(self, domain: Domain) -> Ints:
         """Elements of ERDMA after the operand converter, int64 [pixels, channels]."""
         dpu = self.dpu
         assert self.offered.ew is not None  # checked by `_check_streams`
         operand = self._in_order(self.offered.ew)
-        if dpu("EW_CFG", "EW_OP_CVT_BYPASS") or isinstance(domain, Floats):
+        bypassed = bool(dpu("EW_CFG", "EW_OP_CVT_BYPASS"))
+        if isinstance(domain, Floats):
+            converted = not bypassed and dpu("EW_CFG", "EDATA_SIZE") == HALVES and not self.cube.divides
+            return domain.widened(operand) if self.cube.multiplies or converted else operand
+        if bypassed:
             return operand
         scale = dpu.signed("EW_CVT_SCALE_VALUE", "EW_OP_CVT_SCALE")
         offset = dpu.signed("EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET")
@@ -404,7 +413,10 @@ class Dpu:
         """Elements of a float type, with MINUS_EXP subtracted from their exponents."""
         minus = self.dpu("OUT_CVT_SHIFT", "MINUS_EXP") if self.float_domain else 0
         if out == FP16.dpu_code:
-            half = np.where(fp.is_nan(bits), fp.NAN16_OUT, fp.narrow16(bits))
+            nan = fp.NAN16_OUT | bits.astype(np.int64) >> 16 & 0x8000
+            half = np.where(fp.is_nan(bits), nan, fp.narrow16(bits))
+            if self.cube.divides and not self.dpu("OUT_CVT_SCALE", "FP32TOFP16_EN"):
+                half = bits.astype(np.int64) & 0xFFFF
             return fp.less_exponent(half, minus, 5, 10)
         if out == BF16.dpu_code:
             return fp.less_exponent(fp.narrow_bf16(bits), minus, 8, 7)

@@ -15,7 +15,8 @@ Ints = NDArray[np.int64]
 Bits = NDArray[np.uint32]
 NAN32, NAN16, NAN_BF16 = 0x7FC00000, 0x7E00, 0x7FC0
 NAN16_OUT = 0x7C01
-"""The NaN of fp16 that the DPU writes."""
+"""The NaN of fp16 that the DPU writes, and that its divider gives."""
+INFINITY32, INFINITY16 = 0x7F800000, 0x7C00
 SIGN = np.uint32(1 << 31)
 
 
@@ -57,10 +58,29 @@ def round_whole(operation: Callable, a: Bits) -> Bits:
         return from_floats(operation(floats(a)))
 
 
-def greater(a: Bits, b: Bits) -> NDArray[np.bool_]:
-    """IEEE `a > b`."""
+def rank(bits: Bits | int) -> Ints:
+    """Place of each value in the order by sign and magnitude of the bits, from -NaN to NaN [HW 3.5]."""
+    magnitude = np.asarray(bits, np.int64) & 0x7FFFFFFF
+    return np.where(np.asarray(bits, np.int64) >> 31 & 1, ~magnitude, magnitude)
+
+
+def is_infinite(bits: Bits) -> NDArray[np.bool_]:
+    """Which values are infinities."""
+    return (bits & ~SIGN) == INFINITY32
+
+
+def divide16(a: Ints | Bits, b: Ints | Bits) -> Bits:
+    """The divider: fp16 in the low 16 bits of the operands, and in the result with 0 above [HW 7.8.10]."""
+    a, b = (np.asarray(x, np.int64) & 0xFFFF for x in np.broadcast_arrays(a, b))
+    x, y = (v.astype(np.uint16).view(np.float16).astype(np.float64) for v in (a, b))
     with np.errstate(all="ignore"):
-        return floats(a) > floats(b)
+        # A quotient of two fp16 numbers is never so close to a tie that binary64 would hide it.
+        quotient = (x / y).astype(np.float16).view(np.uint16).astype(np.int64)
+    sign, infinite = a & 0x8000, np.isinf(x) | (y == 0)
+    special = np.where(infinite, sign | INFINITY16, sign)
+    out = np.where(infinite | (x == 0) | np.isinf(y), special, quotient)
+    nan = np.isnan(x) | np.isnan(y) | ((a | b) == 0)
+    return bits32(np.where(nan, NAN16_OUT, out))
 
 
 @cache

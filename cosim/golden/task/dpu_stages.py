@@ -60,6 +60,10 @@ class Integers:
         """Replace values above a limit, which is given as its 32 bits."""
         return np.minimum(value, sign_extend(limit, 32))
 
+    def compare(self, algorithm: int, value: Ints, operand: Ints) -> Ints:
+        """1 where maximum (0) or minimum (1) would choose its first operand for being different, else 0."""
+        return (value > operand if algorithm == 0 else value < operand).astype(np.int64)
+
     def element_alu(self, algorithm: int, value: Ints, operand: Ints) -> Ints | None:
         """ALU of EW; None if the domain has no such algorithm."""
         if algorithm == 0:
@@ -69,7 +73,7 @@ class Integers:
         if algorithm == 2:
             return saturate(value + operand, 32)
         if algorithm == 4:
-            return saturate(value - operand, 32)
+            return saturate(value + sign_extend(-operand, 32), 32)
         if algorithm == 5:
             return np.where(value == LOWEST, value, np.abs(value))
         if algorithm == 6:
@@ -94,7 +98,16 @@ class Integers:
 
 
 class Floats:
-    """Binary32 values; every operation rounds its result."""
+    """Binary32 values; every operation rounds its result.
+
+    Parameters
+    ----------
+    brain
+        Whether 16-bit factors and operands are bf16 instead of fp16.
+    """
+
+    def __init__(self, *, brain: bool = False) -> None:
+        self._widen = fp.widen_bf16 if brain else fp.widen16
 
     def enter(self, raw: Ints) -> fp.Bits:
         """As `Integers`."""
@@ -107,8 +120,8 @@ class Floats:
     def multiply(
         self, value: fp.Bits, factor: Ints | int, shift: int, shift_negative: int, *, prelu: bool
     ) -> fp.Bits:
-        """As `Integers`: the factor is fp16; the shifts are not used."""
-        return self._product(value, fp.widen16(factor), prelu)
+        """As `Integers`: the factor is a 16-bit float; the shifts are not used."""
+        return self._product(value, self._widen(factor), prelu)
 
     def settle(self, value: fp.Bits) -> fp.Bits:
         """As `Integers`: nothing to do."""
@@ -119,9 +132,17 @@ class Floats:
         return np.where(fp.is_negative(value) & ~fp.is_nan(value), np.uint32(0), value)
 
     def clamp(self, value: fp.Bits, limit: int) -> fp.Bits:
-        """As `Integers`: a NaN passes."""
-        bits = fp.bits32(limit)
-        return np.where(fp.greater(value, bits), bits, value)
+        """As `Integers`, in the order of [HW 3.5]."""
+        return np.where(fp.rank(value) > fp.rank(limit & 0xFFFFFFFF), fp.bits32(limit), value)
+
+    def widened(self, operand: Ints) -> Ints:
+        """16-bit floats in the low bits of elements, as binary32 bits."""
+        return self._widen(operand).astype(np.int64)
+
+    def compare(self, algorithm: int, value: fp.Bits, operand: Ints) -> fp.Bits:
+        """As `Integers`, in the order of [HW 3.5]; the 1 is an integer as well."""
+        mine, theirs = fp.rank(value), fp.rank(fp.bits32(operand))
+        return (mine > theirs if algorithm == 0 else mine < theirs).astype(np.uint32)
 
     def element_alu(self, algorithm: int, value: fp.Bits, operand: Ints) -> fp.Bits | None:
         """As `Integers`."""
@@ -133,10 +154,17 @@ class Floats:
             return fp.round_whole(np.floor if algorithm == 7 else np.ceil, value)
         other = fp.bits32(operand)
         if algorithm in (0, 1):
-            keep = fp.greater(value, other) if algorithm == 0 else fp.greater(other, value)
-            return np.where(keep, value, other)
-        operations = {2: np.add, 3: np.divide, 4: np.subtract}
-        return fp.operate(operations[algorithm], value, other) if algorithm in operations else None
+            return np.where(self.compare(algorithm, value, operand) != 0, value, other)
+        if algorithm == 2:
+            both = (value == fp.SIGN) & (other == fp.SIGN)
+            return np.where(both, np.uint32(0), fp.operate(np.add, value, other))
+        if algorithm == 3:
+            return fp.divide16(value, other)
+        if algorithm == 4:
+            both = fp.is_infinite(value) & fp.is_infinite(other)
+            odd = np.where(value == other, np.uint32(fp.INFINITY32), np.uint32(fp.NAN32))
+            return np.where(both, odd, fp.operate(np.subtract, value, other))
+        return None
 
     def element_multiply(
         self,
@@ -148,8 +176,17 @@ class Floats:
         prelu: bool,
         register: bool,
     ) -> fp.Bits:
-        """As `Integers`: fp16 from a register, binary32 from ERDMA."""
-        return self._product(value, fp.widen16(operand) if register else fp.bits32(operand), prelu)
+        """As `Integers`: a 16-bit float from a register, binary32 otherwise; `truncate` does the shifts."""
+        return self._product(value, self._widen(operand) if register else fp.bits32(operand), prelu)
+
+    def truncate(
+        self, value: fp.Bits, product: fp.Bits, shift: int, shift_negative: int, *, prelu: bool
+    ) -> fp.Bits:
+        """Shift the bits of a product as a signed integer; with `prelu` only if `value` was multiplied."""
+        if not shift and not shift_negative:
+            return product
+        shifted = fp.bits32(shift_by_sign(sign_extend(product.astype(np.int64), 32), shift, shift_negative))
+        return np.where(fp.is_negative(value), shifted, product) if prelu else shifted
 
     @staticmethod
     def _product(value: fp.Bits, factor: fp.Bits, prelu: bool) -> fp.Bits:

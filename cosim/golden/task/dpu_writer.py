@@ -58,7 +58,7 @@ class SurfacePlan:
     copies: int = 1
     """How often each surface is written."""
     group: int = 1
-    """Number of surfaces of a channel group, of which a stripe is written before the next one."""
+    """Number of surfaces of a channel group, of which a stripe is written before the next one [HW 7.2]."""
 
 
 def write_surfaces(ctx: Context, dpu: View, atoms: Bytes, width: int, plan: SurfacePlan) -> None:

@@ -17,7 +17,7 @@ from rkcosim.golden.task.errors import GoldenHang
 from rkcosim.golden.task.memory import Bytes
 from rkcosim.golden.task.registers import View
 from rkcosim.golden.task.shapes import RdmaCube
-from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, ERDMA_BITS, FLOAT_CODES, FP16
+from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, ERDMA_BITS, FLOAT_CODES, FP16, INT8
 
 Ints = NDArray[np.int64]
 _TYPES = {8: np.int8, 16: np.int16, 32: np.int32}
@@ -49,8 +49,8 @@ class RdmaData:
     bn: StageOperands | None = None
     ew: Ints | None = None
     """int64 [pixels, channels]."""
-    residual_missing: str = ""
-    """The reader, needed for the shared operand (COMB_USE 5), that is off; "" if none."""
+    missing: tuple[int, str] = (0, "")
+    """Of a cube that both readers deliver: COMB_USE, and the reader that is off; "" if none."""
     endless: GoldenHang | None = None
     """Why DPU_RDMA never ends, although it delivers everything."""
 
@@ -80,17 +80,21 @@ class _Cube:
         return np.broadcast_to(elements, (self.width * self.height, self.channels))
 
 
-def fetch(ctx: Context, rdma: View) -> RdmaData:
-    """Run all clients of DPU_RDMA that the registers enable."""
-    sizes = RdmaCube(rdma)
+def fetch(ctx: Context, rdma: View, dpu: View | None = None) -> RdmaData:
+    """Run all clients of DPU_RDMA that the registers enable; `dpu` are the registers of the DPU."""
+    sizes = RdmaCube(rdma, dpu)
     cube = _Cube(sizes.width, sizes.height, sizes.channels)
     main = ew = None
-    missing = ""
+    missing = (0, "")
     if sizes.shared:
         if sizes.main and sizes.element:
-            ew = _residual(ctx, rdma, cube)
+            if sizes.alternate:
+                main = _as_main(rdma, _alternating(ctx, rdma, cube, sizes.main_bits))
+            else:
+                bits, code = _element_type(rdma)
+                ew = _widened(_alternating(ctx, rdma, cube, bits), code)
         elif sizes.main or sizes.element:
-            missing = "ERDMA" if sizes.main else "MRDMA"
+            missing = rdma("FEATURE_MODE_CFG", "COMB_USE"), "ERDMA" if sizes.main else "MRDMA"
     else:
         if sizes.main:  # unpooling moves whole atoms
             whole = _Cube(cube.width, cube.height, -(-cube.channels // 8) * 8)
@@ -104,15 +108,15 @@ def fetch(ctx: Context, rdma: View) -> RdmaData:
         _, times = sizes.unpooled
         width *= times
         main = np.repeat(main, times, axis=0)
-    endless, size = _endless(ctx, rdma), (width, cube.height, cube.channels)
+    endless = None if sizes.alternate else _endless(ctx, rdma)
+    size = width, cube.height, cube.channels
     return RdmaData(*size, sizes.group, sizes.main_bits, main, bs, bn, ew, missing, endless)
 
 
 def _endless(ctx: Context, rdma: View) -> GoldenHang | None:
     """Settings for which DPU_RDMA delivers everything and never ends [HW 8.5]."""
     mode, name = "FEATURE_MODE_CFG", "COMB_USE"
-    value = rdma(mode, name)
-    if not rdma(mode, "FLYING_MODE") or not value & 1:
+    if not rdma(mode, "FLYING_MODE") or not rdma(mode, name) & 1:
         return None
     return ctx.hang(rdma, mode, name, "flying with bit 0 of COMB_USE never ends")
 
@@ -146,13 +150,20 @@ def _widened(elements: Ints, code: int) -> Ints:
 
 def _main(ctx: Context, rdma: View, cube: _Cube) -> Ints:
     """MRDMA [HW 8.2]."""
-    code = rdma("FEATURE_MODE_CFG", "IN_PRECISION")
-    bits = ELEMENT_BITS.get(code, 8)
+    bits = ELEMENT_BITS.get(rdma("FEATURE_MODE_CFG", "IN_PRECISION"), 8)
     line = cube.width + rdma("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
     surface = cube.surface(line, rdma("SURF_NOTCH", "SURF_NOTCH_ADDR"))
     shape = (cube.surfaces(bits), cube.height, cube.width)
     atoms = _read_cube(ctx, "mrdma", (rdma, "SRC_BASE_ADDR"), shape, (surface, line))
-    return _widened(cube.elements(atoms, bits), code)
+    return _as_main(rdma, cube.elements(atoms, bits))
+
+
+def _as_main(rdma: View, elements: Ints) -> Ints:
+    """Elements of main data as IN_PRECISION has them."""
+    code = rdma("FEATURE_MODE_CFG", "IN_PRECISION")
+    if code == FP16.dpu_code and not rdma("FEATURE_MODE_CFG", "MRDMA_FP16TOFP32_EN"):
+        return elements & 0xFFFF  # as the divider takes them
+    return _widened(elements, code)
 
 
 def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> StageOperands | None:
@@ -182,30 +193,28 @@ def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> S
 
 
 def _element_type(rdma: View) -> tuple[int, int]:
-    """Bits of an element of the operand, and the DPU code that determines how it is extended."""
-    bits = ERDMA_BITS[rdma("ERDMA_CFG", "ERDMA_DATA_SIZE")]
-    precision = rdma("FEATURE_MODE_CFG", "PROC_PRECISION")
-    if precision not in FLOAT_CODES or bits != 16:
-        return bits, 0
-    return bits, BF16.dpu_code if precision == BF16.dpu_code else FP16.dpu_code
+    """Bits of an element of the operand, and the DPU code that determines how it is extended: an integer's,
+    because the DPU alone makes floats of it."""
+    return ERDMA_BITS[rdma("ERDMA_CFG", "ERDMA_DATA_SIZE")], INT8.dpu_code
 
 
 def _element(ctx: Context, rdma: View, cube: _Cube) -> Ints:
     """ERDMA: one element per pixel and channel, or per channel [HW 8.4]."""
     bits, code = _element_type(rdma)
-    surfaces, stride = cube.surfaces(bits), rdma("EW_SURF_STRIDE")
+    surfaces = cube.surfaces(bits)
     if rdma("ERDMA_CFG", "ERDMA_DATA_MODE") == 0:
+        stride = rdma("EW_SURF_STRIDE")
         shape, pitch = (surfaces, 1, 1), (stride, stride)  # of one line
     else:
         line = cube.width + rdma("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
-        shape, pitch = (surfaces, cube.height, cube.width), (stride + rdma("EW_SURF_NOTCH"), line)
+        pitch = cube.surface(line, rdma("EW_SURF_NOTCH")), line
+        shape = (surfaces, cube.height, cube.width)
     atoms = _read_cube(ctx, "erdma", (rdma, "EW_BASE_ADDR"), shape, pitch)
     return _widened(cube.elements(atoms, bits), code)
 
 
-def _residual(ctx: Context, rdma: View, cube: _Cube) -> Ints:
-    """Element-wise operand whose surfaces both readers deliver alternately [HW 8.5]."""
-    bits, code = _element_type(rdma)
+def _alternating(ctx: Context, rdma: View, cube: _Cube, bits: int) -> Ints:
+    """Elements of a cube whose surfaces both readers deliver alternately [HW 8.5]."""
     surfaces = cube.surfaces(bits)
     atoms = np.zeros((surfaces, cube.width * cube.height, ATOM), np.uint8)
     for first, client, base, notch, end in (
@@ -224,4 +233,4 @@ def _residual(ctx: Context, rdma: View, cube: _Cube) -> Ints:
             surface = cube.surface(line, rdma(*end))
             shape = (count, cube.height, cube.width)
             atoms[first::2] = _read_cube(ctx, client, (rdma, base), shape, (surface, line))
-    return _widened(cube.elements(atoms, bits), code)
+    return cube.elements(atoms, bits)

@@ -61,7 +61,7 @@ class Check:
     def rdma(self) -> RdmaCube | None:
         """Cube of DPU_RDMA."""
         rdma = self.view("DPU_RDMA")
-        return None if rdma is None else RdmaCube(rdma)
+        return None if rdma is None else RdmaCube(rdma, self.view("DPU"))
 
     @cached_property
     def dpu(self) -> DpuCube | None:

@@ -83,11 +83,8 @@ def _compression(check: Check) -> None:
 
 @rule("conv.stride", ERROR, "[HW 5.4]", blocks=_CNA)
 def _stride(check: Check) -> None:
-    """Strides are 1 to 7; a transposed convolution spreads its pixels by 1, 2, 4 or 8."""
+    """A transposed convolution spreads its pixels by 1, 2, 4 or 8."""
     cna, code = present(check.view("CNA")), "RESERVED_MODE"
-    for name in ("CONV_Y_STRIDE", "CONV_X_STRIDE"):
-        if not cna("CONV_CON3", name):
-            check.say("a stride of 0 counts as 1", "CNA", "CONV_CON3", name, code=code)
     for name in ("DECONV_Y_STRIDE", "DECONV_X_STRIDE") if cna("CONV_CON1", "DECONV") else ():
         if cna("CONV_CON3", name) not in SPREADS:
             check.say("neither 0, 1, 3 nor 7, counts as 0", "CNA", "CONV_CON3", name, code=code)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rkcosim.golden.task.rules import ERROR, NOTE, WARNING, Check, present, rule
-from rkcosim.golden.task.shapes import ceil
+from rkcosim.golden.task.shapes import DIVIDE, ceil
 from rkcosim.spec.types import (
+    ALTERNATE,
     BF16,
     DEPTHWISE,
     ELEMENT_BITS,
@@ -14,17 +15,22 @@ from rkcosim.spec.types import (
     PACKET,
     POOL_BITS,
     POOL_STORED,
-    RESIDUAL,
     STRIPE,
 )
 
 _DPU, _RDMA, _PPU = ("DPU",), ("DPU_RDMA",), ("PPU",)
 _MODE = "FEATURE_MODE_CFG"
-ADD, WORDS = 2, 3
-"""Code of the addition in EW_ALU_ALGO, and code of EDATA_SIZE for 32 bits."""
+ADD = 2
+"""Code of the addition in EW_ALU_ALGO."""
+HALVES, WORDS = 2, 3
+"""Codes of EDATA_SIZE for 16 and 32 bits."""
+COMPARISONS = (0, 1)
+"""Codes of maximum and minimum in EW_ALU_ALGO, which EW_BINARY_EN turns into comparisons."""
 STAGE_ALGORITHMS = (2, 4)
 """Codes of addition and subtraction, the only operations of the ALU of BS and BN."""
 _INTEGER_ALGORITHMS, _FLOAT_ALGORITHMS = (0, 1, 2, 4, 5, 6), (0, 1, 2, 3, 4, 5, 6, 7, 8)
+_PAIRS = (0, 1, 2, 4)
+"""Operations of two operands, without the division."""
 
 
 @rule("dpu.reserved", WARNING, "[HW 7.6], [HW 7.13], [HW 13.25]", blocks=_DPU)
@@ -113,40 +119,64 @@ def _algorithm(check: Check) -> None:
             check.say("neither add nor minus", "DPU", cfg, f"{stage}_ALU_ALGO", code=code)
     if dpu("EW_CFG", "EW_BYPASS"):
         return
-    if dpu("EW_CFG", "EW_BINARY_EN"):
-        check.say("has no effect", "DPU", "EW_CFG", "EW_BINARY_EN", severity=WARNING, code=code)
     floats = cube.floats and not cube.lut
+    if dpu("EW_CFG", "EW_BINARY_EN"):
+        compares = cube.operation and not cube.multiplies and dpu("EW_CFG", "EW_ALU_ALGO") in COMPARISONS
+        if not compares or floats:
+            message = "gives the integers 0 and 1, not numbers" if compares else "has no effect"
+            check.say(message, "DPU", "EW_CFG", "EW_BINARY_EN", severity=WARNING, code=code)
     known = _FLOAT_ALGORITHMS if floats else _INTEGER_ALGORITHMS
     if cube.operation and not dpu("EW_CFG", "EW_OP_TYPE") and dpu("EW_CFG", "EW_ALU_ALGO") not in known:
         check.say("no such operation for the type", "DPU", "EW_CFG", "EW_ALU_ALGO", code=code)
     if floats and cube.needs_element and not dpu("EW_CFG", "EW_OP_CVT_BYPASS"):
         scale = "EW_CVT_SCALE_VALUE"
-        for register, name, want in (
-            ("EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET", 0),
-            (scale, "EW_OP_CVT_SCALE", 1),
-            (scale, "EW_OP_CVT_SHIFT", 0),
+        for register, name, known in (
+            ("EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET", (0,)),
+            (scale, "EW_OP_CVT_SCALE", (0, 1)),
+            (scale, "EW_OP_CVT_SHIFT", (0,)),
         ):
-            if dpu(register, name) != want:
+            if dpu(register, name) not in known:
                 check.say("no effect on floats", "DPU", register, name, severity=WARNING, code=code)
 
 
 @rule("dpu.sum", WARNING, "[HW 7.8]", blocks=_DPU)
 def _sum(check: Check) -> None:
-    """Boards return unpredictable elements for fp16 sums whose operand bypasses the converter, and for
-    sums with 32-bit operands that pass the converter if the types differ."""
+    """The operand of a float operation must pass the converter if it has 16 bits, otherwise its bits count
+    as they are. Boards return unpredictable elements for integer sums with 32-bit operands that pass the
+    converter if the types differ."""
     cube = present(check.dpu)
     dpu, form = cube.view, "DATA_FORMAT"
-    if not cube.needs_element or dpu("EW_CFG", "EW_OP_TYPE") or dpu("EW_CFG", "EW_ALU_ALGO") != ADD:
+    if not cube.needs_element or cube.multiplies:
         return
-    bypassed = bool(dpu("EW_CFG", "EW_OP_CVT_BYPASS"))
+    algorithm = dpu("EW_CFG", "EW_ALU_ALGO")
+    bypassed, size = bool(dpu("EW_CFG", "EW_OP_CVT_BYPASS")), dpu("EW_CFG", "EDATA_SIZE")
     types = {dpu(form, f"{name}_PRECISION") for name in ("IN", "PROC", "OUT")}
     if cube.floats and not cube.lut:
-        wrong, message = bypassed and dpu(form, "PROC_PRECISION") == FP16.dpu_code, "must be 0 for fp16 sums"
+        wrong = bypassed and size == HALVES and algorithm in _PAIRS
+        message = "must be 0 for operands of 16 bits; their bits are taken as binary32"
     else:
-        wrong = not bypassed and dpu("EW_CFG", "EDATA_SIZE") == WORDS and len(types) > 1
+        wrong = algorithm == ADD and not bypassed and size == WORDS and len(types) > 1
         message = "must be 1 for a sum with 32-bit operands, unless all types are equal"
     if wrong:
         check.say(message, "DPU", "EW_CFG", "EW_OP_CVT_BYPASS", code="RESERVED_MODE")
+
+
+@rule("dpu.register-operands", NOTE, "[HW 7.8]", blocks=_DPU)
+def _register_operands(check: Check) -> None:
+    """Each of EW_OP_VALUE_0 to 7 is the operand of all lanes of every eighth pixel; boards have shown this
+    for the first two pixels only."""
+    cube = present(check.dpu)
+    dpu = cube.view
+    if not cube.operation or cube.needs_element or cube.pixels == 1:
+        return
+    if not cube.multiplies and dpu("EW_CFG", "EW_ALU_ALGO") not in (*_PAIRS, DIVIDE):
+        return
+    values = [dpu(f"EW_OP_VALUE_{n}", f"EW_OPERAND_{n}") for n in range(min(8, cube.pixels))]
+    for n, value in enumerate(values):
+        if value != values[0]:
+            message = f"is the operand of other pixels than EW_OP_VALUE_0, which is {values[0]:#x}"
+            check.say(message, "DPU", f"EW_OP_VALUE_{n}", f"EW_OPERAND_{n}")
+            return
 
 
 @rule("dpu.lut", WARNING, "[HW 7.9]", blocks=_DPU)
@@ -173,22 +203,27 @@ def _lut(check: Check) -> None:
 
 @rule("dpu.float-output", WARNING, "[HW 7.10]", blocks=_DPU)
 def _float_output(check: Check) -> None:
-    """OUT_CVT narrows floats and subtracts MINUS_EXP from their exponents; scale must be 1, shift and
-    offset 0."""
+    """OUT_CVT narrows floats and subtracts MINUS_EXP from their exponents; shift and offset must be 0. The
+    result of a division must not be narrowed, any other fp16 result is."""
     cube = present(check.dpu)
     dpu = cube.view
     if cube.floats and not cube.lut and not cube.moves:
         for register, name, ok in (
-            ("OUT_CVT_SCALE", "OUT_CVT_SCALE", dpu.signed("OUT_CVT_SCALE") == 1),
+            ("OUT_CVT_SCALE", "OUT_CVT_SCALE", dpu("OUT_CVT_SCALE", "OUT_CVT_SCALE") in (0, 1)),
             ("OUT_CVT_SHIFT", "OUT_CVT_SHIFT", dpu("OUT_CVT_SHIFT") % 64 == 0),
             ("OUT_CVT_OFFSET", "OUT_CVT_OFFSET", dpu("OUT_CVT_OFFSET") == 0),
         ):
             if not ok:
                 check.say("no effect on floats", "DPU", register, name, code="RESERVED_MODE")
-    narrowed = not cube.moves and dpu("DATA_FORMAT", "OUT_PRECISION") == FP16.dpu_code
-    if narrowed and not dpu("OUT_CVT_SCALE", "FP32TOFP16_EN"):
-        message = "must be set for fp16 output; this model narrows to fp16 in any case"
+    if cube.moves or dpu("DATA_FORMAT", "OUT_PRECISION") != FP16.dpu_code:
+        return
+    narrows = bool(dpu("OUT_CVT_SCALE", "FP32TOFP16_EN"))
+    if cube.divides and narrows:
+        message = "must be 0 for a division, whose result is fp16 already"
         check.say(message, "DPU", "OUT_CVT_SCALE", "FP32TOFP16_EN", code="RESERVED_MODE")
+    elif not cube.divides and not narrows:
+        message = "real programs write 1 for fp16 output, which is narrowed in any case"
+        check.say(message, "DPU", "OUT_CVT_SCALE", "FP32TOFP16_EN", severity=NOTE)
 
 
 @rule("dpu.surfaces-of-group", ERROR, "[HW 7.11], [HW 8.7]", blocks=_DPU)
@@ -256,15 +291,20 @@ def _packets(check: Check) -> None:
         check.say(message, "DPU", _MODE, "OUTPUT_MODE", severity=WARNING, code=reserved)
 
 
-@rule("dpu.half-product", ERROR, "[HW 7.8]", blocks=_DPU)
-def _half_product(check: Check) -> None:
-    """An fp16 product whose operand passes the operand converter never ends."""
+@rule("dpu.live-product", ERROR, "[HW 7.8]", blocks=_DPU)
+def _live_product(check: Check) -> None:
+    """A product of fp16 or fp32 whose operand passes the operand converter never ends; of bf16 no board run
+    is known."""
     cube = present(check.dpu)
-    dpu = cube.view
-    half = dpu("DATA_FORMAT", "PROC_PRECISION") == FP16.dpu_code and not cube.lut
-    if half and cube.needs_element and dpu("EW_CFG", "EW_OP_TYPE") and not dpu("EW_CFG", "EW_OP_CVT_BYPASS"):
-        message = "must be 1 for a product of fp16, which otherwise never ends"
-        check.say(message, "DPU", "EW_CFG", "EW_OP_CVT_BYPASS", code="RESERVED_MODE", ends=False)
+    dpu, place = cube.view, ("DPU", "EW_CFG", "EW_OP_CVT_BYPASS")
+    floats = cube.floats and not cube.lut
+    if not floats or not cube.needs_element or not cube.multiplies or dpu("EW_CFG", "EW_OP_CVT_BYPASS"):
+        return
+    if dpu("DATA_FORMAT", "PROC_PRECISION") == BF16.dpu_code:
+        check.say("is 1 in every known product of floats; fp16 and fp32 hang with 0", *place, severity=NOTE)
+    else:
+        message = "must be 1 for a product of floats, which otherwise never ends"
+        check.say(message, *place, code="RESERVED_MODE", ends=False)
 
 
 @rule("rdma.type", ERROR, "[HW 8.1] to [HW 8.5]", blocks=_RDMA)
@@ -277,9 +317,13 @@ def _rdma_type(check: Check) -> None:
             check.say("no such type, counts as int8", "DPU_RDMA", _MODE, name, code=code)
     if view(_MODE, "CONV_MODE") not in (0, DEPTHWISE):
         check.say("counts as direct", "DPU_RDMA", _MODE, "CONV_MODE", code=code)
-    if rdma.flying and view(_MODE, "COMB_USE") & 1:
-        check.say("bit 0 keeps a flying task from ending", "DPU_RDMA", _MODE, "COMB_USE", code=code)
-    elif view(_MODE, "COMB_USE") not in (0, RESIDUAL) or (view(_MODE, "COMB_USE") and rdma.flying):
+    combination = view(_MODE, "COMB_USE")
+    if rdma.flying and combination & 1 and not rdma.alternate:
+        message = "bit 0 keeps a flying task from ending"
+        if combination == ALTERNATE:
+            message += ", unless COMB_USE of the DPU is 1"
+        check.say(message, "DPU_RDMA", _MODE, "COMB_USE", code=code)
+    elif combination and not rdma.shared:
         check.say("counts as 0", "DPU_RDMA", _MODE, "COMB_USE", code=code)
     for client, known in (("BRDMA", 0b111), ("NRDMA", 0b101)):
         if rdma.use[client] & ~known:
@@ -292,16 +336,23 @@ def _rdma_type(check: Check) -> None:
         mode = view("ERDMA_CFG", "ERDMA_DATA_MODE")
         if mode > 1 or (rdma.shared and mode != 1):
             check.say("counts as one per pixel", "DPU_RDMA", "ERDMA_CFG", "ERDMA_DATA_MODE", code=code)
-        if rdma.element_bits < 16 and view(_MODE, "PROC_PRECISION") in FLOAT_CODES:
+        narrow = rdma.element_bits < 16 and not rdma.alternate
+        if narrow and view(_MODE, "PROC_PRECISION") in FLOAT_CODES:
             check.say("there is no float of this size", "DPU_RDMA", "ERDMA_CFG", "ERDMA_DATA_SIZE", code=code)
-    if rdma.main and rdma.flying and view(_MODE, "IN_PRECISION") in (FP16.dpu_code, BF16.dpu_code):
-        if not view(_MODE, "MRDMA_FP16TOFP32_EN"):
-            message = "must be set for 16-bit floats; this model widens them in any case"
-            check.say(message, "DPU_RDMA", _MODE, "MRDMA_FP16TOFP32_EN", severity=WARNING, code=code)
-    dpu = check.dpu
-    if dpu is not None and rdma.main and rdma.flying and view(_MODE, "IN_PRECISION") != dpu.type:
-        message = f"the DPU's IN_PRECISION is {dpu.type}"
-        check.say(message, "DPU_RDMA", _MODE, "IN_PRECISION", severity=WARNING)
+    dpu, half = check.dpu, view(_MODE, "IN_PRECISION")
+    if rdma.main and rdma.flying and half in (FP16.dpu_code, BF16.dpu_code):
+        place, widens = ("DPU_RDMA", _MODE, "MRDMA_FP16TOFP32_EN"), bool(view(_MODE, "MRDMA_FP16TOFP32_EN"))
+        if half == BF16.dpu_code and not widens:
+            message = "must be set for bf16; this model widens it in any case"
+            check.say(message, *place, severity=WARNING, code=code)
+        elif dpu is not None and dpu.flying and half == FP16.dpu_code and widens == dpu.divides:
+            message = "must be 0 for a division" if widens else "must be 1, except for a division"
+            check.say(f"{message}, which takes fp16 bits", *place, severity=WARNING)
+    if dpu is not None and rdma.main and rdma.flying:
+        mine, theirs = (ELEMENT_BITS.get(code, 8) for code in (half, dpu.type))
+        if mine != theirs:
+            message = f"the DPU's IN_PRECISION {dpu.type} has {theirs} bits, this one {mine}"
+            check.say(message, "DPU_RDMA", _MODE, "IN_PRECISION", severity=WARNING)
 
 
 @rule("rdma.reserved", WARNING, "[HW 8.4], [HW 8.7], [HW 13.25]", blocks=_RDMA)

@@ -11,6 +11,7 @@ from functools import cached_property
 from rkcosim.golden.task.registers import View
 from rkcosim.spec.regs import registers
 from rkcosim.spec.types import (
+    ALTERNATE,
     ATOM,
     DEPTHWISE,
     DEPTHWISE_GROUP,
@@ -82,13 +83,13 @@ class ConvShape:
         """Rows and columns; the other pairs are (vertical, horizontal) as well."""
         self.out_width = cna("DATA_SIZE2", "DATAOUT_WIDTH")
         self.pixels = cna("DATA_SIZE3", "DATAOUT_ATOMICS")
-        self.stride = cna(con3, "CONV_Y_STRIDE") or 1, cna(con3, "CONV_X_STRIDE") or 1
+        self.stride = cna(con3, "CONV_Y_STRIDE"), cna(con3, "CONV_X_STRIDE")
         self.dilation = cna(con3, "ATROUS_Y_DILATION") + 1, cna(con3, "ATROUS_X_DILATION") + 1
         self.pads = cna("PAD_CON0", "PAD_TOP"), cna("PAD_CON0", "PAD_LEFT")
         fields = ("DECONV_Y_STRIDE", "DECONV_X_STRIDE")
         deconv = cna(con1, "DECONV")
         self.spread = tuple(SPREADS.get(cna(con3, name), 1) if deconv else 1 for name in fields)
-        """Distance of input rows and columns with zeros inserted between them; 1 without DECONV."""
+        """Distance of input rows and columns with pad pixels inserted between them; 1 without DECONV."""
         self.three_atoms = self.type is INT8 and "d1_three_atoms_int8" in options
         """Whether three atoms of the last depthwise block of int8 are stored as three (an option, 3.3)."""
         drained = self.type if core is None else conv_type(core("MISC_CFG", "PROC_PRECISION"))
@@ -187,7 +188,7 @@ class ConvShape:
         stride, jump = self.view("DMA_CON1", "LINE_STRIDE"), self.view.signed("DMA_CON2", "SURF_STRIDE")
         if not self.view("CONV_CON1", "GROUP_LINE_OFF"):
             return stride // 4, _short(stride + jump)
-        return _short(stride), self.width if jump == 0 else _short(stride + jump)
+        return _short(stride), _short(self.width + jump)
 
 
 class Cube:
@@ -212,6 +213,10 @@ class Cube:
         return ceil(self.channels, self.group)
 
 
+DIVIDE = 3
+"""Code of the division in EW_ALU_ALGO."""
+
+
 class DpuCube(Cube):
     """Cube of the DPU in a task, with the settings of its writer (4.10).
 
@@ -233,6 +238,14 @@ class DpuCube(Cube):
         self.lut = on and not dpu("EW_CFG", "EW_LUT_BYPASS")
         self.operation = on and not dpu("EW_CFG", "EW_OP_BYPASS")
         self.needs_element = self.operation and bool(dpu("EW_CFG", "EW_OP_SRC"))
+        self.multiplies = self.operation and bool(dpu("EW_CFG", "EW_OP_TYPE"))
+        self.divides = (
+            self.floats
+            and self.operation
+            and not self.lut
+            and not self.multiplies
+            and dpu("EW_CFG", "EW_ALU_ALGO") == DIVIDE
+        )
 
     @property
     def packets(self) -> bool:
@@ -321,14 +334,28 @@ class DpuCube(Cube):
 
 
 class RdmaCube(Cube):
-    """Cube of DPU_RDMA in a task."""
+    """Cube of DPU_RDMA in a task.
 
-    def __init__(self, rdma: View) -> None:
+    Parameters
+    ----------
+    rdma
+        Registers of DPU_RDMA.
+    dpu
+        Registers of the DPU, whose COMB_USE lets both readers deliver main data; None if it does not start.
+    """
+
+    def __init__(self, rdma: View, dpu: View | None = None) -> None:
         super().__init__(rdma, "FEATURE_MODE_CFG")
         mode = "FEATURE_MODE_CFG"
         self.main = not rdma(mode, "MRDMA_DISABLE")
         self.element = not rdma("ERDMA_CFG", "ERDMA_DISABLE")
-        self.shared = rdma(mode, "COMB_USE") == RESIDUAL and not self.flying
+        self.residual = rdma(mode, "COMB_USE") == RESIDUAL and not self.flying
+        """Whether both readers deliver the EW operand together (5.5)."""
+        combines = dpu is not None and bool(dpu(mode, "COMB_USE"))
+        self.alternate = rdma(mode, "COMB_USE") == ALTERNATE and self.flying and combines
+        """Whether both readers deliver the main data together (5.5)."""
+        self.shared = self.residual or self.alternate
+        """Whether each reader reads every second surface of one cube."""
         self.floats = rdma(mode, "PROC_PRECISION") in FLOAT_CODES
         self.element_bits = ERDMA_BITS[rdma("ERDMA_CFG", "ERDMA_DATA_SIZE")]
         self.main_bits = ELEMENT_BITS.get(self.type, 8)

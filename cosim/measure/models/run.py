@@ -33,6 +33,7 @@ from rkcosim.measure.perf.boards.expected import board_json
 from rkcosim.measure.perf.measure import meter
 from rkcosim.rknn_api.custom_graph import leaving_out_custom
 from rkcosim.rknn_api.session import Model, RknnError
+from rkcosim.rknn_file.model import network_only
 from rkcosim.spec.config import RK3588
 from rkcosim.verify.crosscheck.compare import trace_mismatch, wants_mismatch
 from rkcosim.waves.spec import TraceSpec
@@ -197,7 +198,7 @@ class Session:
         try:
             self._connect(engine, exact, trace)
             with progress.step("compiling the model"), keeping_tensors(check), using_cores(cores):
-                with _calls(self.path), leaving_out_custom():
+                with _calls(self.path), leaving_out_custom(), network_only():
                     self.model = Model(self.path)
             self.context, self.inputs, self.outputs = (
                 self.model.context,

@@ -14,6 +14,7 @@ from rkcosim.verify.conformance.coverage import Coverage, Support
 from rkcosim.verify.conformance.groups import GROUPS, draw_case
 from rkcosim.verify.conformance.runner import Outcome, Runner
 from rkcosim.verify.conformance.shrink import shrink
+from rkcosim.verify.conformance.touched import Touched
 
 SCHEMA_VERSION = 1
 
@@ -63,6 +64,8 @@ class Report:
     groups: list[GroupResult]
     coverage: Coverage
     support: Support
+    touched: Touched
+    """Tasks by the rules that they touch."""
     seconds: float = 0.0
 
     @property
@@ -93,6 +96,7 @@ class Report:
             "seconds": round(self.seconds, 3),
             "tasks_per_second": round(self.tasks / self.seconds, 1) if self.seconds else 0,
             "coverage": self.coverage.as_json(),
+            "rules": self.touched.as_json(),
             "groups": [group.as_json() for group in self.groups],
         }
 
@@ -124,7 +128,7 @@ class Campaign:
     ) -> None:
         self.runner, self.seed, self.folder, self.say = runner, seed, folder, say
         self.shrinking, self.failures_shown, self.patience = shrinking, failures_shown, patience
-        self.coverage, self.support = Coverage(), Support()
+        self.coverage, self.support, self.touched = Coverage(), Support(), Touched()
 
     def run(self, groups: Sequence[str], tasks: int) -> Report:
         """Run about `tasks` tasks, divided among the groups by their shares, at least one case each."""
@@ -145,6 +149,7 @@ class Campaign:
             results,
             self.coverage,
             self.support,
+            self.touched,
             time.monotonic() - started,
         )
 
@@ -179,6 +184,7 @@ class Campaign:
         if outcome.ok:
             self.coverage.add(outcome)
             self.support.add(case.plan.facts)
+            self.touched.add(case.plan.tasks)
         else:
             result.mismatches += 1
             if len(result.failures) < self.failures_shown:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rkcosim.spec.types import BANK_BYTES, BF16, FP16, INT4, INT8, INT16
+from rkcosim.spec.types import BANK_BYTES, BF16, FP16, FP32, INT4, INT8, INT16, INT32
 from rkcosim.verify.conformance.arena import UNMAPPED
 from rkcosim.verify.conformance.case import Plan
 from rkcosim.verify.conformance.choices import Refused
@@ -72,12 +72,34 @@ def _element(d: Draw, plan: Plan) -> None:
     plan.task.set("DPU", EW_ALU_ALGO=d.ch.pick("codes.ew", codes))
 
 
-CODES.sets(
-    "narrow",
-    conv_of((INT8, FP16, BF16), DpuWish(element="none", out=(FP16,)), budget=400),
-    "DPU",
-    FP32TOFP16_EN=0,
-)
+@CODES.add(fly((FP16, FP32, BF16), "register"))
+def _narrowed_quotient(d: Draw, plan: Plan) -> None:
+    """A division whose result is narrowed as if it were binary32 (7.10)."""
+    task = plan.task
+    if task.get("DPU", "OUT_PRECISION") != FP16.dpu_code:
+        raise Refused("the output is not fp16")
+    task.set("DPU", EW_BYPASS=0, EW_OP_BYPASS=0, EW_OP_TYPE=0, EW_ALU_ALGO=3, EW_BINARY_EN=0, FP32TOFP16_EN=1)
+
+
+@CODES.add(fly((INT8, INT32, FP16, BF16, FP32), "register"))
+def _binary(d: Draw, plan: Plan) -> None:
+    """EW_BINARY_EN of an operation other than a comparison, and of floats (7.8)."""
+    task = plan.task
+    if task.get("DPU", "EW_BYPASS") or task.get("DPU", "EW_OP_BYPASS"):
+        raise Refused("no operation")
+    algorithm = d.ch.integer("codes.comparison", 0, 1) if in_floats(task) else 2
+    task.set("DPU", EW_OP_TYPE=d.ch.integer("codes.product", 0, 1), EW_BINARY_EN=1)
+    task.set("DPU", EW_ALU_ALGO=algorithm, EW_TRUNCATE=0, EW_TRUNCATE_NEG=0)
+    if task.get("DPU", "OUT_PRECISION") == FP16.dpu_code:
+        task.set("DPU", FP32TOFP16_EN=1)
+
+
+@CODES.add(fly((FP16, BF16, FP32), "memory"))
+def _raw_operand(d: Draw, plan: Plan) -> None:
+    """16-bit operands of floats that do not pass the converter: their bits are taken as they are (7.8)."""
+    task = plan.task
+    task.set("DPU", EW_OP_TYPE=0, EW_ALU_ALGO=d.ch.pick("codes.pair", (0, 1, 2, 4)), EDATA_SIZE=2)
+    task.set("DPU", EW_OP_CVT_BYPASS=1, FP32TOFP16_EN=1)
 
 
 @CODES.add(conv_of((FP16, BF16), PLAIN, budget=400))
@@ -92,7 +114,7 @@ def _float_converter(d: Draw, plan: Plan) -> None:
 @CODES.add(fly((FP16, BF16), "memory"))
 def _float_operand(d: Draw, plan: Plan) -> None:
     task = plan.task
-    if task.get("DPU", "PROC_PRECISION") == FP16.dpu_code and task.get("DPU", "EW_OP_TYPE"):
+    if task.get("DPU", "PROC_PRECISION") != BF16.dpu_code and task.get("DPU", "EW_OP_TYPE"):
         raise Refused("such a product never ends")
     scale, offset = d.ch.word("codes.scale", 16), d.ch.word("codes.offset", 32)
     task.set("DPU", EW_OP_CVT_BYPASS=0, EW_OP_CVT_SCALE=scale, EW_OP_CVT_OFFSET=offset)
@@ -112,7 +134,7 @@ def _combined(d: Draw, plan: Plan) -> None:
     plan.task.set("DPU", COMB_USE=d.ch.integer("codes.comb_dpu", 0, 1))
 
 
-CODES.sets("widen", fly((FP16, BF16)), "DPU_RDMA", MRDMA_FP16TOFP32_EN=0)
+CODES.sets("widen", fly((BF16,)), "DPU_RDMA", MRDMA_FP16TOFP32_EN=0)
 
 
 @CODES.add(conv_of((INT8, INT4, FP16), PLAIN, deconv=True, budget=400))

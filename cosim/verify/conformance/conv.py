@@ -41,7 +41,6 @@ class Conv:
     """Line pitch in atoms, or in pixels in ARGB mode."""
     surface: int = 0
     group_line_off: bool = False
-    surf_stride_zero: bool = False
     data: int = 0
     weights: int = 0
     pad_value: int = 0
@@ -197,8 +196,9 @@ class Conv:
         free = self.group_line_off or self.argb > 0
         stride = self.line if free else 4 * self.line
         half = 1 << 27  # atoms modulo 2^28 are bytes modulo 2^32
-        jump = (self.surface - stride + half) % (2 * half) - half
-        task.set("CNA", LINE_STRIDE=stride, SURF_STRIDE=0 if self.surf_stride_zero else jump)
+        run = self.width if free else stride  # what is fetched before the next surface
+        jump = (self.surface - run + half) % (2 * half) - half
+        task.set("CNA", LINE_STRIDE=stride, SURF_STRIDE=jump)
         task.set("CNA", DMA_WIDTH=self.width, DMA_HEIGHT=rows, DMA_CHANNEL=self.channels)
         task.set("CORE", DW_EN=int(self.depthwise), QD_EN=self.qd, PROC_PRECISION=code)
         lanes = self.channels if self.depthwise else kernels

@@ -37,8 +37,8 @@ class Operand:
     line: int
     surface: int
     per_pixel: bool = True
-    notch: int = 0
-    """Part of the surface pitch that the notch register holds (ERDMA)."""
+    idle: int = 0
+    """Value of the register of ERDMA's surface pitch that has no effect in its mode (5.4)."""
 
     def at(self, channel: int, row: int) -> int:
         """Return the address of the atom with a channel in column 0 of a row."""
@@ -66,6 +66,8 @@ class Dpu:
     """Channels of a group (4.1)."""
     float_domain: bool = False
     proc: int = 0
+    divides: bool = False
+    """Whether EW divides (floats only)."""
     surface: int = 0
     notch: int = 0
     surface_add: int = 0
@@ -86,6 +88,8 @@ class Dpu:
     main: Operand | None = None
     combined: bool = False
     """COMB_USE 5: MRDMA and ERDMA together deliver the EW operand."""
+    alternate: bool = False
+    """COMB_USE 3 of a flying task: MRDMA and ERDMA together deliver the main data."""
     orig: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -133,7 +137,7 @@ class Dpu:
             CONV_MODE=3 if self.depthwise else 0,
             MRDMA_DISABLE=int(self.main is None),
             FLYING_MODE=int(self.flying),
-            COMB_USE=5 if self.combined else 0,
+            COMB_USE=5 if self.combined else 3 if self.alternate else 0,
             ERDMA_DISABLE=int(self.ew is None),
             WIDTH=self.width - 1,
             HEIGHT=tile.rows - 1,
@@ -154,11 +158,10 @@ class Dpu:
             task.address("DPU_RDMA", "EW_BASE_ADDR", e.at(tile.channel, tile.row))
             notch = e.line - self.width if e.per_pixel else 0
             task.set("DPU_RDMA", EW_LINE_NOTCH_ADDR=notch)
-            if self.combined:
-                task.set("DPU_RDMA", EW_SURF_NOTCH=self._notch(e, tile))
-            else:
-                notch = e.notch if e.per_pixel else 0
-                task.set("DPU_RDMA", EW_SURF_STRIDE=(e.surface - notch) % (1 << 28), EW_SURF_NOTCH=notch)
+            pitch = self._notch(e, tile) if e.per_pixel else e.surface % (1 << 28)
+            names = ("EW_SURF_NOTCH", "EW_SURF_STRIDE")
+            live, idle = names if e.per_pixel else names[::-1]
+            task.set("DPU_RDMA", **{live: pitch, idle: e.idle})
 
     def _notch(self, operand: Operand, tile: Tile) -> int:
         """Return the gap after the last line of a surface (5.2)."""

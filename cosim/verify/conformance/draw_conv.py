@@ -222,9 +222,7 @@ def _layout(ch: Chooser, arena: Arena, c: Conv, wish: ConvWish) -> None:
     c.group_line_off = wish.row_major or ch.chance("conv.group_line_off", 0.3)
     form = ch.integer("conv.memory", 0, 9)
     if c.group_line_off and (form == 9 or (wish.row_major and form > 3)):
-        # Rows that contain all surfaces of their pixels: the surface pitch is the length of the fetched run
-        # (1.2)
-        c.surf_stride_zero = True
+        # Rows that contain all surfaces of their pixels: SURF_STRIDE is 0 (1.2)
         c.line, c.surface = surfaces * c.width + ch.integer("conv.line_extra", 0, 2), c.width
     else:
         c.line = c.width + (ch.integer("conv.line_extra", 0, 4) if form > 4 else 0)
@@ -235,14 +233,10 @@ def _layout(ch: Chooser, arena: Arena, c: Conv, wish: ConvWish) -> None:
             c.surface = -c.surface
         if form == 6 and (c.width == 1 or ch.chance("conv.side_by_side", 0.3)):  # rows of all surfaces
             c.line, c.surface = surfaces * c.width + ch.integer("conv.row_extra", 0, 2), c.width
-        if c.group_line_off and c.surface == c.line:
-            c.surface += 1
     # a pitch that is not used
-    if c.height == 1 and not c.surf_stride_zero and ch.chance("conv.far_lines", 0.2):
+    if c.height == 1 and ch.chance("conv.far_lines", 0.2):
         c.line = ch.word("conv.far_line", 28 if c.group_line_off else 26)
-        if c.group_line_off and c.surface == c.line:
-            c.surface += 1
-    if surfaces == 1 and not c.surf_stride_zero and ch.chance("conv.far_surfaces", 0.2):
+    if surfaces == 1 and ch.chance("conv.far_surfaces", 0.2):
         c.surface = ch.word("conv.far_surface", 28) or 1
     last = (surfaces - 1) * c.surface
     low, high = min(last, 0), max(last, 0) + rows * c.line + c.width

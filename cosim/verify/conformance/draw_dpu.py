@@ -11,7 +11,7 @@ from rkcosim.verify.conformance import values
 from rkcosim.verify.conformance.arena import Arena
 from rkcosim.verify.conformance.choices import Chooser
 from rkcosim.verify.conformance.dpu import Dpu, Operand
-from rkcosim.verify.conformance.draw_element import draw_element
+from rkcosim.verify.conformance.draw_element import draw_alternate, draw_element
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,8 @@ class DpuWish:
     out: tuple[ElementType, ...] = ()
     """Output types to choose from."""
     element: str = "some"
-    """EW: "some", "none", "register", "memory", "combined" (COMB_USE 5), "lut"."""
+    """EW: "some", "none", "register", "memory", "combined" (COMB_USE 5), "lut"; "alternate": both readers
+    deliver the main data (COMB_USE 3)."""
     padded: bool = False
     matrix: bool = False
     """Rows of a matrix as output (NHWC), or gaps between lines."""
@@ -74,8 +75,12 @@ def draw_dpu(
     lut, spread = draw_element(ch, arena, d, spread, wish.element)
     _output(ch, d, spread, lut)
     if flying:
-        d.main = place_operand(ch, arena, d, "MRDMA input", source, width, height)
-        if source.name in ("fp16", "bf16") or ch.chance("dpu.widen", 0.5):
+        if wish.element == "alternate" or (d.ew is None and ch.chance("dpu.alternate", 0.06)):
+            draw_alternate(ch, arena, d)
+        else:
+            d.main = place_operand(ch, arena, d, "MRDMA input", source, width, height)
+        raw = source is FP16 and ch.chance("dpu.unwidened", 0.85 if d.divides else 0.05)
+        if not raw and (source.name in ("fp16", "bf16") or ch.chance("dpu.widen", 0.5)):
             d.set("DPU_RDMA", MRDMA_FP16TOFP32_EN=1)
     d.rdma = d.rdma or flying or ch.chance("dpu.idle_rdma", 0.2)
     return d
@@ -205,7 +210,7 @@ def _stage_values(ch: Chooser, d: Dpu, stage: str, spread: float, mul: bool, tab
     if d.float_domain:
         operand = values.float_bits(ch, f"{name}.operand", FP32, spread)
         limit = values.float_bits(ch, f"{name}.limit", FP32, spread) & 0x7FFFFFFF
-        scale = values.float_bits(ch, f"{name}.mul", FP16)
+        scale = values.float_bits(ch, f"{name}.mul", BF16 if d.proc == BF16.dpu_code else FP16)
         shift, negative = ch.integer(f"{name}.no_shift", 0, 63), ch.integer(f"{name}.no_neg", 0, 63)
         after = spread
     else:
@@ -246,7 +251,8 @@ def _table(ch: Chooser, arena: Arena, d: Dpu, stage: str, client: str, use: int,
         parts.append(rng.integers(-130, 130, 8 * blocks).astype(np.int16).view(np.uint8))
     if use & 4:
         if d.float_domain:
-            parts.append(values.floats(ch, f"{stage} factors", FP16, 8 * blocks))
+            kind = BF16 if d.proc == BF16.dpu_code else FP16
+            parts.append(values.floats(ch, f"{stage} factors", kind, 8 * blocks))
         else:
             parts.append(rng.integers(-32768, 32768, 8 * blocks).astype(np.int16).view(np.uint8))
     table = np.concatenate([p.reshape(blocks, -1) for p in parts], axis=1)
@@ -281,7 +287,8 @@ def place_operand(
 
 def _output(ch: Chooser, d: Dpu, spread: float, lut: bool) -> None:
     """Draw OUT_CVT (4.8)."""
-    widen = {"FP32TOFP16_EN": 1} if d.out is FP16 or ch.chance("out.narrow", 0.3) else {}
+    narrows = not d.divides and ch.chance("out.narrow", 0.85 if d.out is FP16 else 0.3)
+    widen = {"FP32TOFP16_EN": 1} if narrows else {}
     d.set("DPU", CVT_ROUND=int(ch.chance("out.away", 0.4)))
     if d.float_domain and not lut:
         d.set("DPU", OUT_CVT_SCALE=1, **widen)

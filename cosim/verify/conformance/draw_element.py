@@ -10,10 +10,12 @@ from rkcosim.verify.conformance.arena import Arena
 from rkcosim.verify.conformance.choices import Chooser, Refused
 from rkcosim.verify.conformance.dpu import STORAGE, Dpu, Operand
 
-ADD = 2
+MAX, MIN, ADD, DIVIDE, MINUS = 0, 1, 2, 3, 4
 """Codes of EW_ALU_ALGO."""
 INTEGER_ALU = (2, 0, 1, 2, 4, 5, 6)
 FLOAT_ALU = (2, 0, 1, 2, 4, 5, 6, 3, 3, 7, 8)
+HALVES = 2
+"""Code of EDATA_SIZE for 16 bits."""
 LUT_ENTRIES = 513
 
 
@@ -39,13 +41,16 @@ def draw_element(ch: Chooser, arena: Arena, d: Dpu, spread: float, wish: str) ->
     if lut:
         spread = draw_lut(ch, d, spread)
     live = not lut or ch.chance("ew.after_lut", 0.4)
-    memory = live and (wish in ("memory", "combined") or (wish != "register" and ch.chance("ew.memory", 0.4)))
+    allowed = wish not in ("register", "alternate")
+    memory = live and (wish in ("memory", "combined") or (allowed and ch.chance("ew.memory", 0.4)))
     floating = d.float_domain and not lut
     multiply = ch.chance("ew.mul", 0.3)
     relu = ch.chance("ew.relu", 0.4)
     limited = ch.chance("ew.relux", 0.5 if relu else 0.1)
     algorithm = ch.pick("ew.algorithm", FLOAT_ALU if floating else INTEGER_ALU)
     convert = memory and ch.chance("ew.convert", 0.5 if not floating else 0.3)
+    compares = not floating and not multiply and algorithm in (MAX, MIN)
+    d.divides = live and floating and not multiply and algorithm == DIVIDE
     d.set(
         "DPU",
         EW_LUT_BYPASS=int(not lut),
@@ -56,6 +61,7 @@ def draw_element(ch: Chooser, arena: Arena, d: Dpu, spread: float, wish: str) ->
         EW_OP_CVT_BYPASS=int(not convert),
         EW_CVT_TYPE=ch.integer("ew.cvt_type", 0, 1),
         EW_CVT_ROUND=ch.integer("ew.cvt_round", 0, 1),
+        EW_BINARY_EN=int(live and compares and ch.chance("ew.binary", 0.3)),
         EW_MUL_PRELU=int(multiply and ch.chance("ew.prelu", 0.3)),
         EW_RELU_BYPASS=int(not relu),
         EW_RELUX_EN=int(limited),
@@ -73,16 +79,20 @@ def draw_element(ch: Chooser, arena: Arena, d: Dpu, spread: float, wish: str) ->
     size = 16
     if memory:
         size = _memory(ch, arena, d, wish == "combined", floating)
-        if floating and d.proc == FP16.dpu_code:  # other settings are unpredictable, or hang (4.7)
-            if multiply or algorithm == ADD:
-                convert = not multiply
-        elif algorithm == ADD and not multiply and size == 32:
+        if floating and multiply and d.proc != BF16.dpu_code:
+            convert = False  # otherwise it never ends (7.8)
+        elif floating and algorithm in (MAX, MIN, ADD, MINUS) and d.preset.get("DPU", "EDATA_SIZE") == HALVES:
+            convert = True  # otherwise a diagnostic is raised (7.8)
+        elif not floating and algorithm == ADD and not multiply and size == 32:
             convert = False
         d.set("DPU", EW_OP_CVT_BYPASS=int(not convert))
         if convert:
             _operand_converter(ch, d, spread, size, floating)
     else:
         _registers(ch, d, spread, multiply, floating)
+    if multiply and floating and ch.chance("ew.float_shift", 0.2):
+        for name in ("EW_TRUNCATE", "EW_TRUNCATE_NEG"):
+            d.set("DPU", **{name: ch.corner(f"ew.{name}", 0, 1023, 0)})
     if multiply and not floating:
         shift = int(np.clip(ch.integer("ew.shift", -2, 8) + min(size, 16), 0, 63))
         d.set("DPU", EW_TRUNCATE=shift | ch.integer("ew.shift_upper", 0, 15) << 6)
@@ -95,8 +105,10 @@ def _registers(ch: Chooser, d: Dpu, spread: float, multiply: bool, floating: boo
     """Draw operands in EW_OP_VALUE_0..7, one per lane."""
     for lane in range(8):
         if floating:
-            value = values.float_bits(ch, "ew.value", FP16 if multiply else FP32, 1.0 if multiply else spread)
-            if multiply:
+            half = multiply or d.divides
+            short = BF16 if multiply and d.proc == BF16.dpu_code else FP16
+            value = values.float_bits(ch, "ew.value", short if half else FP32, 1.0 if half else spread)
+            if half:
                 value |= ch.integer("ew.value_upper", 0, 65535) << 16
         else:
             bound = 2**31 - 1 if ch.chance("ew.any_value", 0.1) else int(min(spread, 2.0**30)) + 2
@@ -108,7 +120,7 @@ def _registers(ch: Chooser, d: Dpu, spread: float, multiply: bool, floating: boo
 def _memory(ch: Chooser, arena: Arena, d: Dpu, combined: bool, floating: bool) -> int:
     """Place an operand for ERDMA (or MRDMA and ERDMA, COMB_USE 5); return the bits of an element."""
     if d.float_domain:
-        half = BF16 if d.proc == BF16.dpu_code else FP16
+        half = BF16 if d.proc == BF16.dpu_code and not d.divides else FP16
         kind: ElementType = ch.pick("erdma.type", (half, FP32))
     else:
         kind = ch.pick("erdma.type", (INT8, INT8, INT16, INT32, INT4))
@@ -129,13 +141,13 @@ def _memory(ch: Chooser, arena: Arena, d: Dpu, combined: bool, floating: bool) -
             line = d.width + ch.word("erdma.far_notch", 13)
         if surfaces == 1 and ch.chance("erdma.far_surfaces", 0.15):
             surface = ch.word("erdma.far_surface", 28)
-        notch = min(surface // 2, 5)
-        if ch.chance("erdma.far_notch_on", 0.2):  # only the sum counts, modulo 2^28
-            notch = ch.word("erdma.surface_notch", 28)
-        d.ew = Operand(place, kind.bits, line, surface, per_pixel, notch)
+        idle = surface if ch.chance("erdma.pitch_twice", 0.5) else ch.word("erdma.idle_pitch", 28)
+        d.ew = Operand(place, kind.bits, line, surface, per_pixel, idle)
     code = STORAGE[kind.bits]
     d.set("DPU_RDMA", ERDMA_DATA_MODE=mode, ERDMA_DATA_SIZE=code)
-    d.set("DPU", EW_DATA_MODE=mode, EDATA_SIZE=code)  # no effect in these registers (5.4)
+    d.set("DPU", EW_DATA_MODE=mode, EDATA_SIZE=code)
+    if floating and ch.chance("erdma.other_size", 0.1):  # only the converter of floats reads it (7.8)
+        d.set("DPU", EDATA_SIZE=ch.integer("erdma.told_size", 0, 3))
     d.rdma = True
     d.notes.append(f"ERDMA {kind.name} {'combined' if combined else 'pixel' if mode else 'channel'}")
     return kind.bits
@@ -150,14 +162,42 @@ def _combined(
     d.combined = True
     if ch.chance("comb.both", 0.5):
         d.set("DPU", COMB_USE=1)
+    _two_readers(ch, arena, d, kind, raw, line, surface, "operand")
+
+
+def _two_readers(
+    ch: Chooser,
+    arena: Arena,
+    d: Dpu,
+    kind: ElementType,
+    raw: values.Bytes,
+    line: int,
+    surface: int,
+    name: str,
+) -> None:
+    """Place a cube of which MRDMA reads the even surfaces and ERDMA the odd ones (5.5)."""
     if ch.chance("comb.mesa", 0.5):  # one tensor: ERDMA begins one surface after MRDMA
-        base = arena.place(raw, "combined operand")
+        base = arena.place(raw, f"combined {name}")
         step, other = 2 * surface, base + ATOM * surface
     else:
-        base, other = arena.place(raw, "MRDMA operand"), arena.place(raw[::-1].copy(), "ERDMA operand")
+        base, other = arena.place(raw, f"MRDMA {name}"), arena.place(raw[::-1].copy(), f"ERDMA {name}")
         step = surface
     d.main = Operand(base, kind.bits, line, step)
-    d.ew = Operand(other, kind.bits, line, step)
+    d.ew = Operand(other, kind.bits, line, step, idle=ch.word("comb.idle_pitch", 28))
+
+
+def draw_alternate(ch: Chooser, arena: Arena, d: Dpu) -> None:
+    """Draw COMB_USE 3 of a flying task: even surfaces of the main data by MRDMA, odd ones by ERDMA (5.5)."""
+    line = d.width + (ch.integer("comb.gap", 0, 3) if ch.chance("comb.gaps", 0.4) else 0)
+    surface = line * d.height + (ch.integer("comb.more", 0, 6) if ch.chance("comb.wide", 0.4) else 0)
+    atoms = d.source.surfaces(d.channels) * surface + line * d.height
+    raw = values.elements(ch, "alternate input", d.source, atoms * d.source.per_atom)
+    d.alternate = True
+    d.set("DPU", COMB_USE=1)
+    _two_readers(ch, arena, d, d.source, raw, line, surface, "input")
+    size = ch.integer("comb.size", 2 if d.float_domain else 0, 3)
+    d.set("DPU_RDMA", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=size)  # the size has no effect
+    d.notes.append("two readers")
 
 
 def _operand_converter(ch: Chooser, d: Dpu, spread: float, bits: int, floating: bool) -> None:

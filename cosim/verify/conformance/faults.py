@@ -6,7 +6,7 @@ from rkcosim.golden.task.rules_conv import SIZES
 from rkcosim.regcmd import pack_word, register_word
 from rkcosim.spec.layouts import depthwise_bytes
 from rkcosim.spec.regs import registers
-from rkcosim.spec.types import BF16, FP16, INT8, INT16
+from rkcosim.spec.types import ALTERNATE, BF16, FP16, FP32, INT8, INT16
 from rkcosim.verify.conformance.arena import UNMAPPED
 from rkcosim.verify.conformance.case import (
     CLEAR,
@@ -30,12 +30,12 @@ def _fed(d: Draw) -> Plan:
     return d.flying(kind, DpuWish(out=(kind,), to_ppu=True, element="none"))
 
 
-def _either_fp16(d: Draw) -> Plan:
-    """Draw a convolution or a flying task of fp16 with an operand in memory."""
+def _either_half(d: Draw) -> Plan:
+    """Draw a convolution of fp16 or a flying task of fp16 or fp32, with an operand in memory."""
     wish = DpuWish(element="memory")
-    if d.ch.chance("hang.conv", 0.5):
+    if d.ch.chance("hang.conv", 0.4):
         return conv_of((FP16,), wish, budget=400)(d)
-    return d.flying(FP16, wish)
+    return d.flying(d.any_type((FP16, FP32)), wish)
 
 
 def _resized(d: Draw, plan: Plan, block: str, name: str, step: int) -> int:
@@ -210,10 +210,10 @@ def _open_rows(d: Draw) -> Plan:
     return plan
 
 
-@WAITS.add(_either_fp16, "a product of fp16 with a live converter")
-def _half_product(d: Draw, plan: Plan) -> None:
-    """A product of fp16 whose operand passes through the converter (4.7)."""
-    if plan.task.get("DPU", "PROC_PRECISION") != FP16.dpu_code:
+@WAITS.add(_either_half, "a product of floats with a live converter")
+def _live_product(d: Draw, plan: Plan) -> None:
+    """A product of fp16 or fp32 whose operand passes through the converter (7.8)."""
+    if plan.task.get("DPU", "PROC_PRECISION") not in (FP16.dpu_code, FP32.dpu_code):
         raise Refused("another type")
     plan.task.set("DPU", EW_OP_TYPE=1, EW_OP_CVT_BYPASS=0, EW_MUL_PRELU=0)
 
@@ -222,13 +222,15 @@ def _half_product(d: Draw, plan: Plan) -> None:
 WAITS.sets(
     "nothing takes the operand", lambda d: small_conv(d, DpuWish(element="memory")), "DPU", EW_OP_BYPASS=1
 )
-# COMB_USE of a flying task with bit 0: all data exist, but DPU_RDMA does not end (5.5).
-WAITS.sets(
-    "COMB_USE while flying",
-    fly((FP16, INT8)),
-    "DPU_RDMA",
-    COMB_USE=lambda ch: ch.pick("hang.comb", (1, 3, 5, 7)),
-)
+
+
+@WAITS.add(fly((FP16, INT8)), "COMB_USE while flying")
+def _combination(d: Draw, plan: Plan) -> None:
+    """COMB_USE of a flying task with bit 0: all data exist, but DPU_RDMA does not end (5.5)."""
+    combination = d.ch.pick("hang.comb", (1, 3, 5, 7))
+    plan.task.set("DPU_RDMA", COMB_USE=combination)
+    if combination == ALTERNATE:
+        plan.task.set("DPU", COMB_USE=0)
 
 
 @WAITS.add(fly((INT8, INT16)), "nothing reads the correction")
@@ -349,6 +351,12 @@ def _alone(d: Draw, plan: Plan) -> None:
 
 @HANGS.add(conv_of((INT8,), DpuWish(element="combined"), budget=400), "COMB_USE 5 with one reader off")
 def _one_reader(d: Draw, plan: Plan) -> None:
+    reader = "MRDMA" if d.ch.chance("hang.mrdma", 0.5) else "ERDMA"
+    plan.task.set("DPU_RDMA", **{f"{reader}_DISABLE": 1})
+
+
+@HANGS.add(fly((INT8, FP16), "alternate"), "COMB_USE 3 with one reader off")
+def _one_source(d: Draw, plan: Plan) -> None:
     reader = "MRDMA" if d.ch.chance("hang.mrdma", 0.5) else "ERDMA"
     plan.task.set("DPU_RDMA", **{f"{reader}_DISABLE": 1})
 

@@ -24,6 +24,7 @@ from rkcosim.verify.conformance import (
     faults,
     limits,
     noise,
+    overlaps,
     register_draws,
     settings,
 )
@@ -111,6 +112,7 @@ _GROUPS = (
     Group("ew floats, registers", _either(_FLOAT, _FLY_FLOAT, DpuWish(element="register"))),
     Group("ew floats, memory", _either(_FLOAT, _FLY_FLOAT, DpuWish(element="memory"))),
     Group("residual in two streams", conv_of(dpu=DpuWish(element="combined"), budget=800)),
+    Group("main data in two streams", fly((*_FLY_INT, *_FLY_FLOAT), "alternate")),
     Group("lut integers", _either(_INT, (INT16, INT32, INT8), DpuWish(element="lut")), 0.7),
     Group("lut floats", _either(_FLOAT, _FLY_FLOAT, DpuWish(element="lut")), 0.7),
     Group("integers to floats", _either(_INT, _FLY_INT, DpuWish(out=(FP16, FP32, BF16)))),
@@ -119,6 +121,7 @@ _GROUPS = (
     Group("floats to floats", _either(_FLOAT, _FLY_FLOAT, DpuWish(out=(FP16, BF16, FP32)))),
     Group("padded channels", _either(CONV_TYPES, (*_FLY_INT, *_FLY_FLOAT), DpuWish(padded=True))),
     Group("matrix output", _either(CONV_TYPES, (*_FLY_INT, *_FLY_FLOAT), DpuWish(matrix=True))),
+    Group("overlapping outputs", overlaps.draw, 1.5),
     Group("packets", draw_writer.packets),
     Group("packets of convolutions", draw_writer.products, 0.5),
     Group("unpooling", draw_writer.unpooling, 0.7),

@@ -31,7 +31,7 @@ INERT: tuple[Name, ...] = (
         + " ".join(f"DCOMP_AMOUNT{n}" for n in range(16)),
     ),
     *_fields("CORE", "SOFT_GATING DATAOUT_HEIGHT DATAOUT_WIDTH"),
-    *_fields("DPU", "BURST_LEN SIZE_C_WDMA EW_EQUAL_EN EW_DATA_MODE EDATA_SIZE"),
+    *_fields("DPU", "BURST_LEN SIZE_C_WDMA EW_EQUAL_EN EW_DATA_MODE"),
     *_fields("DPU_RDMA", "BURST_LEN OV4K_BYPASS E_WEIGHT N_WEIGHT B_WEIGHT M_WEIGHT"),
     *_fields("PPU", "USE_CNT PAD_BOTTOM PAD_RIGHT BURST_LEN"),
 )
@@ -79,8 +79,7 @@ RESERVED: tuple[Name, ...] = (
     *_fields("CNA", "CSC_WO_EN CSC_DO_EN SURF_MODE FC_DATA_BANK FC_SKIP_EN NONALIGN_DMA"),
     *_fields(
         "DPU",
-        "TP_EN RGP_TYPE NONALIGN SURF_LEN MC_SURF_OUT MINMAX_CTL RGP_CNTER BS_TRUNCATE_SRC BN_TRUNCATE_SRC "
-        "EW_BINARY_EN",
+        "TP_EN RGP_TYPE NONALIGN SURF_LEN MC_SURF_OUT MINMAX_CTL RGP_CNTER BS_TRUNCATE_SRC BN_TRUNCATE_SRC",
     ),
     *_fields(
         "DPU_RDMA",
@@ -109,8 +108,6 @@ def add_noise(ch: Chooser, task: Task) -> None:
         block, register, name = ch.pick(f"noise.field{n}", names)
         width = registers()[block][register].fields[name].width
         value = ch.word(f"noise.value{n}", width)
-        if (register, name) == ("EW_CFG", "EDATA_SIZE") and value == 3:
-            value = 0  # words: with sums of several types, boards give other elements (4.7)
         task.set(block, register, **{name: value})
     if "DPU_RDMA" in task.blocks:
         for client, stage in (("BRDMA", "BS"), ("NRDMA", "BN")):

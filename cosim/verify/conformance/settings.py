@@ -264,11 +264,8 @@ def _left_element(d: Draw, plan: Plan) -> None:
 @SETTINGS.draws
 def _unpredictable(d: Draw) -> Plan:
     """Sums whose operand does not take the path that silicon needs (4.7)."""
-    kind = d.any_type((FP16, INT8, INT16))
-    plan = d.flying(kind, DpuWish(element="memory"))
-    plan.task.set("DPU", EW_OP_TYPE=0, EW_ALU_ALGO=2, EW_MUL_PRELU=0, EW_OP_CVT_BYPASS=int(kind is FP16))
-    if kind is not FP16:
-        plan.task.set("DPU", EDATA_SIZE=3)
+    plan = d.flying(d.any_type((INT8, INT16)), DpuWish(element="memory"))
+    plan.task.set("DPU", EW_OP_TYPE=0, EW_ALU_ALGO=2, EW_MUL_PRELU=0, EW_OP_CVT_BYPASS=0, EDATA_SIZE=3)
     return plan
 
 

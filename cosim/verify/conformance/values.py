@@ -69,16 +69,22 @@ def floats(ch: Chooser, label: str, kind: ElementType, count: int, scale: float 
     uint8 [count * bits / 8]. Styles: ``small`` numbers with few bits, whose sums are exact and often tie;
     ``normal``; ``powers`` few powers of two among zeros, in all data of a case, whose sums tie with and
     without a remainder far below; ``spread`` exponents over 2^+-12, ``wide`` over most of the type;
-    ``special`` normal with a few zeros, subnormals, infinities and NaNs; ``tiny`` around the smallest normal
-    number; ``bits`` any patterns.
+    ``special`` normal with a few zeros, subnormals, infinities and NaNs; ``specials`` nothing but these, in
+    all data of a case, so that they meet each other; ``tiny`` around the smallest normal number; ``bits`` any
+    patterns.
     """
     rng = ch.rng(label)
     style = ch.pick(f"{label} style", STYLES)
     if ch.shared("powers of two", 0.08):
         style = "powers"
+    elif ch.shared("specials only", 0.08):
+        style = "specials"
     if style == "bits":
         raw = _raw(rng, count * kind.bits // 8)
         return _calm(raw, kind) if ch.chance(f"{label} finite", 0.7) else raw
+    if style == "specials":
+        patterns = np.array(_SPECIALS["fp32" if kind.bits == 32 else kind.name], np.uint32)
+        return rng.choice(patterns, count).astype(np.uint32 if kind.bits == 32 else np.uint16).view(np.uint8)
     if style == "small":
         values = rng.integers(-8, 9, count) * 2.0 ** ch.integer(f"{label} unit", -4, 4, 0)
     elif style == "powers":

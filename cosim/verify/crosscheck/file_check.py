@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler import LoadedModel
+from rkcosim.compiler.host_calls import call
 from rkcosim.compiler.host_steps import compute
-from rkcosim.compiler.steps import HostStep, Step
+from rkcosim.compiler.steps import CallStep, HostStep, Step
 from rkcosim.rknn_file.model import FileModel
 from rkcosim.verify.crosscheck.file_meaning import NotJudged, judge
 from rkcosim.verify.crosscheck.model_check import Difference, ModelChecker, SecondLevel, first_difference
@@ -68,9 +69,8 @@ class FileChecker(ModelChecker):
             cubes = [self.loaded.tensor(tensor.name) for tensor in step.inputs]
             lost = [t.name for t in step.inputs if model.graph.root(t.name) in model.plan.lost]
             if isinstance(step, HostStep) and not lost:
-                return first_difference(
-                    self.loaded, step, ours, ("the host's function", compute(step, cubes))
-                )
+                made = call(step, cubes)[0] if isinstance(step, CallStep) else compute(step, cubes)
+                return first_difference(self.loaded, step, ours, ("the host's function", made))
             return self._judged(model, index, step, cubes, lost, ours)
 
         return compare
@@ -100,6 +100,9 @@ class FileChecker(ModelChecker):
             found = judge(model.file_plan, index, cubes, ours[1])
         except NotJudged as error:
             row.reason = str(error)
+            return None
+        except (ValueError, ArithmeticError, LookupError, MemoryError) as error:  # a file is hostile input
+            row.reason = f"its value cannot be computed ({type(error).__name__}: {error})"
             return None
         apart = np.abs(ours[1].astype(np.float64) - found.meaning.values) / found.meaning.bound
         row.right, row.wrong, row.elements = found.right, int(found.wrong.sum()), found.wrong.size

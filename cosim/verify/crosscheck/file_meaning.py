@@ -9,8 +9,9 @@ that is computed by a table the largest distance of the table from the function.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,14 @@ import numpy.typing as npt
 from rkcosim.compiler.graph import Tensor, from_cube, to_cube
 from rkcosim.compiler.programs.task import Ref, Task
 from rkcosim.compiler.steps import HostStep
-from rkcosim.rknn_file.constants import FileStep, group_of, weights, weights_of
+from rkcosim.rknn_file.constants import FileStep, step_weights, weights_of
 from rkcosim.rknn_file.host import permutation
 from rkcosim.rknn_file.plan import FilePlan
 from rkcosim.rknn_file.tasks import field_of, values_of
 from rkcosim.spec.layouts import unpack_feature
+from rkcosim.spec.types import ATOM, BF16
+from rkcosim.verify.crosscheck.file_tables import NotJudged, Real, Table, function_name
 
-Real = npt.NDArray[np.float64]
 Cube = npt.NDArray[Any]
 
 STEPS_INT8 = 1.0
@@ -33,16 +35,6 @@ STEPS_INT8 = 1.0
 
 ULPS_FP16 = 2.0
 """Allowed distance of an fp16 output from its mathematical value, in units in the last place."""
-
-FUNCTIONS: dict[str, Callable[[Real], Real]] = {
-    "Sigmoid": lambda x: 1.0 / (1.0 + np.exp(-np.clip(x, -700.0, 700.0))),
-    "Tanh": np.tanh,
-}
-"""Functions by name; the type of a node that computes one ends with its name."""
-
-
-class NotJudged(Exception):
-    """Raised for a node whose mathematical value is not computed; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -144,19 +136,25 @@ class _Node:
         self.main = self._main()
         self.registers = values_of(self.main.settings)
         self.real = step.output.real
-        self.absolute = False
+        self.absolute = self.alone = False
+        """Whether absolute values are computed; whether one task is evaluated, at its own addresses."""
         self.error: Any = 0.0
         """Largest accumulated error of integer rounding, in units of the value; (C, 1, 1) or a scalar."""
 
     def _main(self) -> Task:
         """Return the first task that writes to the output, not one that only loads a table or ends a part."""
-        place = self.plan.places[self.step.output.name]
-        for task in self.tasks:
-            ref = self._ref(task, "PPU" if "PPU" in task.blocks else "DPU", "DST_BASE_ADDR")
-            if ref is not None and ref.region == place.ref.region:
-                if place.ref.offset <= ref.offset < place.ref.offset + place.size:
-                    return task
-        raise NotJudged("no task writes its output directly")
+        found = next(filter(self._writes, self.tasks), None)
+        if found is None:
+            raise NotJudged("no task writes its output directly")
+        return found
+
+    def _writes(self, task: Task) -> bool:
+        """Return whether a task writes to the node's output."""
+        place = self.plan.places[self.plan.graph.root(self.step.output.name)]
+        ref = self._ref(task, "PPU" if "PPU" in task.blocks else "DPU", "DST_BASE_ADDR")
+        if ref is None or ref.region != place.ref.region:
+            return False
+        return place.ref.offset <= ref.offset < place.ref.offset + place.size
 
     @staticmethod
     def _ref(task: Task, block: str, register: str) -> Ref | None:
@@ -168,7 +166,8 @@ class _Node:
 
     def _lowest(self, block: str, register: str) -> Ref:
         """Return the start of an operand of the whole node: the lowest address in the tasks' registers."""
-        refs = [ref for task in self.tasks if (ref := self._ref(task, block, register))]
+        tasks = [self.main] if self.alone else self.tasks
+        refs = [ref for task in tasks if (ref := self._ref(task, block, register))]
         refs = [ref for ref in refs if ref.region == "weights"]
         if not refs:
             raise NotJudged(f"{block}.{register} names no constant")
@@ -189,8 +188,12 @@ class _Node:
         return found if isinstance(found, tuple) else (found, 0.0 if self.real else self.error)
 
     def _values(self) -> Real | tuple[Real, Any]:
+        if self.step.output.name in [tensor.name for tensor in self.step.inputs]:
+            raise NotJudged("it changes its input in place")
         if self.node.type == "Concat" and self.node.attributes.get("axis"):
             return self._concatenated()
+        if self.node.type == "Expand" and len(self.cubes) == 1:
+            return self._expanded()
         if self.node.type in ("Transpose", "Reshape", "Resize") and not self.file.ours:
             return to_cube(self._moved(), self.step.output).astype(np.float64)
         if "PPU" in self.main.blocks and "DPU" not in self.main.blocks:
@@ -200,12 +203,13 @@ class _Node:
         if len(self.step.nodes) > 1:
             raise NotJudged("a node without tasks precedes it")
         if "CNA" in self.main.blocks:
-            return self._dpu(self._convolution())
+            shape = self.step.inputs[0].shape
+            if len(shape) == 4 and shape[0] > 1:
+                return self._samples()
+            return self._rescaled(*self._dpu(self._convolution()))
         if self.get("DPU", "FEATURE_MODE_CFG", "TP_EN"):
             raise NotJudged("its tasks move packets")
-        if len(self.tasks) > 1 or self.cubes[0].shape != self.step.output.cube:
-            raise NotJudged(f"{len(self.tasks)} element-wise tasks from {self.cubes[0].shape}")
-        return self._dpu(self.cubes[0].astype(np.float64))
+        return self._element_wise()
 
     # nodes that only move elements
 
@@ -245,16 +249,150 @@ class _Node:
             raise NotJudged(f"its inputs together have the shape {whole.shape}, its output {y.cube}")
         return whole
 
+    def _expanded(self) -> Real:
+        """Return the input, repeated to the output's shape and converted to its quantisation."""
+        x, y = self.step.inputs[0], self.step.output
+        real = (from_cube(self.cubes[0], x).astype(np.float64) - x.zero_point) * (x.scale / y.scale)
+        try:
+            whole = np.broadcast_to(real + y.zero_point, y.shape)
+        except ValueError as error:
+            raise NotJudged(str(error)) from error
+        return to_cube(np.ascontiguousarray(whole), y)
+
     @staticmethod
     def _resized(array: Cube, shape: tuple[int, ...]) -> Cube:
         if len(shape) != 4 or shape[2] % array.shape[2] or shape[3] % array.shape[3]:
             raise NotJudged(f"a resize from {array.shape} to {shape}")
         return array.repeat(shape[2] // array.shape[2], 2).repeat(shape[3] // array.shape[3], 3)
 
+    # element-wise tasks
+
+    def _element_wise(self) -> tuple[Real, Any]:
+        """Return the values that the node's element-wise tasks write, each task at the addresses it has."""
+        y = self.step.output
+        target = self._elements(y)
+        values, bound = np.full(y.elements, np.nan), np.zeros(y.elements)
+        for task in self.tasks:
+            if not self._writes(task):
+                continue
+            if set(task.blocks) - {"DPU", "DPU_RDMA"}:
+                raise NotJudged("its element-wise tasks follow others")
+            part = self._of_task(task)
+            where = part._addresses("DST_BASE_ADDR", target)
+            found, extra = part._dpu(part.gathered())
+            kept = where >= 0
+            values[where[kept]] = found[kept]
+            bound[where[kept]] = np.broadcast_to(extra, found.shape)[kept]
+        if missing := int(np.isnan(values).sum()):
+            raise NotJudged(f"{missing:,} of its {values.size:,} elements follow from nothing that it reads")
+        return values.reshape(y.cube), bound.reshape(y.cube)
+
+    def _of_task(self, task: Task) -> _Node:
+        """Return the evaluation of one of the node's tasks alone, on the elements at its own addresses."""
+        part = copy(self)
+        part.main, part.registers, part.error, part.alone = task, values_of(task.settings), 0.0, True
+        for block, register in (("BS_OW_CFG", "TP_ORG_EN"), ("FEATURE_MODE_CFG", "TP_EN")):
+            if part.get("DPU", block, register):
+                raise NotJudged("its tasks move packets")
+        if part.get("DPU_RDMA", "SRC_DMA_CFG", "UNPOOLING_EN"):
+            raise NotJudged("its tasks repeat pixels")
+        if not part.get("DPU", "FEATURE_MODE_CFG", "FLYING_MODE"):
+            raise NotJudged("its tasks take no cube from memory")
+        return part
+
+    def _elements(self, tensor: Tensor) -> tuple[Ref, npt.NDArray[np.int64]]:
+        """Return the place of a tensor, and the index in its cube of each element in memory; -1 in gaps."""
+        place = self.plan.place(tensor.name)
+        if place.argb:
+            raise NotJudged(f"'{tensor.name}' has packed pixels")
+        numbers = np.arange(1, math.prod(place.cube) + 1, dtype=np.float64).reshape(place.cube)
+        return place.ref, place.pack(numbers).view(np.float64).astype(np.int64) - 1
+
+    def _cube(self) -> tuple[int, int, int]:
+        """Return surfaces, rows and columns of the task's cube; those of DPU and DPU_RDMA must be equal."""
+        sizes = [
+            tuple(
+                self.get(block, f"DATA_CUBE_{name}", field) + 1
+                for name, field in (("CHANNEL", "CHANNEL"), ("HEIGHT", "HEIGHT"), ("WIDTH", "WIDTH"))
+            )
+            for block in ("DPU", "DPU_RDMA")
+        ]
+        if sizes[0] != sizes[1]:
+            raise NotJudged(f"its tasks read cubes of {sizes[1]} and write cubes of {sizes[0]}")
+        channels, height, width = sizes[0]
+        return -(-channels // self._lanes), height, width
+
+    @property
+    def _lanes(self) -> int:
+        return ATOM // self.step.output.itemsize
+
+    def _addresses(self, register: str, memory: tuple[Ref, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+        """Return the index of each element (channels, rows, columns) of the task's cube in a tensor's cube.
+
+        Parameters
+        ----------
+        register
+            Register of the cube's address [HW 7.11] [HW 8.2] [HW 8.4].
+        memory
+            See `_elements`.
+        """
+        surfaces, height, width = self._cube()
+        s = np.arange(surfaces)
+
+        def rdma(name: str, field: str | None = None) -> int:
+            return (
+                self.signed("DPU_RDMA", name, field) if field is None else self.get("DPU_RDMA", name, field)
+            )
+
+        pixel = 1
+        if register == "DST_BASE_ADDR":
+            series = self.get("DPU", "BS_OW_CFG", "SIZE_E_1") + 1
+            line = width + self.get("DPU", "DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")
+            add, stride = self.signed("DPU", "SURFACE_ADD", "SURF_ADD"), self.signed("DPU", "DST_SURF_STRIDE")
+            at = s // series * add + s % series * stride
+        elif register == "SRC_BASE_ADDR":
+            line = width + rdma("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
+            notch = self.signed("DPU_RDMA", "SURF_NOTCH", "SURF_NOTCH_ADDR")
+            at = s * ((height - 1) * line + width + notch)
+        elif rdma("ERDMA_CFG", "ERDMA_DATA_MODE"):
+            line = width + rdma("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
+            at = s * ((height - 1) * line + width + rdma("EW_SURF_NOTCH"))
+        else:
+            line = pixel = 0
+            at = s * rdma("EW_SURF_STRIDE")
+        ref = self._ref(self.main, "DPU" if register == "DST_BASE_ADDR" else "DPU_RDMA", register)
+        base, held = memory
+        if ref is None or ref.region != base.region:
+            raise NotJudged(f"{register} names no tensor")
+        atoms = at[:, None, None] + np.arange(height)[:, None] * line + np.arange(width) * pixel
+        first = (ref.offset - base.offset) // self.step.output.itemsize
+        places = first + atoms[:, :, :, None] * self._lanes + np.arange(self._lanes)
+        inside = (places >= 0) & (places < held.size)
+        found = np.where(inside, held[np.where(inside, places, 0)], -1)
+        return found.transpose(0, 3, 1, 2).reshape(surfaces * self._lanes, height, width)
+
+    def gathered(self, register: str = "SRC_BASE_ADDR") -> Real:
+        """Return the elements that a reader of the task delivers, float64; NaN where a tensor has a gap."""
+        ref = self._ref(self.main, "DPU_RDMA", register)
+        for tensor, cube in zip(self.step.inputs, self.cubes, strict=True):
+            place = self.plan.place(tensor.name)
+            if ref is None or ref.region != place.ref.region:
+                continue
+            if 0 <= ref.offset - place.ref.offset < place.size:
+                if tensor.itemsize != self.step.output.itemsize:
+                    raise NotJudged("its tasks read and write elements of different sizes")
+                where = self._addresses(register, self._elements(tensor))
+                flat = cube.astype(np.float64).reshape(-1)
+                return np.where(where >= 0, flat[np.maximum(where, 0)], np.nan)
+        raise NotJudged(f"{register} of its task names none of its inputs")
+
     # windows
 
     def _window(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-        """Return kernel, strides, pads (top, left, bottom, right) and dilations."""
+        """Return kernel, strides, pads (top, left, bottom, right) and dilations.
+
+        Those of a transposed convolution are the ones after pixels have been inserted [HW 5.6].
+        """
         given = self.node.attributes
 
         def pair(name: str, default: tuple[int, ...]) -> tuple[int, ...]:
@@ -266,7 +404,17 @@ class _Node:
         found = kernel, pair("strides", (1, 1)), pair("pads", (0,) * 4), pair("dilations", (1, 1))
         if [len(part) for part in found] != [2, 2, 4, 2] or min(found[1] + found[3] + kernel) < 1:
             raise NotJudged(f"its window is {found}")
+        if self._transposed:
+            reach = [(k - 1) * d for k, d in zip(kernel, found[3], strict=True)]
+            pads = tuple(reach[n % 2] - pad for n, pad in enumerate(found[2]))
+            if min(pads) < 0:
+                raise NotJudged(f"its window is {found}")
+            return kernel, (1, 1), pads, found[3]
         return found
+
+    @property
+    def _transposed(self) -> bool:
+        return "CNA" in self.main.blocks and bool(self.get("CNA", "CONV_CON1", "DECONV"))
 
     def _taps(self, cube: Real, fill: float) -> tuple[Real, tuple[int, int]]:
         """Return the padded input, and the rows and columns of the output."""
@@ -308,6 +456,25 @@ class _Node:
             return float(np.uint16(self.get("CNA", "PAD_CON1", "PAD_VALUE") & 0xFFFF).view(np.float16))
         return float(self.signed("CNA", "PAD_CON1", "PAD_VALUE", 8))
 
+    def _samples(self) -> tuple[Real, Any]:
+        """Return the values of a convolution of several samples, which follow each other in memory."""
+        x, y = self.step.inputs[0], self.step.output
+        if len(y.shape) != 4 or y.shape[0] != x.shape[0] or len(self.cubes) != 1:
+            raise NotJudged(f"{x.shape} to {y.shape} is no convolution of {x.shape[0]} samples")
+        operands = {self._ref(task, "CNA", "DCOMP_ADDR0") for task in self.tasks if "CNA" in task.blocks}
+        if len(operands) != 1:
+            raise NotJudged("its samples have different weights")
+        _, *own = y.shape
+        values, bounds = [], []
+        for sample in from_cube(self.cubes[0], x):
+            part = copy(self)
+            part.cubes, part.error = [sample], 0.0
+            part.step = replace(self.step, output=replace(y, shape=(1, *own), cube=(own[0], own[1], own[2])))
+            found, extra = part._dpu(part._convolution())
+            values.append(found)
+            bounds.append(np.broadcast_to(extra, found.shape))
+        return to_cube(np.stack(values), y), to_cube(np.stack(bounds), y)
+
     def _convolution(self) -> Real:
         """Return the sums of the array with the part of CPEND, float64 (kernels, rows, columns)."""
         tensors = weights_of(self.file, self.step)
@@ -315,11 +482,11 @@ class _Node:
             raise NotJudged("it has no weights")
         if not self.get("CNA", "CVT_CON0", "CVT_BYPASS") and not self.step.inputs[0].unsigned:
             raise NotJudged("its input converter is enabled")
-        w = np.concatenate([weights(tensor, group_of(self.file, self.step)) for tensor in tensors])
+        w = step_weights(self.file, self.step)
         depthwise = self.get("CNA", "CONV_CON1", "CONV_MODE") == 3
         x, w = self.cubes[0].astype(np.float64), w.astype(np.float64)
         w = np.abs(w) if self.absolute else w
-        if self.get("CNA", "CONV_CON1", "DECONV"):
+        if self._transposed:
             x = self._spread(x)
         if w.shape[1] not in (1, x.shape[0]) or w.shape[0] != self.step.output.cube[0]:
             raise NotJudged(
@@ -361,9 +528,10 @@ class _Node:
         return tiles * 2.0**-24 * self._convolution()
 
     def _spread(self, x: Real) -> Real:
-        """Insert the zeros between the pixels of a transposed convolution."""
+        """Insert the pad value between the pixels of a transposed convolution [HW 5.6]."""
         steps = [self.get("CNA", "CONV_CON3", f"DECONV_{axis}_STRIDE") + 1 for axis in "YX"]
-        wide = np.zeros((x.shape[0], (x.shape[1] - 1) * steps[0] + 1, (x.shape[2] - 1) * steps[1] + 1))
+        sizes = [(size - 1) * step + 1 for size, step in zip(x.shape[1:], steps, strict=True)]
+        wide = np.full((x.shape[0], *sizes), self._pad_value())
         wide[:, :: steps[0], :: steps[1]] = x
         return wide
 
@@ -374,24 +542,38 @@ class _Node:
         client = "BRDMA" if stage == "BS" else "NRDMA"
         use = self.get("DPU_RDMA", f"{client}_CFG", f"{client}_DATA_USE")
         kinds = {"alu": np.dtype("<f4" if self.real else "<i4"), "cpend": np.dtype("<i2")}
-        kinds["mul"] = np.dtype("<f2" if self.real else "<i2")
+        kinds["mul"] = np.dtype("<u2" if self.real else "<i2")
         fields = [name for bit, name in enumerate(kinds) if use >> bit & 1]
         if part not in fields or self.get("DPU_RDMA", f"{client}_CFG", f"{client}_DISABLE"):
             raise NotJudged(f"{stage} needs '{part}' operands, which its operand block does not have")
         block = np.dtype([(name, kinds[name], (8,)) for name in fields])
-        count = self.step.output.cube[0]
+        count = self._cube()[0] * self._lanes if self.alone else self.step.output.cube[0]
         start = self._lowest("DPU_RDMA", f"{stage}_BASE_ADDR").offset
         size = -(-count // 8) * block.itemsize
         data = bytes(self.plan.weights[start : start + size])
         if len(data) < size:
             raise NotJudged(f"its operand block has {len(data)} bytes of {size}")
-        return np.frombuffer(data, block)[part].reshape(-1)[:count].astype(np.float64)[:, None, None]
+        words = np.frombuffer(data, block)[part].reshape(-1)[:count]
+        if part == "mul" and self.real:
+            words = self._half(words)
+        return words.astype(np.float64)[:, None, None]
+
+    def _half(self, words: npt.NDArray[np.uint16]) -> npt.NDArray[Any]:
+        """Return factors of 16 bits as numbers: bf16 with PROC_PRECISION 3, else fp16 [HW 7.5.5]."""
+        if self.get("DPU", "DATA_FORMAT", "PROC_PRECISION") == BF16.dpu_code:
+            return (words.astype(np.uint32) << 16).view(np.float32)
+        return words.astype(np.uint16).view(np.float16)
 
     def _rounded(self, factor: Any, shift: float) -> None:
         """Update the error for a product with a factor and the rounding of its shift."""
         self.error = self.error * np.abs(factor) / 2.0**shift + (0.5 if shift else 0.0)
 
-    def _dpu(self, v: Real) -> Real | tuple[Real, Any]:
+    def _dpu(self, v: Real) -> tuple[Real, Any]:
+        """Return what the output stages make of values, with the largest error of roundings or of a table."""
+        found = self._stages(v)
+        return found if isinstance(found, tuple) else (found, 0.0 if self.real else self.error)
+
+    def _stages(self, v: Real) -> Real | tuple[Real, Any]:
         for stage in ("BS", "BN"):
             if not self.get("DPU", f"{stage}_CFG", f"{stage}_BYPASS"):
                 v = self._stage(stage, v)
@@ -428,8 +610,8 @@ class _Node:
         if self.get("DPU", register, f"{stage}_MUL_SRC"):
             factor: Any = self._channels(stage, "mul")
         elif self.real:
-            bits = np.uint16(self.get("DPU", register, f"{stage}_MUL_OPERAND") & 0xFFFF)
-            factor = float(bits.view(np.float16))
+            bits = self.get("DPU", register, f"{stage}_MUL_OPERAND") & 0xFFFF
+            factor = float(self._half(np.array([bits], np.uint16))[0])
         else:
             factor = self.signed("DPU", register, f"{stage}_MUL_OPERAND", 16)
         product = v * factor
@@ -463,15 +645,16 @@ class _Node:
 
     def _operand(self) -> Real:
         """Return the second operand of EW after its converter."""
-        refs = [ref for task in self.tasks if (ref := self._ref(task, "DPU_RDMA", "EW_BASE_ADDR"))]
-        inner = self.get("DPU", "EW_CFG", "EW_OP_SRC")
-        if not inner:
-            lanes = [self.signed("DPU", f"EW_OP_VALUE_{n}", f"EW_OPERAND_{n}") for n in range(8)]
-            raise NotJudged(f"EW takes operands from registers ({lanes[0]}, ...)")
-        found = None
+        tasks = [self.main] if self.alone else self.tasks
+        refs = [ref for task in tasks if (ref := self._ref(task, "DPU_RDMA", "EW_BASE_ADDR"))]
+        if not self.get("DPU", "EW_CFG", "EW_OP_SRC"):
+            return np.full((1, 1, 1), self._number(self._register_operand()))
+        if not refs:
+            raise NotJudged("EW has no operand in memory")
+        found = self.gathered("EW_BASE_ADDR") if self.alone and refs[0].region == "activations" else None
         for tensor, cube in zip(self.step.inputs, self.cubes, strict=True):
             place = self.plan.place(tensor.name)
-            if any(
+            if found is None and any(
                 ref.region == place.ref.region and 0 <= ref.offset - place.ref.offset < place.size
                 for ref in refs
             ):
@@ -489,12 +672,28 @@ class _Node:
             return (found + offset) * scale / shift
         return (found * scale + offset) / shift
 
+    def _register_operand(self) -> int:
+        """Return the operand of EW that all its registers hold, 32 bits."""
+        if self.get("DPU", "EW_CFG", "EW_OP_TYPE"):
+            raise NotJudged("EW multiplies by operands from registers")
+        bits = {self.get("DPU", f"EW_OP_VALUE_{n}", f"EW_OPERAND_{n}") & 0xFFFF_FFFF for n in range(8)}
+        if len(bits) > 1:
+            raise NotJudged("EW takes different operands from its registers")
+        return bits.pop()
+
     def _constant_operand(self, refs: Sequence[Ref]) -> Real:
         """Return the second operand of EW if it is a constant of the output's type."""
         start = min((ref.offset for ref in refs if ref.region == "weights"), default=-1)
         size = self.get("DPU", "EW_CFG", "EDATA_SIZE")
         if start < 0 or size != (2 if self.real else 1):
             raise NotJudged("the operand of EW is a constant of another type")
+        if self.alone:
+            whole = len(self.plan.weights) // size * size
+            held = np.frombuffer(bytes(self.plan.weights[:whole]), self.step.output.dtype)
+            where = self._addresses("EW_BASE_ADDR", (replace(refs[0], offset=0), np.arange(held.size)))
+            if (where < 0).any():
+                raise NotJudged("the operand of EW ends before its cube")
+            return held[where].astype(np.float64)
         per_channel = self.get("DPU_RDMA", "ERDMA_CFG", "ERDMA_DATA_MODE") == 0
         channels, height, width = self.step.output.cube
         cube = (channels, 1, 1) if per_channel else (channels, height, width)
@@ -514,8 +713,15 @@ class _Node:
                 self._rounded(128.0, min(down, negative))
                 product = np.where(product < 0, product / 2.0**negative, product / 2.0**down)
             return np.where(v >= 0, v, product) if self.get("DPU", "EW_CFG", "EW_MUL_PRELU") else product
+        return self._combined(v, operand)
+
+    def _combined(self, v: Real, operand: Real) -> Real:
+        """Apply the ALU of EW."""
         algorithm = self.get("DPU", "EW_CFG", "EW_ALU_ALGO")
         done = {0: np.maximum, 1: np.minimum, 2: np.add, 4: np.subtract}
+        raw = not self.get("DPU_RDMA", "FEATURE_MODE_CFG", "MRDMA_FP16TOFP32_EN")
+        if self.real and raw and not self.get("DPU", "OUT_CVT_SCALE", "FP32TOFP16_EN"):
+            done[3] = np.divide  # of fp16 bits [HW 7.8.10]
         if algorithm not in done:
             raise NotJudged(f"EW uses algorithm {algorithm}")
         return done[algorithm](v, operand)
@@ -539,101 +745,48 @@ class _Node:
 
     # tables
 
+    def _behind_table(self, v: Real) -> Real:
+        """Apply what EW does behind its table, on integers [HW 7.8] [HW 7.9]: a maximum with 0 cuts off where
+        the line beyond the end of a Sigmoid's table becomes negative."""
+        if not self.get("DPU", "EW_CFG", "EW_OP_BYPASS"):
+            if self.get("DPU", "EW_CFG", "EW_OP_SRC"):
+                raise NotJudged("EW combines its table with an operand from memory")
+            bits = self._register_operand()
+            v = self._combined(v, np.full((1, 1, 1), float(bits - (1 << 32) if bits >> 31 else bits)))
+        return v if self.get("DPU", "EW_CFG", "EW_RELU_BYPASS") else np.maximum(v, 0.0)
+
+    def _rescaled(self, v: Real, error: Any) -> tuple[Real, Any]:
+        """Return what flying tasks make of the values that a convolution's tasks have left in the output.
+
+        Vendor-compiled fp16 layers with a table whose 1.0 is not 32768 have one such task: it takes the scale
+        of the table from the binary32 results.
+        """
+        later = [task for task in self.tasks if self._writes(task) and "CNA" not in task.blocks]
+        if not later:
+            return v, error
+        place = self.plan.place(self.step.output.name)
+        for task in later:
+            ref = self._ref(task, "DPU_RDMA", "SRC_BASE_ADDR")
+            here = ref.offset - place.ref.offset if ref and ref.region == place.ref.region else -1
+            if not 0 <= here < place.size:
+                raise NotJudged("its tasks behind the convolution read something else than its result")
+        part = copy(self)
+        part.main, part.registers, part.error = later[0], values_of(later[0].settings), 0.0
+        (low, _), (middle, more), (high, _) = (part._dpu(v + side * error) for side in (-1, 0, 1))
+        return middle, np.abs(high - low) / 2 + more
+
     def _function(self, v: Real) -> tuple[Real, Any]:
         """Return the values of a function that the node computes by a table; `v` is the real index."""
-        table = _Table(self)
-        name = next((n for n in FUNCTIONS if self.node.type.endswith(n)), None)
+        table = Table(self)
+        name = function_name(self.node.type)
         if name is None or self.file.ours:
-            low, high = table.around(v, self.error)
+            low, high = (self._behind_table(side) for side in table.around(v, self.error))
             a, b = self._out(low), self._out(high)
             return (a + b) / 2, np.abs(a - b) / 2 + (0.0 if self.real else 0.5)
-        units, error = table.fit(FUNCTIONS[name])
-        values = self._out(FUNCTIONS[name](v / units) * table.full)
+        units, error = table.judged(name, table.fit(name), v, self.error)
+        values = self._out(self._behind_table(units))
         step = abs(self._out(np.array([1.0]))[0] - self._out(np.array([0.0]))[0])
         offset = abs(float(self._out(np.array([0.0]))[0])) if self.real else 0.0
         if self.real:  # the offset only serves for rounding
             values = values - self._out(np.array([0.0]))[0]
         return values, error * step + offset + (0.0 if self.real else 0.5)
-
-
-class _Table:
-    """The table that a node loads: values by index, with linear interpolation between the entries."""
-
-    def __init__(self, node: _Node) -> None:
-        self.full = 32768.0
-        entries = {"LE": np.zeros(513), "LO": np.zeros(513)}
-        loaded: set[str] = set()
-        kind, at = "LE", 0
-        for task in node.tasks:
-            for setting in task.settings:
-                if (setting.block, setting.register) == ("DPU", "LUT_ACCESS_CFG"):
-                    kind = "LO" if setting.fields["LUT_TABLE_ID"] else "LE"
-                    at = int(str(setting.fields["LUT_ADDR"]))
-                    writing = bool(setting.fields["LUT_ACCESS_TYPE"])
-                elif (setting.block, setting.register) == ("DPU", "LUT_ACCESS_DATA") and writing and at < 513:
-                    value = int(str(setting.fields["LUT_ACCESS_DATA"])) & 0xFFFF
-                    entries[kind][at] = value - 65536 if value >> 15 else value
-                    loaded.add(kind)
-                    at += 1
-        if not loaded:
-            raise NotJudged("none of its tasks loads its table")
-        parts = []
-        for name in ("LE", "LO"):
-            if name in loaded:
-                start = node.signed("DPU", f"LUT_{name}_START", f"LUT_{name}_START")
-                step = 1 << min(node.get("DPU", "LUT_INFO", f"LUT_{name}_INDEX_SELECT"), 22)
-                end = node.signed("DPU", f"LUT_{name}_END", f"LUT_{name}_END")
-                count = min(513, max(1, (end - start) // step + 1))
-                parts.append((start + step * np.arange(count), entries[name][:count]))
-        self.places = np.concatenate([places for places, _ in parts])
-        self.entries = np.concatenate([values for _, values in parts])
-        order = np.argsort(self.places, kind="stable")
-        self.places, self.entries = self.places[order], self.entries[order]
-
-    def at(self, index: Real) -> Real:
-        """Return the values at real indices; beyond the ends the first and last value hold."""
-        return np.interp(index, self.places, self.entries)
-
-    def around(self, index: Real, error: Any) -> tuple[Real, Real]:
-        """Return the lowest and highest value at whole indices within `error` of `index`."""
-        reach = np.maximum(error, 0.0)
-        sides = [self.at(np.rint(index + part * reach)) for part in (-1.0, -0.5, 0.0, 0.5, 1.0)]
-        return np.minimum.reduce(sides), np.maximum.reduce(sides)
-
-    def fit(self, function: Callable[[Real], Real]) -> tuple[float, float]:
-        """Fit the scale of the table's indices to a function.
-
-        Returns
-        -------
-        The number of indices per 1.0 of the function's argument, and the largest distance of table and
-        function in units of the table: over all indices and half an index to either side, with the unit that
-        the interpolation truncates.
-
-        Raises
-        ------
-        NotJudged
-            if the table does not match the function at any scale.
-        """
-        inner = np.abs(self.entries) < 0.9 * self.full
-        inner &= (self.places != 0) & (np.abs(self.entries - function(np.zeros(1)) * self.full) > 2000)
-        if not inner.any():
-            raise NotJudged("its table is no table of the function")
-        grid = np.geomspace(16.0, 65536.0, 4001)
-        sample = np.flatnonzero(inner)[:: max(1, int(inner.sum()) // 64)]
-
-        def apart(units: float) -> float:
-            wanted = function(self.places[sample] / units) * self.full
-            return float(np.abs(wanted - self.entries[sample]).max())
-
-        best = float(min(grid, key=apart))
-        for width in (3e-3, 1e-4, 4e-6):
-            best = float(min(best * (1 + np.linspace(-width, width, 81)), key=apart))
-        units = float(np.rint(best)) if apart(float(np.rint(best))) <= apart(best) + 0.5 else best
-        if apart(units) > 4:
-            raise NotJudged("its table is no table of the function")
-        index = np.arange(self.places.min() - 64, self.places.max() + 65).astype(np.float64)
-        truth = [function((index + half) / units) * self.full for half in (-0.5, 0.0, 0.5)]
-        values = self.at(index)
-        tails = [function(np.array([-1e6, 1e6])) * self.full - values[[0, -1]]]
-        error = max(float(np.abs(values - one).max()) for one in [*truth])
-        return units, max(error, float(np.abs(tails[0]).max())) + 1.0

@@ -302,6 +302,7 @@ def float_node(step: Step) -> Node:
                 second=_float_stage(step.second),
                 method=step.method,
                 operand=step.operand,
+                dividend=step.dividend,
                 last=_float_stage(step.last),
             )
         case TableStep():

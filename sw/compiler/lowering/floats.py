@@ -113,8 +113,7 @@ class Floats(Moves):
 
     def reciprocal(self, x: Tensor, y: Tensor) -> list[Step]:
         """Return 1 / x."""
-        first, second = FloatStage(relu=True, high=0.0), FloatStage(add=np.ones(1, np.float32))
-        return self.step(FloatStep, inputs=(x, x), output=y, first=first, second=second, method="div")
+        return self.step(FloatStep, inputs=(x, x), output=y, method="div", dividend=1.0)
 
     def _of_product(self, kind: type[Step]) -> list[Step]:
         more = {"scale": self.op.scale} if kind is ProductStep else {}
@@ -229,11 +228,11 @@ class Floats(Moves):
         a, b = self.inputs
         if b.cube != a.cube and b.cube != (a.cube[0], 1, 1):
             raise ModelError(f"{self.what}: operands {a.shape} and {b.shape} cannot be combined")
-        if self.op.method in ("div", "rsub"):
-            turned = self.op.method == "rsub"
-            second = FloatStage(mul=np.array([-1.0], np.float16)) if turned else FloatStage()
-            method = "add" if turned else "div"
-            return self.step(FloatStep, second=second, method=method, last=self._last())
+        if self.op.method == "rsub":
+            second = FloatStage(mul=np.array([-1.0], np.float16))
+            return self.step(FloatStep, second=second, method="add", last=self._last())
+        if self.op.method == "div":  # limits do not act on the bits of a quotient
+            return self.clamp_apart("quotient") if self.clamped else self.step(FloatStep, method="div")
         converter = self.converter(1.0)
         return self.step(
             BinaryStep, method=self.op.method, scales=(1, 1), limits=self.limits(), converter=converter

@@ -317,7 +317,8 @@ def rdma_registers(
 
     rdma = partial(settings.set, "DPU_RDMA")
     flying = source is not None
-    rdma("DATA_CUBE_WIDTH", WIDTH=(y.cube[2] if width is None else width) - 1)
+    columns = y.cube[2] if width is None else width
+    rdma("DATA_CUBE_WIDTH", WIDTH=columns - 1)
     rdma("DATA_CUBE_HEIGHT", HEIGHT=rows - 1, EW_LINE_NOTCH_ADDR=operand.notch if operand else 0)
     rdma("DATA_CUBE_CHANNEL", CHANNEL=channels - 1)
     rdma("SRC_BASE_ADDR", SRC_BASE_ADDR=source or 0)
@@ -330,6 +331,7 @@ def rdma_registers(
     else:
         rdma("ERDMA_CFG", ERDMA_DISABLE=1)
     rdma("EW_BASE_ADDR", EW_BASE_ADDR=operand.ref if operand else 0)
+    # EW_SURF_STRIDE has an effect for each channel, EW_SURF_NOTCH for each pixel [HW 8.4].
     rdma("EW_SURF_STRIDE", EW_SURF_STRIDE=operand.surface if operand else 0)
     rdma(
         "FEATURE_MODE_CFG",
@@ -342,4 +344,7 @@ def rdma_registers(
     rdma("SURF_NOTCH", SURF_NOTCH_ADDR=notches[1])
     rdma("PAD_CFG")
     rdma("WEIGHT", E_WEIGHT=1, N_WEIGHT=1, B_WEIGHT=1, M_WEIGHT=1)
-    rdma("EW_SURF_NOTCH")
+    rest = 0  # from the end of a surface's last line to the next surface
+    if operand is not None and not operand.per_channel:
+        rest = operand.surface - (rows - 1) * (columns + operand.notch) - columns
+    rdma("EW_SURF_NOTCH", EW_SURF_NOTCH=rest)

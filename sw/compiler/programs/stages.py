@@ -25,19 +25,23 @@ def half_bits(value: float) -> int:
 def stages(step: FloatStep, places: tuple[Place, ...], y: Place, operands: Ref | None) -> Settings:
     """Return the program of a `FloatStep`; `operands` is the table of BN if it differs between channels."""
     settings = _begin(y)
-    _scaling(settings, "BS", step.first)
+    first, stage = step.first, step.second
+    if step.dividend is not None:  # BS makes +0 of every number, to which BN adds the bits of the dividend
+        bits = np.array([half_bits(step.dividend) & 0xFFFF], np.uint32)
+        first, stage = FloatStage(relu=True, high=0.0), FloatStage(add=bits.view(np.float32))
+    _scaling(settings, "BS", first)
     settings.set("DPU", "BS_OW_CFG", SIZE_E_2=1, SIZE_E_1=1, SIZE_E_0=1, OD_BYPASS=1)
     _sizes(settings, y)
-    _scaling(settings, "BN", step.second, operands)
+    _scaling(settings, "BN", stage, operands)
     method, last, second = step.method, step.last, None
     fields: dict[str, Value] = {"EW_LUT_BYPASS": 1, "EW_RELU_BYPASS": int(not last.relu)}
     fields["EW_RELUX_EN"] = int(last.high is not None)
     active = method or not last.empty
     if len(places) > 1:
-        product = int(method == "mul")
+        raw = int(method in ("mul", "div"))
         fields |= {"EW_DATA_MODE": int(not step.per_channel), "EDATA_SIZE": STORAGE_16, "EW_OP_SRC": 1}
-        # A sum is wrong without the converter, a product never ends with it [HW 7.8].
-        fields["EW_OP_CVT_BYPASS"] = product
+        # A sum needs the converter, a product never ends with it [HW 7.8].
+        fields["EW_OP_CVT_BYPASS"] = raw
         second = Operand(places[1].ref, places[1].surface, STORAGE_16, step.per_channel)
     else:
         fields["EW_OP_CVT_BYPASS"] = 1
@@ -51,7 +55,11 @@ def stages(step: FloatStep, places: tuple[Place, ...], y: Place, operands: Ref |
     operand = 0 if step.operand is None else single_bits(step.operand)
     _end(settings, y, operand)
     use = (1 if step.second.varies("add") else 0) | (4 if step.second.varies("mul") else 0)
-    return _reading(settings, places[0], y, operand=second, slopes=operands, use=use)
+    settings = _reading(settings, places[0], y, operand=second, slopes=operands, use=use)
+    if method == "div":  # the divider takes and gives fp16 bits [HW 7.8.10]
+        settings.change("DPU_RDMA", "FEATURE_MODE_CFG", MRDMA_FP16TOFP32_EN=int(step.dividend is not None))
+        settings.change("DPU", "OUT_CVT_SCALE", FP32TOFP16_EN=0)
+    return settings
 
 
 def table(step: TableStep, x: Place, y: Place) -> Settings:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rkcosim.golden.task.rules import ERROR, NOTE, WARNING, present
 from rkcosim.golden.task.shapes import ceil, cut
 from rkcosim.regcmd.lint.rule import Check, rule
-from rkcosim.regcmd.lint.traffic import collision
+from rkcosim.regcmd.lint.traffic import collision, packets_share
+from rkcosim.spec.types import ATOM
 
 _DPU, _RDMA = ("DPU",), ("DPU_RDMA",)
 _MODE = "FEATURE_MODE_CFG"
@@ -82,7 +83,7 @@ def _operand_never_set(check: Check) -> None:
         if dpu(cfg, f"{stage}_RELUX_EN") and not dpu(cfg, f"{stage}_RELU_BYPASS"):
             wanted.append(f"{stage}_RELUX_CMP_VALUE")
     if cube.operation and not cube.needs_element:
-        wanted.append("EW_OP_VALUE_0")
+        wanted += [f"EW_OP_VALUE_{n}" for n in range(min(8, cube.pixels))]
     for register in wanted:
         if not dpu.written(register):
             message = f"never written to group {dpu.group} of DPU"
@@ -122,7 +123,14 @@ def _surfaces(check: Check) -> None:
     """The distance of output surfaces must be at least their size: of atoms written twice one value is
     lost."""
     dpu = present(check.dpu)
-    if not dpu.output & 2 or dpu.packets:
+    if not dpu.output & 2:
+        return
+    if dpu.packets:
+        pair = packets_share(dpu)
+        if pair:
+            message = f"packets write the atom at {pair[1] // ATOM} twice"
+            also = ("DPU.SURFACE_ADD.SURF_ADD", "DPU.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_0")
+            check.say(message, "DPU", "DST_SURF_STRIDE", "DST_SURF_STRIDE", also=also)
         return
     places = dpu.written_surfaces
     hit = collision(places, dpu.line, dpu.height, dpu.width)
@@ -172,7 +180,7 @@ def _cube(check: Check) -> None:
 def _main(check: Check) -> None:
     """MRDMA must be enabled exactly if the DPU reads its main data from memory; otherwise the task hangs."""
     dpu, rdma = present(check.dpu), check.rdma
-    if rdma is None or rdma.shared:
+    if rdma is None or rdma.residual or (rdma.alternate and rdma.element):
         return
     place, also = ("DPU_RDMA", _MODE, "MRDMA_DISABLE"), (f"DPU.{_MODE}.FLYING_MODE",)
     if dpu.flying and not rdma.main:
@@ -186,13 +194,14 @@ def _element(check: Check) -> None:
     """ERDMA must be enabled exactly if the EW operation reads its operand from memory; otherwise the task
     hangs, or reads without use."""
     dpu, rdma = present(check.dpu), check.rdma
-    offered = rdma is not None and (rdma.element or (rdma.shared and rdma.main))
+    offered = rdma is not None and not rdma.alternate and (rdma.element or (rdma.shared and rdma.main))
     if dpu.needs_element and not offered:
         also: tuple[str, ...] = ("DPU_RDMA.ERDMA_CFG.ERDMA_DISABLE",)
         check.say("waits for an operand that nothing reads", "DPU", "EW_CFG", "EW_OP_SRC", also=also)
     elif rdma is not None and rdma.shared and (rdma.element != rdma.main):
         missing = ("ERDMA_CFG", "ERDMA_DISABLE") if rdma.main else (_MODE, "MRDMA_DISABLE")
-        check.say("COMB_USE 5 needs both readers", "DPU_RDMA", *missing)
+        number = rdma.view(_MODE, "COMB_USE")
+        check.say(f"COMB_USE {number} needs both readers", "DPU_RDMA", *missing)
     elif offered and not dpu.needs_element:
         also = ("DPU.EW_CFG.EW_OP_SRC", "DPU.EW_CFG.EW_BYPASS", "DPU.EW_CFG.EW_OP_BYPASS")
         severity = WARNING if dpu.flying else ERROR  # in flying mode the data are dropped
@@ -226,9 +235,10 @@ def _operands(check: Check) -> None:
                 check.say(message, "DPU", register, name, severity=WARNING)
 
 
-@rule("rdma.element-type", NOTE, "[HW 8.4]", blocks=_RDMA)
+@rule("rdma.element-type", NOTE, "[HW 7.8], [HW 8.4]", blocks=_RDMA)
 def _element_type(check: Check) -> None:
-    """EW_CFG repeats size and shape of the operand; this model does not read them there."""
+    """EW_CFG repeats size and shape of the operand. The shape is not read there; of floats the size decides
+    whether the operand converter widens the operand."""
     rdma, dpu = present(check.rdma), check.dpu
     if dpu is None or not rdma.element or not dpu.needs_element:
         return

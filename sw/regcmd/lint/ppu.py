@@ -81,13 +81,20 @@ def _reciprocal(check: Check) -> None:
 
 @rule("pool.surfaces", ERROR, "[HW 9.4]", blocks=_PPU)
 def _surfaces(check: Check) -> None:
-    """The distance of output surfaces must be at least their size."""
+    """The distance of output surfaces, and of values and positions, must be at least their size: of atoms
+    written twice one value is lost."""
     pool = present(check.pool)
     line = pool.out_width + pool.view("OPERATION_MODE_CFG", "NOTCH_ADDR")
     length = (pool.out_height - 1) * line + pool.out_width
     stride = pool.view.signed("DST_SURF_STRIDE")
     if collision([stride * s for s in range(pool.surfaces)], line, pool.out_height, pool.out_width):
         check.say(f"surfaces of {length} atoms are {stride} apart", "PPU", "DST_SURF_STRIDE")
+    elif pool.indexed and pool.view("OPERATION_MODE_CFG", "POOLING_METHOD"):
+        jump = pool.view.signed("DATA_FORMAT", "INDEX_ADD")
+        places = [stride * s + tensor for s in range(pool.surfaces) for tensor in (0, jump)]
+        if collision(places, line, pool.out_height, pool.out_width):
+            message = f"values and positions of {pool.surfaces} surfaces are {jump} atoms apart"
+            check.say(message, "PPU", "DATA_FORMAT", "INDEX_ADD")
 
 
 @rule("pool.pitch", WARNING, "[HW 9.6]", blocks=("PPU_RDMA",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rkcosim.golden.task.packed_weights import is_packed, segments
 from rkcosim.golden.task.registers import View
@@ -147,7 +148,7 @@ def _readers(rdma: RdmaCube, base: int) -> Iterator[Access]:
     line = rdma.width + view("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
     surface = line * (rdma.height - 1) + rdma.width + view.signed("SURF_NOTCH", "SURF_NOTCH_ADDR")
     notch = ("SURF_NOTCH", "SURF_NOTCH_ADDR")
-    bits = rdma.element_bits if rdma.shared else rdma.main_bits
+    bits = rdma.element_bits if rdma.residual else rdma.main_bits
     surfaces = ceil(rdma.channels * bits, 8 * ATOM)
     if rdma.main:
         start = _place(view, "SRC_BASE_ADDR", "SRC_BASE_ADDR", base)
@@ -157,17 +158,16 @@ def _readers(rdma: RdmaCube, base: int) -> Iterator[Access]:
     if rdma.element:
         start = _place(view, "EW_BASE_ADDR", "EW_BASE_ADDR", base)
         line = rdma.width + view("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
-        stride, jump = view.signed("EW_SURF_STRIDE"), view.signed("EW_SURF_NOTCH")
-        count = ceil(rdma.channels * rdma.element_bits, 8 * ATOM)
-        if rdma.shared:
-            pitch = line * (rdma.height - 1) + rdma.width + jump
-            pieces = _cube(start, [pitch * s for s in range(count // 2)], line, rdma.height, rdma.width)
-        elif view("ERDMA_CFG", "ERDMA_DATA_MODE") == 0:
+        bits = rdma.main_bits if rdma.alternate else rdma.element_bits
+        count = ceil(rdma.channels * bits, 8 * ATOM)
+        if view("ERDMA_CFG", "ERDMA_DATA_MODE") == 0 and not rdma.shared:
+            stride, by = view.signed("EW_SURF_STRIDE"), ("EW_SURF_STRIDE", "EW_SURF_STRIDE")
             pieces = tuple((start + ATOM * stride * s, ATOM) for s in range(count))
         else:
-            places = [(stride + jump) * s for s in range(count)]
+            pitch = line * (rdma.height - 1) + rdma.width + view.signed("EW_SURF_NOTCH")
+            places = [pitch * s for s in range(count // 2 if rdma.shared else count)]
             pieces = _cube(start, places, line, rdma.height, rdma.width)
-        by = ("EW_SURF_STRIDE", "EW_SURF_STRIDE")
+            by = ("EW_SURF_NOTCH", "EW_SURF_NOTCH")
         yield Access("operand", "DPU_RDMA", "EW_BASE_ADDR", "EW_BASE_ADDR", by, False, pieces)
     for client, register in (("BRDMA", "BS_BASE_ADDR"), ("NRDMA", "BN_BASE_ADDR")):
         use = rdma.use[client]
@@ -198,6 +198,17 @@ def _pool(pool: PoolShape, rdma: View | None, base: int) -> Iterator[Access]:
         read = _cube(start, places, rdma.signed("SRC_LINE_STRIDE"), height, width)
         by = ("SRC_SURF_STRIDE", "SRC_SURF_STRIDE")
         yield Access("input", "PPU_RDMA", "SRC_BASE_ADDR", "SRC_BASE_ADDR", by, False, read)
+
+
+def packets_share(dpu: DpuCube) -> tuple[int, int] | None:
+    """The first two pieces (bytes from DST_BASE_ADDR) of a task's packets that share an atom, or None."""
+    if dpu.surfaces * dpu.pixels > PACKET * PIECES:
+        return None  # such packets are only known by planes
+    pieces = sorted(_packets(dpu, 0))
+    for (first, size), (second, _) in pairwise(pieces):
+        if second < first + size:
+            return first, second
+    return None
 
 
 def collision(places: list[int], line: int, rows: int, columns: int) -> tuple[int, int] | None:

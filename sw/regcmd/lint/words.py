@@ -54,15 +54,23 @@ def _offset(check: Check) -> None:
 @rule("word.reserved-bits", WARNING, "[HW 2]", whole=True)
 def _reserved(check: Check) -> None:
     """Bits that belong to no field are dropped; values that were truncated or shifted wrongly show up
-    there."""
+    there. Entries of tables may be sign-extended, as the vendor's compiler writes them."""
     for index, command in _each(check):
         pointer = command.register is not None and command.register.path == "PC.BASE_ADDRESS"
-        if command.register is not None and command.reserved and not pointer:
+        if command.register is not None and command.reserved and not pointer and not _extended(command):
             message = f"bits 0x{command.reserved:X} belong to no field"
             register = command.register
             check.say(
                 message, register.block, register.name, task=index, word=command.index, value=command.value
             )
+
+
+def _extended(command: Command) -> bool:
+    """Whether a word holds an entry of a table, extended with its sign from 16 to 32 bits."""
+    data = registers()["DPU"]["LUT_ACCESS_DATA"]
+    entry = data.fields["LUT_ACCESS_DATA"]
+    sign = command.value >> (entry.width - 1) & 1
+    return command.register is data and command.reserved == sign * (0xFFFF_FFFF & ~entry.mask)
 
 
 @rule("word.read-only", WARNING, "[HW 1.7], [HW 1.8]", whole=True)

@@ -183,6 +183,8 @@ class Board:
     def _input(self, index: int) -> BoardTensor:
         info, name = self._state.model.inputs[index], self._names[index]
         assert name is not None
+        if info.preprocessing is not None and not info.preprocessing.neutral:
+            return BoardTensor()
         return self._tensor(info, name, self._loaded.memory(name).size, pixels=True)
 
     def _output(self, index: int) -> BoardTensor:

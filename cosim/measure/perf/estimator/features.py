@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rkcosim.spec.regs import registers
-from rkcosim.spec.types import ATOM, BANK_BYTES, DEPTHWISE, STRIPE
+from rkcosim.spec.types import ALTERNATE, ATOM, BANK_BYTES, DEPTHWISE, STRIPE
 
 Values = Mapping[str, Mapping[str, int]]
 """Block -> register -> 32-bit value; missing registers count as 0."""
@@ -298,14 +298,25 @@ def _operand(r: _Registers, surfaces: int, pixels: int) -> dict[str, int]:
     octets = _octets(r.get("DPU_RDMA", "FEATURE_MODE_CFG", "IN_PRECISION"), depthwise)
     bits = 4 << max(r.get("DPU_RDMA", "ERDMA_CFG", "ERDMA_DATA_SIZE"), 0)
     atoms = _atoms(r, octets, bits)
-    if r.get("DPU_RDMA", "ERDMA_CFG", "ERDMA_DATA_MODE") == 0:
+    if _alternates(r):
+        precision = r.get("DPU_RDMA", "FEATURE_MODE_CFG", "IN_PRECISION")
+        atoms = _atoms(r, octets, WIDTHS.get(precision, 8)) // 2
+    elif r.get("DPU_RDMA", "ERDMA_CFG", "ERDMA_DATA_MODE") == 0:
         return {"operand_bytes": atoms * BEAT, "operand_runs": atoms}
     base = r.get("DPU_RDMA", "EW_BASE_ADDR") // ATOM
     width = r.get("DPU_RDMA", "DATA_CUBE_WIDTH", "WIDTH") + 1
-    stride = r.get("DPU_RDMA", "EW_SURF_STRIDE")
+    height = r.get("DPU_RDMA", "DATA_CUBE_HEIGHT", "HEIGHT") + 1
     notch = r.get("DPU_RDMA", "DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
+    stride = (width + notch) * (height - 1) + width + r.get("DPU_RDMA", "EW_SURF_NOTCH")
     beats, runs = _stripe_beats(base, stride, width, notch, atoms, False, pixels)
     return {"operand_bytes": beats * BEAT, "operand_runs": runs}
+
+
+def _alternates(r: _Registers) -> bool:
+    """Return whether MRDMA and ERDMA each read a part of the main data [HW 8.5]."""
+    flying = r.get("DPU_RDMA", "FEATURE_MODE_CFG", "FLYING_MODE")
+    combination = r.get("DPU_RDMA", "FEATURE_MODE_CFG", "COMB_USE")
+    return bool(flying and combination == ALTERNATE and r.get("DPU", "FEATURE_MODE_CFG", "COMB_USE"))
 
 
 def _flying(r: _Registers) -> dict[str, Any]:
@@ -315,6 +326,8 @@ def _flying(r: _Registers) -> dict[str, Any]:
     notch = r.get("DPU_RDMA", "SRC_DMA_CFG", "LINE_NOTCH_ADDR")
     precision = r.get("DPU_RDMA", "FEATURE_MODE_CFG", "IN_PRECISION")
     atoms = _atoms(r, _octets(precision), WIDTHS.get(precision, 8))
+    if _alternates(r):
+        atoms = -(-atoms // 2)
     base = r.get("DPU_RDMA", "SRC_BASE_ADDR") // ATOM
     tail = r.get("DPU_RDMA", "SURF_NOTCH", "SURF_NOTCH_ADDR")
     stride = (width + notch) * (height - 1) + width + tail
@@ -406,12 +419,10 @@ def _features(r: _Registers, stored: int, bits: int) -> dict[str, Any]:
         }
     grouped = not r.get("CNA", "CONV_CON1", "GROUP_LINE_OFF")
     pitch = line >> 2 if grouped else line
-    surface = line + surf
+    surface = (line if grouped else width) + surf
     if surface >= 1 << 28:
         surface -= 1 << 28
     base = r.get("CNA", "FEATURE_DATA_ADDR") // ATOM
-    if not grouped and surf == 0:
-        surface = width
     if (not grouped or rows == 1) and width == 1 and surface == 1:
         width, stored = stored, 1
     step = 4 if grouped else 1

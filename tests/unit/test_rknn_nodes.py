@@ -1,0 +1,204 @@
+"""Nodes of `.rknn` files with several outputs, inputs that the NPU fills up in place, and barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rkcosim.compiler import LoadedModel, compile_model
+from rkcosim.measure.perf import layer_models
+from rkcosim.regcmd.tasks import TAIL_WORDS, amount_code
+from rkcosim.regcmd.word import WORD_BYTES, register_word
+from rkcosim.rknn_file import RknnFileError, read_rknn, version6
+from rkcosim.rknn_file.constants import FileStep
+from rkcosim.rknn_file.container import FileTensor, Relocation, RknnFile
+from rkcosim.rknn_file.model import FileModel, jobs_by
+from rkcosim.rknn_file.plan import file_plan
+from rkcosim.rknn_file.schema import Kind, Layout
+from rkcosim.rknn_file.writer import write_rknn
+from rkcosim.spec.regs import registers
+from rkcosim.verify.crosscheck.model_check import GoldenDriver
+from tests.models.rknn_containers import as_version_6
+from tests.models.rknn_models import Qdq
+
+
+def as_vendor(model: bytes, cores: int = 1) -> RknnFile:
+    """A network compiled here in a file of another compiler."""
+    return read_rknn(as_version_6(read_rknn(write_rknn(compile_model(model, reuse=True, cores=cores)))))
+
+
+def words_of(file: RknnFile, records: Iterable[int]) -> set[int]:
+    own = (file.records[number] for number in records)
+    return {word for record in own for word in range(record.first, record.first + record.amount)}
+
+
+PARTS = ((0, 16, 0.05, -7), (16, 32, 0.05, -7), (32, 48, 0.05, -7))
+"""Begin, end, scale and zero point of the slices."""
+
+
+@pytest.fixture(scope="module")
+def split() -> RknnFile:
+    """A convolution whose 48 channels one node divides among three outputs, with convolutions behind."""
+    net = Qdq()
+    c = net.conv(net.input("x", (1, 16, 8, 8), 0.02, 3), 16, 48, 1, 0.05, -7)
+    slices = []
+    for first, end, scale, zero in PARTS:
+        ends = (net.constant([n], np.int64) for n in (first, end, 1))
+        slices.append(net.coded(net.node("Slice", c, *ends), scale, zero))
+    for number, part in enumerate(slices):
+        net.output(net.conv(part, 16, 16, 1, 0.3 + number, 5), f"y{number}", (1, 16, 8, 8))
+    return as_vendor(net.bytes())
+
+
+def merged(file: RknnFile) -> RknnFile:
+    """The file with its slices as one node of type Split."""
+    parts = [node for node in file.nodes if node.type == "Slice"]
+    whole = replace(
+        parts[0], type="Split", name="Split:0", outputs=tuple(n for part in parts for n in part.outputs)
+    )
+    gone = {part.index for part in parts[1:]}
+    kept = [whole if node.index == whole.index else node for node in file.nodes if node.index not in gone]
+    moved = {node.index: place for place, node in enumerate(kept)} | dict.fromkeys(gone, kept.index(whole))
+    return replace(
+        file,
+        nodes=[replace(node, index=place) for place, node in enumerate(kept)],
+        records=[replace(record, node=moved[record.node]) for record in file.records],
+    )
+
+
+def outputs(model: FileModel, shape: tuple[int, ...]) -> list[np.ndarray]:
+    with LoadedModel(model, GoldenDriver()) as loaded:
+        loaded.set_input(0, np.random.default_rng(5).normal(size=shape).astype(np.float32))
+        loaded.run()
+        return [loaded.get_output(n) for n in range(len(model.outputs))]
+
+
+@pytest.mark.parametrize("how", ["chain", "node"])
+def test_a_node_with_three_outputs_is_a_step_for_each(split: RknnFile, how: Any):
+    file = merged(split)
+    with jobs_by(how):
+        model, plain = FileModel(file, b"merged" + how.encode()), FileModel(split, b"plain" + how.encode())
+    steps = [step for step in model.plan.steps if step.kind == "Split"]
+    assert [step.name for step in steps] == [f"Split:0, output {n}" for n in range(3)]
+    names = [model.file.tensors[n].name for n in next(n for n in file.nodes if n.type == "Split").outputs]
+    assert [step.output.name for step in steps] == names
+    found, wanted = outputs(model, (1, 16, 8, 8)), outputs(plain, (1, 16, 8, 8))
+    assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert len({array.tobytes() for array in found}) == 3
+
+
+def test_the_outputs_hold_the_channels_of_the_input(split: RknnFile):
+    model = FileModel(merged(split), b"values", reuse=False)
+    with LoadedModel(model, GoldenDriver()) as loaded:
+        loaded.set_input(0, np.random.default_rng(5).normal(size=(1, 16, 8, 8)).astype(np.float32))
+        loaded.run()
+        steps = [step for step in model.plan.steps if step.kind == "Split"]
+        whole = loaded.tensor(steps[0].inputs[0].name)
+        for step, (first, end, *_) in zip(steps, PARTS, strict=True):
+            assert np.array_equal(loaded.tensor(step.output.name), whole[first:end])
+
+
+def test_tasks_that_write_no_output_are_refused(split: RknnFile):
+    file = merged(split)
+    node = next(node for node in file.nodes if node.type == "Split")
+    last = [n for n, record in enumerate(file.records) if record.node == node.index][-1]
+    words = words_of(file, [last])
+    moved = {
+        word: replace(target, tensor=node.outputs[0])
+        if word in words and target.tensor in node.outputs
+        else target
+        for word, target in file.relocations.items()
+    }
+    with pytest.raises(RknnFileError, match=r"Split 'Split:0'.*(no task writes its output|not one after)"):
+        FileModel(replace(file, relocations=moved), b"")
+
+
+def test_an_output_twice_is_damage(split: RknnFile):
+    file = merged(split)
+    nodes = [
+        replace(node, outputs=node.outputs[:1] * 2) if node.type == "Split" else node for node in file.nodes
+    ]
+    with pytest.raises(RknnFileError, match="computes a tensor that an earlier node computes"):
+        FileModel(replace(file, nodes=nodes), b"")
+
+
+def test_the_npu_fills_up_an_input_in_place():
+    """swdee/go-rknnlite-data c58e7b3b, models/rk3588/lprnet-rk3588.rknn: its InputOperator has a task, which
+    fills up the rows of the input. Here the task rescales the input, and the next node reads it in place."""
+    net = Qdq()
+    x = net.coded(net.input("x", (1, 16, 8, 8), 0.02, 3), 0.05, -7)
+    net.output(net.conv(x, 16, 16, 1, 0.3, 5), "y", (1, 16, 8, 8))
+    file = as_vendor(net.bytes())
+    copy = next(node for node in file.nodes if node.on_npu)
+    (given,), (made,) = file.inputs, copy.outputs
+    border = replace(copy, type="InputOperator", inputs=(), outputs=(given,))
+    nodes = [
+        border
+        if node.index == copy.index
+        else replace(node, inputs=tuple(given if n == made else n for n in node.inputs))
+        for node in file.nodes
+    ]
+    relocations = {
+        word: replace(target, tensor=given) if target.tensor == made else target
+        for word, target in file.relocations.items()
+    }
+    changed = replace(file, nodes=nodes, relocations=relocations)
+    model = FileModel(changed, b"in place", reuse=False)
+    first = model.plan.steps[0]
+    assert isinstance(first, FileStep) and first.kind == "InputOperator" and first.inputs == (first.output,)
+    plain = FileModel(file, b"apart")
+    assert np.array_equal(outputs(model, (1, 16, 8, 8))[0], outputs(plain, (1, 16, 8, 8))[0])
+
+
+def linked(file: RknnFile) -> RknnFile:
+    """The file with links from each list of a core to the next; our compiler links those of a layer alone."""
+    words, pc = file.words.copy(), registers()["PC"]
+    for part in file.plans[3]:
+        for one, after in pairwise(file.records[number] for number in part):
+            base = pc["BASE_ADDRESS"].encode(PC_SOURCE_ADDR=after.first * WORD_BYTES // 16)
+            amount = pc["REGISTER_AMOUNTS"].encode(PC_DATA_AMOUNT=amount_code(after.amount + TAIL_WORDS))
+            tail = one.first + one.amount
+            words[tail] = register_word(pc["BASE_ADDRESS"], base)
+            words[tail + 1] = register_word(pc["REGISTER_AMOUNTS"], amount)
+    return replace(file, words=words, links=version6.find_links(words, file.records))
+
+
+def test_a_barrier_of_all_cores_ends_a_job():
+    """Skeeser/QuadcopterYolo 9cd9baf4, models/yolov5n.rknn: a node divided among cores ends with a pooling of
+    scratch memory, and the next node, which is divided as well, reads rows of other cores."""
+    net = Qdq()
+    x = net.input("x", (1, 32, 40, 40), 0.02, 3)
+    y = net.conv(net.conv(x, 32, 96, 1, 0.05, -7), 96, 96, 1, 0.3, 5)
+    net.output(y, "y", (1, 96, 40, 40))
+    file = linked(as_vendor(net.bytes(), 3))
+    jobs = [s for s in file_plan(file, 3).segments() if s.host is None]
+    assert [len(job.parts) for job in jobs] == [3]
+    first = next(node.index for node in file.nodes if node.on_npu)
+    lasts = [[n for n in part if file.records[n].node == first][-1] for part in file.plans[3]]
+    size = 1024
+    scratch = FileTensor(
+        len(file.tensors), "tempMC11_input", np.dtype(np.int8), Layout.PLAIN, Kind.CONSTANT, (size,), (size,)
+    )
+    words = words_of(file, lasts)
+    relocations = {
+        word: Relocation(scratch.index, 0) if word in words else target
+        for word, target in file.relocations.items()
+    }
+    changed = replace(
+        file,
+        tensors=[*file.tensors, replace(scratch, size=size, data=bytes(size))],
+        relocations=relocations,
+    )
+    jobs = [s for s in file_plan(changed, 3).segments() if s.host is None]
+    assert [len(job.parts) for job in jobs] == [3, 3]
+    assert sum(job.count for job in jobs) == sum(map(len, file.plans[3]))
+
+
+def test_one_core_needs_no_barrier():
+    layer = layer_models.conv(24, 40, (8, 12), int8=True, kernel=3, pad=1)
+    assert len(file_plan(as_vendor(layer)).segments()) == 1
