@@ -142,6 +142,10 @@ _ADDRESSES = (("DPU", "DST_BASE_ADDR"), ("DPU_RDMA", "SRC_BASE_ADDR"))
 """Registers of a list that loads a table: its task copies an atom at the table's own address."""
 
 
+_LOAD_MASK = 0x18
+"""Blocks of that task: DPU and DPU_RDMA."""
+
+
 def _with_loads(part: Sequence[_Task]) -> list[_Task]:
     """Return tasks with the lists that load their tables before them."""
     made = []
@@ -150,7 +154,7 @@ def _with_loads(part: Sequence[_Task]) -> list[_Task]:
             places = tuple(
                 (registers()[block][name].offset, Relocation(task.table, 0)) for block, name in _ADDRESSES
             )
-            made.append(replace(task, list=task.table, relocations=places, table=0))
+            made.append(replace(task, list=task.table, enable_mask=_LOAD_MASK, relocations=places, table=0))
         made.append(task)
     return made
 
