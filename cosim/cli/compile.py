@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rkcosim.base import progress
 from rkcosim.cli.app import command, option
-from rkcosim.cli.options import ModelOptions, Share
+from rkcosim.cli.options import ModelOptions, Share, means_and_stds
 from rkcosim.cli.results import write_bytes
 from rkcosim.measure.models.summary import fp16_lines
 
 if TYPE_CHECKING:
+    from rkcosim.compiler.preprocessing import Preprocessing
     from rkcosim.measure.models.hosted import HostWork
 
 
@@ -28,18 +29,46 @@ class CompileOptions(ModelOptions):
     explain: bool = option("Print tasks, tiles, CBUF banks and memory addresses.", default=False)
     keep: bool = option("Do not let tensors share memory.", default=False)
     cores: Share = 1
+    mean: str | None = option(
+        "With a .rknn file: the runtime subtracts these numbers from the channels of a program's pixels; a "
+        "slash separates the inputs of the model.",
+        metavar="NUMBERS",
+    )
+    std: str | None = option(
+        "With a .rknn file: the runtime divides the channels by these numbers.", metavar="NUMBERS"
+    )
+    bgr: bool = option(
+        "With a .rknn file: the runtime reverses three channels before --mean and --std (rgb2bgr).",
+        default=False,
+    )
+    batch: int = option(
+        "With a .rknn file: number of samples that a program gives at once (rknn_batch_size).",
+        default=1,
+        low=1,
+    )
+
+    def preprocessing(self) -> list[Preprocessing]:
+        """Return what the runtime does with a program's numbers."""
+        from rkcosim.compiler.preprocessing import Preprocessing
+
+        given = means_and_stds(self.mean, self.std) or ([((0.0,), (1.0,))] if self.bgr else [])
+        return [Preprocessing(mean, std, self.bgr) for mean, std in given]
 
 
 @command(
     "rkcosim compile examples/digits/digits_int8.onnx --explain",
     "rkcosim compile model.tflite -o model.rkc --cores 3",
-    "rkcosim compile model.onnx -o model.rknn",
+    "rkcosim compile model.onnx -o model.rknn --mean 123.7,116.3,103.5 --std 58.4,57.1,57.4 --batch 8",
 )
 def compile_command(asked: CompileOptions) -> None:
     """Compile a model: its tasks and its memory.
 
-    The compiled model runs without the original file.
+    The compiled model runs without the original file. --mean, --std, --bgr and --batch are written into a
+    .rknn file; the model itself takes one sample of normalised numbers.
     """
+    container = asked.output is not None and asked.output.suffix == ".rknn"
+    if not container and (asked.mean or asked.std or asked.bgr or asked.batch > 1):
+        raise ValueError("--mean, --std, --bgr and --batch need -o with a name that ends with .rknn")
     from rkcosim.measure.models.hosted import host_work
     from rkcosim.rknn_file.model import FileModel, open_file
 
@@ -52,8 +81,11 @@ def compile_command(asked: CompileOptions) -> None:
     if asked.output:
         from rkcosim.rknn_file.writer import write_rknn
 
-        plan_of_ours = asked.output.suffix == ".rknn" and not isinstance(compiled, FileModel)
-        data = write_rknn(compiled) if plan_of_ours else compiled.save()
+        plan_of_ours = container and not isinstance(compiled, FileModel)
+        if plan_of_ours:
+            data = write_rknn(compiled, asked.preprocessing(), asked.batch)
+        else:
+            data = compiled.save()
         write_bytes(asked.output, data)
         print(f"container: {asked.output}, {asked.output.stat().st_size:,} bytes")
     asked.write({"model": asked.model.name, **summary}, say=True)

@@ -34,6 +34,17 @@ class MachineOptions(RecordedOptions):
         metavar="0.0|1.0|1.1|1.3|1.5",
         words="rkcosim.driver.kernel.rocket_interface:INTERFACES",
     )
+    soft_reset: str | None = option(
+        "What a soft reset of rknpu does to registers of idle cores (docs/board.md); default: clears.",
+        metavar="clears|keeps",
+        words="rkcosim.driver.kernel.rknpu_jobs:SOFT_RESETS",
+    )
+    fault: tuple[str, ...] = option(
+        "Inject a fault that boards showed and nobody explained (docs/board.md); repeatable.",
+        metavar="NAME",
+        words="rkcosim.devices.faults:FAULTS",
+        default=(),
+    )
     log: str | None = option(
         "Write the kernel's log (as dmesg prints it) to this file; - for standard error.", metavar="FILE"
     )
@@ -49,6 +60,7 @@ class MachineOptions(RecordedOptions):
             for an unknown name, or options that exclude each other.
         """
         from rkcosim.devices.simulated import DRIVERS, SimulatedMachine
+        from rkcosim.driver.kernel.rknpu_jobs import CLEARS
         from rkcosim.driver.kernel.rocket_interface import DEFAULT
 
         if self.drivers is not None and self.drivers not in DRIVERS:
@@ -56,6 +68,8 @@ class MachineOptions(RecordedOptions):
         chosen = self.drivers or "both"
         if self.rocket_interface is not None and chosen == "rknpu":
             raise ValueError("--rocket-interface needs the driver rocket, which --drivers rknpu excludes")
+        if self.soft_reset is not None and chosen == "rocket":
+            raise ValueError("--soft-reset needs the driver rknpu, which --drivers rocket excludes")
         return SimulatedMachine(
             self.engine,
             cores=cores,
@@ -66,6 +80,8 @@ class MachineOptions(RecordedOptions):
             trace=trace,
             drivers=DRIVERS[chosen],
             rocket_interface=self.rocket_interface or DEFAULT,
+            soft_reset=self.soft_reset or CLEARS,
+            faults=self.fault,
         )
 
     def give_account(self, account: Any, **more: object) -> None:
@@ -92,6 +108,7 @@ class DeviceOptions(MachineOptions):
         given = {f"--{name}": getattr(self, name) for name in names}
         given["--events or --timeline"] = self.events or self.timeline
         given |= {"--drivers": self.drivers, "--rocket-interface": self.rocket_interface}
+        given |= {"--soft-reset": self.soft_reset, "--fault": self.fault}
         return [name for name, value in given.items() if value]
 
 

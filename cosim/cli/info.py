@@ -24,26 +24,36 @@ class InfoOptions(ModelOptions):
 def info_command(asked: InfoOptions) -> None:
     """Show the contents of a model file of any kind.
 
-    That is its kind, operators, inputs and outputs, and what it needs on the NPU and on the host. `rkcosim
-    rknn info` shows more of a .rknn file, and `rkcosim compile --explain` the plan.
+    That is its kind, operators, inputs and outputs, and what it needs on the NPU and on the host; of a .rknn
+    file also toolkit, target, batch, mean, std, rgb2bgr and layout. `rkcosim rknn info` shows more of a .rknn
+    file, and `rkcosim compile --explain` the plan.
     """
     from rkcosim.base.files import identify, read_model
     from rkcosim.cli.compile import print_summary, summarise
     from rkcosim.compiler.interpreters import find
     from rkcosim.compiler.model import naming_model
     from rkcosim.measure.models.hosted import host_work
+    from rkcosim.rknn_file import is_rknn, read_rknn
+    from rkcosim.rknn_file.info import origin_json, origin_lines
     from rkcosim.rknn_file.model import open_model
 
+    origin: Mapping[str, Any] = {}
     with progress.step(f"compiling {asked.model.name}"), asked.reading():
         data = read_model(asked.model)
+        kind = identify(data)
+        print(f"{asked.model.name}: {kind}, {len(data):,} bytes")
         with naming_model(asked.model):
+            if is_rknn(data):  # also of a file whose lists cannot run
+                file = read_rknn(data)
+                origin = {"rknn": origin_json(file)}
+                for line in origin_lines(file):
+                    print("".join(c if c.isprintable() else "?" for c in line))
             compiled = open_model(data)
             found = find(data)
             types = dict(found.structure(data)) if found is not None and found.structure is not None else {}
-    kind, ports = identify(data), {}
+    ports = {}
     for what, infos in (("inputs", compiled.inputs), ("outputs", compiled.outputs)):
         ports[what] = [_port(info) for info in infos]
-    print(f"{asked.model.name}: {kind}, {len(data):,} bytes")
     if types:
         print(f"operators: {', '.join(f'{count} {name}' for name, count in types.items())}")
     for what, items in ports.items():
@@ -51,7 +61,8 @@ def info_command(asked: InfoOptions) -> None:
             print(f"{what[:-1]} {item['name']}: {item['shape']} {item['type']}")
     summary = summarise(compiled)
     print_summary(asked.model.name, summary, host_work(compiled))
-    asked.write({"model": asked.model.name, "kind": kind, "operators": types, **ports, **summary}, say=True)
+    said = {"model": asked.model.name, "kind": kind, "operators": types, **origin, **ports, **summary}
+    asked.write(said, say=True)
 
 
 def _port(info: Any) -> Mapping[str, Any]:

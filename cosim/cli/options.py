@@ -374,3 +374,32 @@ class RecordedOptions(DramOptions):
                 files.append(log)
         with writing(files), using_threads(self.threads):
             yield trace
+
+
+def means_and_stds(mean: str | None, std: str | None) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
+    """Return the numbers of --mean and --std for each input that they name; [] if neither is given.
+
+    Raises
+    ------
+    ValueError
+        if a text has no numbers, or the two name different numbers of inputs.
+    """
+    means, stds = _numbers(mean, "--mean"), _numbers(std, "--std")
+    means, stds = means or [(0.0,)] * len(stds), stds or [(1.0,)] * len(means)
+    if len(means) != len(stds):
+        raise ValueError(f"--mean has numbers for {len(means)} inputs, --std for {len(stds)}")
+    return list(zip(means, stds, strict=True))
+
+
+def _numbers(text: str | None, name: str) -> list[tuple[float, ...]]:
+    """Return the numbers of an option: a group for each input, separated by slashes; [] for None."""
+    try:
+        groups = [tuple(map(float, group.split(","))) for group in (text or "").split("/") if group]
+    except ValueError:
+        groups = []
+    if text is not None and not groups:
+        raise ValueError(
+            f"{name} must be numbers separated by commas, as 123.7,116.3,103.5, with a slash between the "
+            f"inputs of the model, not '{text}'"
+        )
+    return groups

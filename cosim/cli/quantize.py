@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rkcosim.cli import results
 from rkcosim.cli.app import argument, command, needs, option
-from rkcosim.cli.options import LoadingOptions
+from rkcosim.cli.options import LoadingOptions, means_and_stds
 
 if TYPE_CHECKING:
     from rkcosim.cli.calibration import Reading
@@ -16,20 +16,6 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 """Layers that are printed without --all."""
-
-
-def _numbers(text: str | None, name: str) -> list[tuple[float, ...]]:
-    """Return the numbers of an option: a group for each input, separated by slashes; [] for None."""
-    try:
-        groups = [tuple(map(float, group.split(","))) for group in (text or "").split("/") if group]
-    except ValueError:
-        groups = []
-    if text is not None and not groups:
-        raise ValueError(
-            f"{name} must be numbers separated by commas, as 123.7,116.3,103.5, with a slash between the "
-            f"inputs of the model, not '{text}'"
-        )
-    return groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +53,7 @@ class DataOptions(LoadingOptions):
         """Return the normalisations of --mean and --std, one for all inputs or one for each."""
         from rkcosim.compiler.quantization import Normalisation
 
-        means, stds = _numbers(self.mean, "--mean"), _numbers(self.std, "--std")
-        if not means and not stds:
-            return ()
-        means, stds = means or [(0.0,)] * len(stds), stds or [(1.0,)] * len(means)
-        if len(means) != len(stds):
-            raise ValueError(f"--mean has numbers for {len(means)} inputs, --std for {len(stds)}")
-        return tuple(Normalisation(*pair) for pair in zip(means, stds, strict=True))
+        return tuple(Normalisation(*pair) for pair in means_and_stds(self.mean, self.std))
 
     def how(self, raw: bool = False) -> Reading:
         """Return how the samples are read; `raw` if the model normalises them."""

@@ -155,12 +155,14 @@ def simulate(
         raise BuildError(absent)
     config = geometry if isinstance(geometry, NpuConfig) else designs.geometry(geometry)
     item = design(block)
-    program = _program(simulator, item, config, _cell(cell, simulator, item), sorted(public), progress)
+    kind, (modules, paths) = _cell(cell, simulator, item), _modules(test)
     place = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="rkcosim-cocotb-"))
     place = place.resolve()
     place.mkdir(parents=True, exist_ok=True)
-    modules, paths = _modules(test)
     wave = _wave_file(simulator, waves, place)
+    program = _program(
+        simulator, item, config, kind, sorted(public), progress
+    )  # takes long: after all checks
     arguments: dict[str, Any] = {}
     if wave is not None and simulator == "verilator":
         arguments["test_args"] = ["--trace-file", str(wave)]

@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from rkcosim.devices.faults import FaultyDevice
 from rkcosim.driver.kernel import Kernel, KernelError, Log
+from rkcosim.driver.kernel.rknpu_jobs import CLEARS
 from rkcosim.driver.kernel.rocket_interface import DEFAULT
 from rkcosim.driver.kernel.trouble import Kind
 from rkcosim.engines.cache import Progress, say
@@ -169,6 +171,8 @@ class SimulatedMachine:
         dram: DramConfig | None = None,
         drivers: Iterable[str] = DRIVERS["both"],
         rocket_interface: str = DEFAULT,
+        soft_reset: str = CLEARS,
+        faults: Iterable[str] = (),
         log: TextIO | None = None,
         verbose: bool = False,
         trace: TraceSpec | Path | None = None,
@@ -189,10 +193,16 @@ class SimulatedMachine:
         )
         self.device = Metered(self._engine)
         recorder = None if capture is None else _recorder(self.device, capture)
+        faults = tuple(faults)
         try:
             log_ = Log(log, "debug" if verbose else "info")
+            device = recorder or self.device
             self.kernel = Kernel(
-                recorder or self.device, drivers=drivers, log=log_, rocket_interface=rocket_interface
+                FaultyDevice(device, faults) if faults else device,
+                drivers=drivers,
+                log=log_,
+                rocket_interface=rocket_interface,
+                soft_reset=soft_reset,
             )
             if recorder is not None:
                 recorder.scheduler = self.kernel.scheduler

@@ -22,7 +22,7 @@ from rkcosim.rtl.npu.dpu_types import Precision, Width, is_float, width_of
 from rkcosim.rtl.regfile import config_signature
 
 NAN_FP16 = 0x7C01
-"""The NaN of fp16 that OUT_CVT writes [HW 7.10]."""
+"""The NaN of fp16 that OUT_CVT writes, with the sign of the number [HW 7.10]."""
 
 
 def _limit(kind: Value, values: dict[int, int], default: ValueLike) -> Value:
@@ -134,7 +134,8 @@ class OutputConverter(wiring.Component):
             with m.If(singles):
                 single = wire(m, Mux(on.make, made, number.as_unsigned()), 32)
             with m.If(halves):
-                as_half = float32.narrow_fp16(m, single, NAN_FP16)
+                nan = Cat(Const(NAN_FP16, 15), single[31])
+                as_half = float32.narrow_fp16(m, single, nan)
             with m.If(brains):
                 as_brain = float32.narrow_bf16(m, single)
             with m.If(valid[9]):

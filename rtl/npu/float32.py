@@ -10,7 +10,7 @@ a NaN operand and an invalid operation return `NAN`.
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -252,7 +252,7 @@ def widen_bf16(value: Value) -> Value:
     return Cat(Const(0, 16), value[:16])
 
 
-def narrow_fp16(m: Module, value: Value, nan: int = NAN_FP16) -> Value:
+def narrow_fp16(m: Module, value: Value, nan: ValueLike = NAN_FP16) -> Value:
     """The fp16 nearest to a binary32, `nan` for any NaN; 16 bits."""
     biased = value[23:31]
     down = wire(m, Mux(value[23:31] > 112, 0, Mux(value[23:31] < 113 - 31, 31, 113 - biased)), 5)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rkcosim.regcmd.word import WORD_BYTES, blocks_of_mask
 from rkcosim.rknn_file.container import FileNode, FileTensor, RknnFile
-from rkcosim.rknn_file.schema import Kind, Layout
+from rkcosim.rknn_file.schema import TARGET, Kind, Layout
 from rkcosim.spec.regs import registers
 
 SCHEMA_VERSION = 1
@@ -23,10 +23,10 @@ def info_json(file: RknnFile) -> dict[str, Any]:
 
     Returns
     -------
-    dict with `version`, `compiler`, `framework`, `ours`, `bytes`; `inputs` and `outputs`, indices of
-    `tensors`; `nodes`, each with its `tasks` by number of cores and core; `memory` in bytes; `plans`, the
-    number of tasks of each core by number of cores; `tasks`, the records; `addresses`, one for each
-    relocated word.
+    dict with `version`, `compiler`, `framework`, `ours`, `bytes` and the members of `origin_json`; `inputs`
+    and `outputs`, indices of `tensors`; `nodes`, each with its `tasks` by number of cores and core; `memory`
+    in bytes; `plans`, the number of tasks of each core by number of cores; `tasks`, the records; `addresses`,
+    one for each relocated word.
     """
     counts = _counts(file)
     return {
@@ -35,6 +35,7 @@ def info_json(file: RknnFile) -> dict[str, Any]:
         "compiler": file.compiler,
         "framework": file.framework,
         "ours": file.ours,
+        **origin_json(file),
         "bytes": file.size,
         "inputs": list(file.inputs),
         "outputs": list(file.outputs),
@@ -46,6 +47,53 @@ def info_json(file: RknnFile) -> dict[str, Any]:
         "addresses": list(addresses(file)),
         "notes": list(file.notes),
     }
+
+
+def origin_json(file: RknnFile) -> dict[str, Any]:
+    """Return what a user asks of a file first.
+
+    Returns
+    -------
+    dict with `toolkit` (version) and `target`; `batch`, the number of samples that a program gives at once;
+    `preprocessing`, for each input by its name `mean`, `std`, `rgb2bgr` and the `layout` of a program's
+    numbers; `host_operators`, the number of nodes on the host by type.
+    """
+    before = {}
+    for number in file.inputs:
+        tensor, own = file.tensors[number], file.preprocessing.get(number)
+        if own is not None:
+            before[tensor.name] = {
+                "mean": list(own.mean),
+                "std": list(own.std),
+                "rgb2bgr": own.reverse,
+                "layout": "NHWC" if len(tensor.shape) == 4 else "as the shape",
+            }
+    hosted = Counter(node.type for node in file.nodes if not node.on_npu and not node.is_border)
+    return {
+        "toolkit": file.compiler.partition("(")[0].strip(),
+        "target": TARGET,
+        "batch": file.batch,
+        "preprocessing": before,
+        "host_operators": dict(hosted),
+    }
+
+
+def origin_lines(file: RknnFile) -> Iterator[str]:
+    """Yield lines about toolkit, target, batch, preprocessing of the inputs, and operators on the host."""
+    said = origin_json(file)
+    yield (
+        f"toolkit: {said['toolkit'] or 'not named'}, for {said['target']}, from "
+        f"{file.framework or 'an unknown format'}, container version {file.version}"
+    )
+    yield f"batch: {file.batch} sample{'s' * (file.batch > 1)} at once"
+    for name, own in said["preprocessing"].items():
+        mean, std = (", ".join(f"{value:.6g}" for value in own[part]) for part in ("mean", "std"))
+        yield (
+            f"input {name}: mean {mean}, std {std}, rgb2bgr {str(own['rgb2bgr']).lower()}, layout "
+            f"{own['layout']}"
+        )
+    hosted = ", ".join(f"{count} {kind}" for kind, count in said["host_operators"].items())
+    yield f"host operators: {hosted or 'none'}"
 
 
 def memory_json(file: RknnFile) -> dict[str, int]:
@@ -148,6 +196,7 @@ def info_lines(file: RknnFile, words: bool = False) -> Iterator[str]:
         f".rknn file, container version {file.version}, {file.size:,} bytes, by {made_by}: "
         f"{file.compiler or 'no compiler named'}, from {file.framework or 'an unknown format'}"
     )
+    yield from origin_lines(file)
     memory = memory_json(file)
     yield (
         f"memory: weights {memory['weights']:,}, commands {memory['commands']:,}, internal "

@@ -16,7 +16,7 @@ import numpy as np
 from rkcosim.compiler.preprocessing import Preprocessing
 from rkcosim.rknn_file.container import FileTensor
 from rkcosim.rknn_file.schema import Root
-from rkcosim.rknn_file.tables import Table
+from rkcosim.rknn_file.tables import RknnFileError, Table
 
 MOST_TEXT = 1 << 22
 """Longest text of attributes that is read, in bytes."""
@@ -130,18 +130,28 @@ def _value(node: ast.expr) -> Any:
 def _of_input(root: Table, tensor: FileTensor, own: Mapping[str, Any]) -> Preprocessing:
     label = f"input '{tensor.name}'"
     mean, std = (_numbers(root, label, own, *known) for known in (("mean", 0.0), ("std", 1.0)))
-    if 0 in np.array(std, np.float32):
-        raise root.error(f"{label}: a std is 0")
     reverse = own.get("rgb2bgr", False)
     if not isinstance(reverse, (bool, int)):
         raise root.error(f"{label}: rgb2bgr is neither True nor False")
-    channels = tensor.shape[1] if len(tensor.shape) > 1 else 1
-    for name, numbers in (("mean", mean), ("std", std)):
+    made = Preprocessing(mean, std, bool(reverse))
+    try:
+        check_preprocessing(made, tensor.shape, label)
+    except RknnFileError as error:
+        raise root.error(str(error)) from error
+    return made
+
+
+def check_preprocessing(before: Preprocessing, shape: Sequence[int], label: str) -> None:
+    """Raise RknnFileError if mean and std do not fit an input's channels, a std is 0, or channels that are to
+    be reversed are not three; `label` names the input."""
+    if 0 in np.array(before.std, np.float32):
+        raise RknnFileError(f"{label}: a std is 0")
+    channels = shape[1] if len(shape) > 1 else 1
+    for name, numbers in (("mean", before.mean), ("std", before.std)):
         if len(numbers) not in (1, channels):
-            raise root.error(f"{label}: {len(numbers)} values of {name} for {channels} channels")
-    if reverse and channels != 3:
-        raise root.error(f"{label}: rgb2bgr with {channels} channels; it needs 3")
-    return Preprocessing(mean, std, bool(reverse))
+            raise RknnFileError(f"{label}: {len(numbers)} values of {name} for {channels} channels")
+    if before.reverse and channels != 3:
+        raise RknnFileError(f"{label}: rgb2bgr with {channels} channels; it needs 3")
 
 
 def _numbers(root: Table, label: str, own: Mapping[str, Any], name: str, neutral: float) -> tuple[float, ...]:

@@ -32,6 +32,9 @@ IDENTIFIER = b"RKNN"
 TARGET = "rk3588"
 """The supported target platform."""
 
+FORMAT = "RKNPU v2"
+"""Name of the format (`Root.GENERATOR`)."""
+
 OURS = "rkcosim"
 """Name of the compiler (`Root.COMPILER`) in files that `rkcosim compile` has written."""
 

@@ -1,7 +1,8 @@
 """Writer of compiled models as `.rknn` files of container version 6, with `rkcosim` as their compiler.
 
-The file contains what a reader needs: tensors, nodes, command words with their relocations, and task records.
-Two conventions differ from the vendor's files: the surfaces of activations are not padded, and the
+The file contains what a reader needs: tensors, nodes, command words with their relocations, task records,
+what the runtime does with a program's numbers, and the JSON text in which other readers look for inputs and
+outputs. Two conventions differ from the vendor's files: the surfaces of activations are not padded, and the
 computation of a host node is described as JSON in a constant that the node reads.
 """
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from rkcosim.base import version
 from rkcosim.compiler.model import CompiledModel
+from rkcosim.compiler.preprocessing import Preprocessing
 from rkcosim.compiler.programs.dpu import Place
 from rkcosim.compiler.programs.task import Ref
 from rkcosim.compiler.steps import CallStep, ConvStep, CopyStep, HostStep, PoolStep, Step
@@ -26,6 +28,7 @@ from rkcosim.regcmd.word import WORD_BYTES
 from rkcosim.rknn_file import schema
 from rkcosim.rknn_file.container import PARTS
 from rkcosim.rknn_file.host import FUNCTION, HOST_OP
+from rkcosim.rknn_file.inputs import MOST_BATCH, check_preprocessing
 from rkcosim.rknn_file.schema import (
     GraphSlot,
     Kind,
@@ -58,6 +61,18 @@ class _Tensor:
     offset: int = 0
     data: bytes = b""
 
+    @property
+    def quantised(self) -> bool:
+        """Whether the elements are codes with a scale."""
+        return self.scale is not None and schema.DTYPES.get(self.dtype, np.dtype(np.void)).kind in "iu"
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Numbers of the lowest and of the highest code."""
+        limits = np.iinfo(schema.DTYPES[self.dtype])
+        scale = float(self.scale or 1.0)
+        return (int(limits.min) - self.zero_point) * scale, (int(limits.max) - self.zero_point) * scale
+
 
 @dataclass
 class _Node:
@@ -71,19 +86,43 @@ class _Node:
     tasks: list[int] = field(default_factory=lambda: [0] * 6)
 
 
-def write_rknn(model: CompiledModel) -> bytes:
+def write_rknn(model: CompiledModel, preprocessing: Sequence[Preprocessing] = (), batch: int = 1) -> bytes:
     """Return the bytes of a `.rknn` file with a model's plan.
+
+    Parameters
+    ----------
+    model
+        The model, for one sample.
+    preprocessing
+        What the runtime does with a program's numbers: one for all inputs, or one for each; none changes
+        nothing. The model's inputs are those after it.
+    batch
+        Number of samples that the runtime takes at once; it runs the plan for each.
 
     Raises
     ------
     RknnFileError
-        if the container cannot express a part of the model; the message names it.
+        if the container cannot express a part of the model, or mean and std do not fit an input; the message
+        names it.
     """
-    return _Writer(model).run()
+    given = list(preprocessing) or [Preprocessing()]
+    each = given * len(model.inputs) if len(given) == 1 else given
+    if len(each) != len(model.inputs):
+        raise RknnFileError(f"mean and std of {len(each)} inputs; the model has {len(model.inputs)}")
+    for info, before in zip(model.inputs, each, strict=True):
+        check_preprocessing(before, info.shape, f"input '{info.name}'")
+    if not 1 <= batch <= MOST_BATCH:
+        raise RknnFileError(f"a batch of {batch}; 1 to {MOST_BATCH} are supported")
+    if batch > 1 and any(
+        len(port.shape) < 2 or port.shape[0] != 1 for port in (*model.inputs, *model.outputs)
+    ):
+        raise RknnFileError("a batch needs inputs and outputs whose first dimension is 1")
+    return _Writer(model, each, batch).run()
 
 
 class _Writer:
-    def __init__(self, model: CompiledModel) -> None:
+    def __init__(self, model: CompiledModel, preprocessing: Sequence[Preprocessing], batch: int) -> None:
+        self.preprocessing, self.batch = preprocessing, batch
         self.model, self.plan, self.graph = model, model.plan, model.plan.graph
         self.tensors = [_Tensor("", Kind.NONE)]
         self.nodes: list[_Node] = []
@@ -126,13 +165,17 @@ class _Writer:
             for item in self.graph.outputs
             if not item.real and self.graph.root(item.value) not in given
         }
+        names = {self.graph.root(item.value): item.name for item in self.graph.outputs if not item.real}
+        names |= {self.graph.root(item.tensor): item.name for item in self.graph.inputs}
         for name, place in self.plan.places.items():
             if place.ref.region != "activations":
                 continue
             kind = Kind.INPUT if name in given else Kind.OUTPUT if name in taken else Kind.INTERNAL
             shape = given.get(name) or taken.get(name) or (1, *place.cube)
             self.roots[name] = len(self.tensors)
-            self.tensors.append(self._activation(name, place, kind, tuple(int(n) for n in shape)))
+            made = self._activation(name, place, kind, tuple(int(n) for n in shape))
+            made.name = names.get(name, name)
+            self.tensors.append(made)
 
     def _activation(self, name: str, place: Place, kind: Kind, shape: tuple[int, ...]) -> _Tensor:
         tensor = self.graph.tensors[name]
@@ -416,6 +459,17 @@ def _plain(attributes: Mapping[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
+def _each(numbers: Sequence[float], count: int) -> list[float]:
+    """Return one number for each channel."""
+    return list(numbers) if len(numbers) > 1 else [float(numbers[0])] * count
+
+
+def _quantisation(tensor: _Tensor) -> dict[str, str]:
+    """Return the type of a tensor in the form of the trailing JSON; empty texts mean floating point."""
+    kind = schema.DTYPES[tensor.dtype].name if tensor.quantised else ""
+    return {"qnt_method": "layer" if kind else "", "qnt_type": kind, "vx_type": kind}
+
+
 class _Buffer:
     """Serialisation of the tensors, nodes and commands of a `_Writer`."""
 
@@ -434,14 +488,109 @@ class _Buffer:
 
     def _trailer(self) -> dict[str, Any]:
         tensors = [self.writer.tensors[n] for n in (*self.inputs, *self.outputs)]
-        listed = [{"tensor_id": n, "url": t.name, "size": list(t.shape)} for n, t in enumerate(tensors)]
-        return {
-            "norm_tensor": listed,
+        sides = [("input", n) for n in range(len(self.inputs))]
+        sides += [("output", n) for n in range(len(self.outputs))]
+        listed = [
+            {
+                "dim_num": len(tensor.shape),
+                "dtype": _quantisation(tensor),
+                "size": list(tensor.shape),
+                "tensor_id": number,
+                "url": tensor.name,
+            }
+            for number, tensor in enumerate(tensors)
+        ]
+        ports = [
+            {"left": side, "left_tensor_id": own, "right": "norm_tensor", "right_tensor_id": number}
+            for number, (side, own) in enumerate(sides)
+        ]
+        joined = [
+            {
+                "left": side,
+                "left_tensor_id": own,
+                "node_id": 0,
+                "right_tensor": {"tensor_id": number, "type": "norm_tensor"},
+            }
+            for number, (side, own) in enumerate(sides)
+        ]
+        node = {
             "input_num": len(self.inputs),
+            "lid": "npu_network_bin_graph",
+            "name": "nnbg",
+            "nn": {"nbg": {"type": "RKNN_OP_NNBG"}},
+            "op": "RKNN_OP_NNBG",
+            "output_num": len(self.outputs),
+            "uid": 0,
+        }
+        return {
+            "connection": joined,
+            "const_tensor": [],
+            "graph": ports,
+            "input_num": len(self.inputs),
+            "name": "rknn model",
+            "network_platform": schema.OURS,
+            "node_num": 1,
+            "nodes": [node],
+            "norm_tensor": listed,
+            "norm_tensor_num": len(listed),
+            "ori_network_platform": schema.OURS,
             "output_num": len(self.outputs),
             "target_platform": [schema.TARGET],
             "version": f"{schema.OURS} {version()}",
+            "virtual_tensor": [],
         }
+
+    def _attributes_text(self) -> str:
+        """Return mean, std, order of channels and quantisation of inputs and outputs as a Python literal."""
+        attributes, table = dict[str, Any](), dict[str, Any]()
+        for number, index in enumerate(self.inputs):
+            tensor, before = self.writer.tensors[index], self.writer.preprocessing[number]
+            count = tensor.shape[1] if len(tensor.shape) > 1 else 1
+            attributes[tensor.name] = {
+                "idx": number,
+                "shape": list(tensor.shape),
+                "layout": "nchw",
+                "layout_ori": "nchw",
+                "is_output": False,
+                "range": [0, 1],
+                "origin_dynamic": False,
+                "dtype": "float32",
+                "mean": _each(before.mean, count),
+                "std": _each(before.std, count),
+                "rgb2bgr": before.reverse,
+            }
+        for number, index in enumerate(self.outputs):
+            tensor = self.writer.tensors[index]
+            attributes[tensor.name] = {
+                "is_output": True,
+                "idx": number,
+                "shape": list(tensor.shape),
+                "dtype": "float32",
+                "layout": "nchw",
+            }
+        for index in (*self.inputs, *self.outputs):
+            tensor = self.writer.tensors[index]
+            quantised = tensor.quantised
+            low, high = tensor.range if quantised else (0.0, 0.0)
+            table[tensor.name] = {
+                "name": tensor.name,
+                "dtype": "float32",
+                "qmethod": "layer" if quantised else "",
+                "qtype": "asym" if quantised else "",
+                "min": [low] if quantised else [],
+                "max": [high] if quantised else [],
+                "scale": [],
+                "zero_point": [],
+            }
+        return repr({"attrs": attributes, "quant_tab": table})
+
+    def _types_text(self, numbers: Sequence[int], layout: str) -> str:
+        """Return element types and layouts of inputs or outputs as JSON."""
+        types = {}
+        for number in numbers:
+            tensor = self.writer.tensors[number]
+            types[tensor.name] = {"dtype": schema.DTYPES[tensor.dtype].name, "layout": layout}
+        return json.dumps(types)
 
     def _text(self, text: str) -> int:
         return int(self.builder.CreateString(text))
@@ -497,6 +646,12 @@ class _Buffer:
         if tensor.scale is not None:
             offsets[TensorSlot.SCALE] = self._numbers([tensor.scale], np.float32)
             offsets[TensorSlot.ZERO_POINT] = self._numbers([tensor.zero_point])
+        if tensor.quantised:
+            low, high = tensor.range
+            offsets[TensorSlot.QUANTISED_BY] = self._text("layer")
+            offsets[TensorSlot.DTYPE_NAME] = self._text(schema.DTYPES[tensor.dtype].name)
+            offsets[TensorSlot.LOW] = self._numbers([low], np.float32)
+            offsets[TensorSlot.HIGH] = self._numbers([high], np.float32)
         return self._table(
             offsets,
             {
@@ -569,11 +724,15 @@ class _Buffer:
             {}, longs={Sizes.WEIGHTS: self.writer.weight_bytes, Sizes.INTERNAL: self.writer.internal_bytes}
         )
         offsets: dict[int, int] = {
-            Root.GENERATOR: self._text(schema.OURS),
+            Root.GENERATOR: self._text(schema.FORMAT),
             Root.GRAPHS: graphs,
+            Root.ATTRIBUTES: self._text(self._attributes_text()),
             Root.COMPILER: self._text(f"{schema.OURS} {version()}"),
             Root.TARGET: self._text(schema.TARGET),
             Root.FRAMEWORK: self._text("rkcosim plan"),
+            Root.INPUTS_JSON: self._text(self._types_text(self.inputs, "NHWC")),
+            Root.OUTPUTS_JSON: self._text(self._types_text(self.outputs, "NCHW")),
+            Root.BATCH: self._text(str(self.writer.batch if self.writer.batch > 1 else 0)),
             Root.SHAPES: self._text("static_shape"),
             Root.SIZES: sizes,
             Root.SECTIONS: self._tables(sections),

@@ -100,21 +100,11 @@ class Board:
         return np.frombuffer(bytes(self.device.memory.read(at, count * kind_.itemsize)), kind_).copy()
 
     def run(
-        self,
-        task: Task,
-        main: bytes = b"",
-        element: bytes = b"",
-        bs: bytes = b"",
-        bn: bytes = b"",
-        *,
-        after_reset: bool = True,
+        self, task: Task, main: bytes = b"", element: bytes = b"", bs: bytes = b"", bn: bytes = b""
     ) -> None:
-        """Run one task that has to end."""
-        if after_reset:
-            self.load({})
-        for address, raw in ((MAIN, main), (ELEMENT, element), (BS, bs), (BN, bn)):
-            if raw:
-                self.device.memory.write(address, np.frombuffer(raw, np.uint8))
+        """Run one task that has to end, after a reset, with data at MAIN, ELEMENT, BS and BN."""
+        places = ((MAIN, main), (ELEMENT, element), (BS, bs), (BN, bn))
+        self.load({address: raw for address, raw in places if raw})
         state = self.kick([task])
         assert not state, state
 

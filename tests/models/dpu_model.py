@@ -189,7 +189,7 @@ def _narrowed(f: Fields, word: int, kind: int) -> int:
         if is_division(f) and not f("OUT_CVT_SCALE", "FP32TOFP16_EN"):
             word %= 65536
         else:
-            word = 0x7C01 if is_nan(word) else half_bits(word)
+            word = 0x7C01 | word >> 16 & 0x8000 if is_nan(word) else half_bits(word)
         mantissa, top = 10, 1 << 15
     elif kind == BF16:
         word, mantissa, top = bf16_bits(word), 7, 1 << 15

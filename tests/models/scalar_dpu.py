@@ -287,7 +287,8 @@ class ScalarDpu:
         if out == 2 and self._divides() and not f("OUT_CVT_SCALE", "FP32TOFP16_EN"):
             value &= 0xFFFF
         elif out == 2:
-            value = 0x7C01 if sf.F32.is_nan(value) else sf.narrow(sf.F16, value)
+            nan = 0x7C01 | value >> 16 & 0x8000
+            value = nan if sf.F32.is_nan(value) else sf.narrow(sf.F16, value)
         elif out == 3:
             value = sf.narrow(sf.BF16, value)
         if self.float:

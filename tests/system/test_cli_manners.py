@@ -458,6 +458,8 @@ def words_of(path: tuple[str, ...], option: str, begun: str) -> list[str]:
         ("run", "--dram", "read_", ["read_latency=", "read_outstanding="]),
         ("sweep", "--dram", "read_", ["read_latency=", "read_outstanding="]),
         ("serve", "--drivers", "r", ["rknpu", "rocket"]),
+        ("device", "--soft-reset", "", ["clears", "keeps"]),
+        ("serve", "--fault", "h", ["h1_dense_after_depthwise", "h2_fp16_after_int32"]),
         ("serve", "--rocket-interface", "1.", ["1.0", "1.1", "1.3", "1.5"]),
         ("verilog", "--block", "dpu_r", ["dpu_rdma", "dpu_registers", "dpu_rdma_registers"]),
         ("verilog", "--geometry", "", ["rk3588", "small"]),

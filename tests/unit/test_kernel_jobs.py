@@ -15,6 +15,7 @@ from rkcosim.driver.kernel import structs as s
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.regcmd import build_task_list
 from rkcosim.regcmd.job import MAX_TASKS_PER_KICK
+from rkcosim.spec.regs import registers
 from tests.models.kernel_client import (
     ACCEL,
     CARD,
@@ -483,3 +484,29 @@ def test_a_mistake_in_the_scheduler_ends_the_jobs(
         assert program.fails(s.RKNPU_SUBMIT, submit_of(work)) == EIO
     assert any("internal error: ZeroDivisionError" in line for line in texts(kernel))
     assert program.fails(s.RKNPU_SUBMIT, submit_of(work)) == 0 and work.right_result
+
+
+@pytest.mark.parametrize(("soft_reset", "left"), [("clears", 0), ("keeps", 1)])
+def test_registers_after_a_soft_reset(soft_reset: str, left: int) -> None:
+    """OUT_CVT_SCALE and a register of DPU_RDMA, which an addition has written."""
+    device = SlowNpu()
+    with Kernel(device, soft_reset=soft_reset) as kernel:
+        program = Program(kernel)
+        work = sums(program, 2)  # both register groups
+        program.ioctl(s.RKNPU_SUBMIT, submit_of(work))
+        assert program.fails(s.RKNPU_ACTION, s.Action(6)) == 0
+        scale = registers()["DPU"]["OUT_CVT_SCALE"].offset
+        mode = registers()["DPU_RDMA"]["FEATURE_MODE_CFG"].offset
+        assert kernel.scheduler.call(lambda: device.read32(0, scale)) == left
+        assert bool(kernel.scheduler.call(lambda: device.read32(0, mode))) == bool(left)
+        program.ioctl(s.RKNPU_SUBMIT, submit_of(sums(program)))
+
+
+def test_a_core_that_hangs_is_reset_when_registers_are_kept() -> None:
+    with Kernel(SlowNpu(), soft_reset="keeps") as kernel:
+        program = Program(kernel)
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(hang(program), timeout=7)) == ETIMEDOUT
+        good = sums(program)
+        assert program.fails(s.RKNPU_SUBMIT, submit_of(good)) == 0 and good.right_result
+    with pytest.raises(ValueError, match="a soft reset must be one of clears, keeps, not never"):
+        Kernel(SlowNpu(), soft_reset="never")

@@ -425,3 +425,70 @@ def test_the_table_of_rules() -> None:
     assert (ROOT / "docs" / "lint.md").read_text() == page(), (
         "run python -m rkcosim.regcmd.lint.docs docs/lint.md"
     )
+
+
+# -- what boards did and the model does not ----------------------------------------------------------
+
+
+def _convolution(kind: int, out: int, width: int = 8, **fields: dict[str, int]) -> TaskBuilder:
+    """As many registers of a 64-channel convolution as the notes look at."""
+    task = TaskBuilder("convolution").enable("CNA", "CORE", "DPU")
+    task.set("DPU", "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+    task.set("CNA", "CONV_CON1", IN_PRECISION=kind, PROC_PRECISION=kind)
+    task.set("CORE", "MISC_CFG", PROC_PRECISION=kind)
+    task.set("DPU", "DATA_FORMAT", IN_PRECISION=kind, PROC_PRECISION=kind, OUT_PRECISION=out)
+    task.set("DPU", "DATA_CUBE_CHANNEL", CHANNEL=63)
+    for axis in ("WIDTH", "HEIGHT"):
+        task.set("DPU", f"DATA_CUBE_{axis}", **{axis: width - 1})
+    for place, values in fields.items():
+        task.set(*place.split("__"), **values)
+    return task
+
+
+def _noted(*tasks: TaskBuilder) -> dict[str, Finding]:
+    program = Program("p", [ListedTask(tuple(task.words())) for task in tasks])
+    found = [f for f in lint(program) if f.rule.startswith("silicon.")]
+    assert all(f.severity == "note" for f in found)
+    return {f.rule: f for f in found}
+
+
+@pytest.mark.board("13.40", source="precision-change", place="precision-change")
+def test_large_halves_behind_words_are_noted() -> None:
+    """139 KiB of fp16 behind an int8 job with int32 output hung, 128 KiB did not."""
+    whole, above = _convolution(2, 2, width=32), _convolution(2, 2, width=33)
+    assert _noted(_convolution(0, 4), above)["silicon.int32-output"].task == 1
+    assert not _noted(_convolution(0, 4), whole)
+    assert not _noted(_convolution(0, 0), above)
+    assert not _noted(above, _convolution(0, 4))
+
+
+def test_a_depthwise_convolution_at_the_end_is_noted() -> None:
+    depthwise = _convolution(2, 2, DPU__FEATURE_MODE_CFG={"CONV_MODE": 3})
+    assert _noted(depthwise, _pool())["silicon.depthwise-last"].task == 0
+    assert not _noted(depthwise, _convolution(2, 2))
+
+
+@pytest.mark.board("13.41", source="ork-driver", place="OPS_REGISTRY.md, one weight bank")
+def test_a_ring_of_one_bank_is_noted() -> None:
+    """K 1024 with 16 or 32 kernels and one weight bank hung; two banks, or more groups, ran."""
+
+    def product(kernels: int, banks: int) -> TaskBuilder:
+        return _convolution(
+            2,
+            2,
+            CNA__CBUF_CON0={"DATA_BANK": 12 - banks, "WEIGHT_BANK": banks},
+            CNA__WEIGHT_SIZE0={"WEIGHT_BYTES": 2048 * kernels},
+            CNA__WEIGHT_SIZE2={"WEIGHT_KERNELS": kernels, "WEIGHT_WIDTH": 1, "WEIGHT_HEIGHT": 1},
+        )
+
+    for kernels, banks, noted in ((16, 1, True), (32, 1, True), (32, 4, False), (3584, 1, False)):
+        assert ("silicon.one-bank-ring" in _noted(product(kernels, banks))) == noted
+
+
+@pytest.mark.board("13.42", source="sliding-probe", place="pools of 1 x 8 and 1 x 16")
+def test_a_window_of_16_columns_is_noted() -> None:
+    for columns, noted in ((8, False), (16, True)):
+        pool = _pool()
+        pool.set("PPU", "DATA_FORMAT", PROC_PRECISION=2)
+        pool.set("PPU", "POOLING_KERNEL_CFG", KERNEL_WIDTH=columns - 1)
+        assert ("silicon.wide-window" in _noted(pool)) == noted

@@ -30,6 +30,7 @@ from rkcosim.verify.crosscheck.file_check import FileChecker
 from rkcosim.verify.crosscheck.file_meaning import NotJudged, judge
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
 from rkcosim.verify.streams.sources import open_source
+from tests.extent import extent
 from tests.models.rknn_files import as_version_2
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
@@ -77,7 +78,8 @@ def test_a_written_file_says_what_the_plan_is(digits: CompiledModel, data: bytes
     assert conv.attributes["kernel_shape"] == (3, 3) and conv.attributes["group"] == 16
     for tensor in file.tensors:
         if tensor.activation and tensor.kind != Kind.OUTPUT:
-            place = digits.plan.places[tensor.name]
+            given = {item.name: item.tensor for item in digits.graph.inputs}
+            place = digits.plan.places[given.get(tensor.name, tensor.name)]
             assert (tensor.offset, tensor.size) == (place.ref.offset, place.size)
 
 
@@ -245,9 +247,9 @@ def test_what_the_command_shows(data: bytes, tmp_path: Path):
     file = read_rknn(data)
     lines = list(info_lines(file, words=True))
     assert any("dw1" in line and "1x16x16x16 int8" in line for line in lines)
-    assert any(
-        "CNA.FEATURE_DATA_ADDR" in line and "image_QuantizeLinear_Output + 0" in line for line in lines
-    )
+    assert any("CNA.FEATURE_DATA_ADDR" in line and "image + 0" in line for line in lines)
+    assert "input image: mean 0, std 1, rgb2bgr false, layout NHWC" in lines
+    assert "host operators: 1 Softmax, 1 Quantize, 1 Dequantize" in lines
     said = json.loads(json.dumps(info_json(file)))
     assert said["plans"] == {"1": [10]} and len(said["addresses"]) == len(file.relocations)
     assert {"register": "CNA.DCOMP_ADDR0", "name": "stem.weight.0"}.items() <= said["addresses"][1].items()
@@ -295,7 +297,8 @@ def test_refused_by_name(data: bytes, name: str):
 def test_damage_is_refused_or_harmless(data: bytes):
     rng = random.Random(5)
     refused = 0
-    for _ in range(300):
+    count = extent(100, 300)
+    for _ in range(count):
         changed = bytearray(data)
         for _ in range(rng.randrange(1, 6)):
             changed[rng.randrange(len(data))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
@@ -303,8 +306,8 @@ def test_damage_is_refused_or_harmless(data: bytes):
             open_model(bytes(changed))
         except ValueError:
             refused += 1
-    assert refused > 30
-    for size in range(0, len(data), 997):
+    assert refused > count // 10
+    for size in range(0, len(data), extent(7919, 997)):
         with pytest.raises(RknnFileError):
             read_rknn(data[:size])
 

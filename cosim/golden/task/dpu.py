@@ -425,7 +425,8 @@ class Dpu:
         """Elements of a float type, with MINUS_EXP subtracted from their exponents."""
         minus = self.dpu("OUT_CVT_SHIFT", "MINUS_EXP") if self.float_domain else 0
         if out == FP16.dpu_code:
-            half = np.where(fp.is_nan(bits), fp.NAN16_OUT, fp.narrow16(bits))
+            nan = fp.NAN16_OUT | bits.astype(np.int64) >> 16 & 0x8000
+            half = np.where(fp.is_nan(bits), nan, fp.narrow16(bits))
             if self.cube.divides and not self.dpu("OUT_CVT_SCALE", "FP32TOFP16_EN"):
                 half = bits.astype(np.int64) & 0xFFFF
             return fp.less_exponent(half, minus, 5, 10)

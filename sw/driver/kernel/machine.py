@@ -14,6 +14,7 @@ from rkcosim.driver.kernel.interface import Credentials, KernelError
 from rkcosim.driver.kernel.log import Log
 from rkcosim.driver.kernel.memory import PAGE, Ram
 from rkcosim.driver.kernel.rknpu import Rknpu
+from rkcosim.driver.kernel.rknpu_jobs import CLEARS, KEEPS, SOFT_RESETS
 from rkcosim.driver.kernel.rocket import Rocket
 from rkcosim.driver.kernel.rocket_interface import DEFAULT, interface
 from rkcosim.driver.kernel.scheduler import Scheduler
@@ -62,11 +63,14 @@ class Kernel:
         Otherwise registers and group pointers keep their values, as on a board within its `delayms`.
     rocket_interface
         Version of the Rocket uapi: a name of `rkcosim.driver.kernel.rocket_interface.INTERFACES`.
+    soft_reset
+        What a soft reset of the vendor's driver does to cores without a job: "clears" gives their registers
+        the reset values, "keeps" leaves them.
 
     Raises
     ------
     ValueError
-        For drivers or an interface that do not exist.
+        For drivers, an interface or a soft reset that do not exist.
     """
 
     def __init__(
@@ -82,10 +86,13 @@ class Kernel:
         reset_all: bool = False,
         isolate: bool = True,
         rocket_interface: str = DEFAULT,
+        soft_reset: str = CLEARS,
     ) -> None:
         drivers = tuple(drivers)
         if not drivers or not set(drivers) <= {"rknpu", "rocket"}:
             raise ValueError(f"drivers must be of rknpu and rocket, not {', '.join(drivers) or 'none'}")
+        if soft_reset not in SOFT_RESETS:
+            raise ValueError(f"a soft reset must be one of {', '.join(SOFT_RESETS)}, not {soft_reset}")
         told = interface(rocket_interface)
         self.log = Log() if log is None else log
         self.scheduler = Scheduler(device, Clock(clock_hz), self.log, isolate=isolate)
@@ -96,6 +103,7 @@ class Kernel:
         self.rocket: Rocket | None = None
         if "rknpu" in drivers:
             self.rknpu = Rknpu(self.scheduler, self.log, memory, sram=sram, guard=guard, reset_all=reset_all)
+            self.rknpu.keeps_registers = soft_reset == KEEPS
             self._add(Node(CARD, DRM_MAJOR, 1), "card", self.rknpu)
             self._add(Node(RENDER, DRM_MAJOR, 129), "render", self.rknpu)
             self.log.info("[drm] Initialized rknpu 0.9.8 20240828 for fdab0000.npu on minor 1")

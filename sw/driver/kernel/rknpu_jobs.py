@@ -24,6 +24,15 @@ IOVA_LOW, IOVA_HIGH = 0x1000, 0xFFFA_8000
 OBJECT_FIRST, OBJECT_STEP = 0xFFFF_FF81_0000_0000, 0x400
 """Kernel addresses of buffers."""
 
+CLEARS, KEEPS = "clears", "keeps"
+SOFT_RESETS = (CLEARS, KEEPS)
+"""What a soft reset that a program asks for does to the registers of cores without a job.
+
+No board has told (docs/board.md). That it clears them is what the driver's reset lines, srst_a and srst_h,
+suggest. A back end that resets before every kernel and never writes DPU_RDMA.FEATURE_MODE_CFG for its
+divisions is right on a board only if registers are kept, or some of them; its next addition is wrong then.
+"""
+
 RESET_PAUSE = 100_000_000
 RESET_LINES = 6
 MILLISECOND = 1_000_000
@@ -77,6 +86,8 @@ class RknpuCore(GenericDrm):
         self.objects: dict[int, GemObject] = {}
         self.sram_free = 0
         self.bypass_reset = False
+        self.keeps_registers = False
+        """Whether a soft reset that a program asks for leaves the registers of cores without a job."""
         self.resetting = False
         self._next_address = OBJECT_FIRST
 
@@ -186,7 +197,8 @@ class RknpuCore(GenericDrm):
         for core in range(scheduler.device.cores):
             job = scheduler.busy.get(core)
             if job is None or job is cause:
-                cores |= 1 << core
+                if cause is not None or not self.keeps_registers:
+                    cores |= 1 << core
             elif isinstance(job, RknpuJob) and self._hit(job, cause, pid):
                 cores |= 1 << core
         scheduler.guard(lambda: scheduler.device.reset(cores), None)

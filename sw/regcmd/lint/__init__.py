@@ -16,6 +16,7 @@ from rkcosim.regcmd.lint import (  # noqa: F401  (they fill the table)
     flow,
     memory,
     ppu,
+    silicon,
     words,
 )
 from rkcosim.regcmd.lint.rule import RULES, Check, Finding

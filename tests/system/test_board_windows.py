@@ -1,0 +1,160 @@
+"""Numbers that boards gave, held against the golden model and the RTL: windows that convolve and pool.
+
+`board` marks name the rules of docs/reference, the key of the source there, and the place in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.models.board_bench import (
+    BN,
+    ELEMENT,
+    FP16,
+    MAIN,
+    OUT,
+    Board,
+    Task,
+    cube,
+    flying,
+    open_board,
+    pixels,
+)
+
+SOURCE = np.array([[1, 2], [3, 4]])
+KERNEL = np.arange(1, 10).reshape(3, 3)
+CHANNELS, KERNELS = 32, 16
+
+
+@pytest.fixture(scope="module", params=["golden", "verilator"])
+def board(request: pytest.FixtureRequest) -> Iterator[Board]:
+    with open_board(request.param) as opened:
+        yield opened
+
+
+def transposed(
+    board: Board,
+    kernel: np.ndarray,
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    pads: tuple[int, int],
+    height: int,
+    width: int,
+) -> np.ndarray:
+    """Channel 0 of DECONV over SOURCE; the kernel is turned round in memory."""
+    task = Task("CNA", "CORE", "DPU")
+    task.set("CNA", "CONV_CON1", IN_PRECISION=FP16, PROC_PRECISION=FP16, DECONV=1)
+    task.set("CNA", "CONV_CON2", FEATURE_GRAINS=4)
+    task.set("CNA", "CONV_CON3", CONV_Y_STRIDE=1, CONV_X_STRIDE=1)
+    task.set("CNA", "CONV_CON3", DECONV_Y_STRIDE=stride[0] - 1, DECONV_X_STRIDE=stride[1] - 1)
+    task.set("CNA", "CONV_CON3", ATROUS_Y_DILATION=dilation[0] - 1, ATROUS_X_DILATION=dilation[1] - 1)
+    task.set("CNA", "DATA_SIZE0", DATAIN_WIDTH=2, DATAIN_HEIGHT=2)
+    task.set("CNA", "DATA_SIZE1", DATAIN_CHANNEL=CHANNELS, DATAIN_CHANNEL_REAL=CHANNELS - 1)
+    task.set("CNA", "DATA_SIZE2", DATAOUT_WIDTH=width).set(
+        "CNA", "DATA_SIZE3", DATAOUT_ATOMICS=width * height
+    )
+    each = kernel.size * CHANNELS * 2
+    task.set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=KERNELS * each)
+    task.set("CNA", "WEIGHT_SIZE1", WEIGHT_BYTES_PER_KERNEL=each)
+    sides = {"WEIGHT_HEIGHT": kernel.shape[0], "WEIGHT_WIDTH": kernel.shape[1]}
+    task.set("CNA", "WEIGHT_SIZE2", WEIGHT_KERNELS=KERNELS, **sides)
+    task.set("CNA", "CBUF_CON0", DATA_BANK=1, WEIGHT_BANK=11).set("CNA", "CBUF_CON1", DATA_ENTRIES=2)
+    task.set("CNA", "CVT_CON0", DATA_SIGN=1, CVT_TYPE=1, CVT_BYPASS=1)
+    task.set("CNA", "PAD_CON0", PAD_TOP=pads[0], PAD_LEFT=pads[1])
+    task.set("CNA", "FC_DATA_SIZE0", DMA_WIDTH=2, DMA_HEIGHT=2)
+    task.set("CNA", "FC_DATA_SIZE1", DMA_CHANNEL=CHANNELS)
+    task.word("CNA", "FEATURE_DATA_ADDR", MAIN).word("CNA", "DCOMP_ADDR0", BN)
+    task.set("CNA", "DMA_CON0", WEIGHT_BURST_LEN=15, DATA_BURST_LEN=15)
+    task.set("CNA", "DMA_CON1", LINE_STRIDE=8).set("CNA", "DMA_CON2", SURF_STRIDE=-4)
+    task.set("CORE", "MISC_CFG", PROC_PRECISION=FP16)
+    task.set("CORE", "DATAOUT_SIZE_0", DATAOUT_WIDTH=width - 1, DATAOUT_HEIGHT=height - 1)
+    task.set("CORE", "DATAOUT_SIZE_1", DATAOUT_CHANNEL=KERNELS - 1)
+    area = width * height
+    plain = flying(FP16, channels=KERNELS, width=width, height=height, size_e=1, group=2 * area)
+    task.values |= {place: value for place, value in plain.values.items() if place[0] == "DPU"}
+    task.set("DPU", "FEATURE_MODE_CFG", FLYING_MODE=0)
+    features = np.zeros((4, CHANNELS), np.float16)
+    features[:, 0] = SOURCE.ravel()
+    weights = np.zeros((kernel.size, KERNELS, CHANNELS), np.float16)
+    weights[:, 0, 0] = kernel[::-1, ::-1].ravel()
+    board.load({MAIN: cube(features), BN: weights.tobytes()})
+    state = board.kick([task])
+    assert not state, state
+    return pixels(board.read(KERNELS * area, "<f2"), area, KERNELS)[:, 0].reshape(height, width)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "dilation"),
+    [
+        (np.ones((1, 1), int), (2, 2), (1, 1)),
+        (KERNEL, (1, 1), (1, 1)),
+        (KERNEL, (2, 1), (1, 1)),
+        (KERNEL, (1, 2), (1, 1)),
+        (KERNEL, (2, 2), (1, 1)),
+        (KERNEL, (1, 1), (2, 2)),
+    ],
+)
+@pytest.mark.board("5.6.1", "5.6.2", "5.6.4", source="deconv-probe", place="main: six combinations")
+def test_transposed_convolutions(
+    board: Board, kernel: np.ndarray, stride: tuple[int, int], dilation: tuple[int, int]
+) -> None:
+    far = [(side - 1) * step for side, step in zip(kernel.shape, dilation, strict=True)]
+    height, width = stride[0] + far[0] + 1, stride[1] + far[1] + 1
+    expected = np.zeros((height, width))
+    for (y, x), value in np.ndenumerate(SOURCE):
+        for (v, u), factor in np.ndenumerate(kernel):
+            expected[y * stride[0] + v * dilation[0], x * stride[1] + u * dilation[1]] += value * factor
+    got = transposed(board, kernel, stride, dilation, (far[0], far[1]), height, width)
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.board("5.6.4", source="deconv-probe", place="main: 1 x 1, shifted by PAD_TOP 1 and PAD_LEFT 2")
+def test_padding_shifts_a_transposed_convolution(board: Board) -> None:
+    got = transposed(board, np.ones((1, 1), int), (1, 1), (1, 1), (1, 2), 3, 4)
+    assert got.tolist() == [[0, 0, 0, 0], [0, 0, 1, 2], [0, 0, 3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "window", "stride"),
+    [
+        (9, 17, (1, 8), (1, 1)),
+        (256, 32, (1, 8), (1, 8)),
+        (256, 4, (1, 4), (1, 4)),
+        (9, 13, (2, 2), (1, 1)),
+        (9, 13, (3, 3), (3, 3)),
+    ],
+)
+@pytest.mark.board(
+    "9.1.2", "9.1.4", source="sliding-probe", place="_CASES of 8 channels but those of 16 columns"
+)
+def test_maxima_of_eight_channels(
+    board: Board, height: int, width: int, window: tuple[int, int], stride: tuple[int, int]
+) -> None:
+    values = np.random.default_rng(42).uniform(-8, 8, (height, width, 8)).astype(np.float16)
+    slid = np.lib.stride_tricks.sliding_window_view(values, window, (0, 1))
+    expected = slid[:: stride[0], :: stride[1]].max((-2, -1))
+    rows, columns = expected.shape[:2]
+    task = Task("PPU", "PPU_RDMA")
+    for part, sides in (("IN", (height, width)), ("OUT", (rows, columns))):
+        for axis, count in zip(("HEIGHT", "WIDTH", "CHANNEL"), (*sides, 8), strict=True):
+            task.set("PPU", f"DATA_CUBE_{part}_{axis}", **{f"DATA_CUBE_{part}_{axis}": count - 1})
+    task.set("PPU", "OPERATION_MODE_CFG", FLYING_MODE=1, POOLING_METHOD=1)
+    task.set("PPU", "POOLING_KERNEL_CFG", KERNEL_HEIGHT=window[0] - 1, KERNEL_WIDTH=window[1] - 1)
+    task.set(
+        "PPU", "POOLING_KERNEL_CFG", KERNEL_STRIDE_HEIGHT=stride[0] - 1, KERNEL_STRIDE_WIDTH=stride[1] - 1
+    )
+    task.word("PPU", "DST_BASE_ADDR", OUT).set("PPU", "DST_SURF_STRIDE", DST_SURF_STRIDE=rows * columns)
+    task.set("PPU", "DATA_FORMAT", PROC_PRECISION=2, INDEX_ADD=rows * columns)
+    for axis, count in (("HEIGHT", height), ("WIDTH", width), ("CHANNEL", 8)):
+        task.set("PPU_RDMA", f"CUBE_IN_{axis}", **{f"CUBE_IN_{axis}": count - 1})
+    task.word("PPU_RDMA", "SRC_BASE_ADDR", ELEMENT).set("PPU_RDMA", "SRC_LINE_STRIDE", SRC_LINE_STRIDE=width)
+    task.set("PPU_RDMA", "SRC_SURF_STRIDE", SRC_SURF_STRIDE=width * height)
+    task.set("PPU_RDMA", "DATA_FORMAT", IN_PRECISION=2)
+    board.load({ELEMENT: values.tobytes()})
+    state = board.kick([task])
+    assert not state, state
+    got = board.read(expected.size, "<f2").reshape(expected.shape)
+    np.testing.assert_array_equal(got, expected)
