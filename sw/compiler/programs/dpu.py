@@ -6,7 +6,7 @@ programs never write them [HW 1.7].
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -212,7 +212,7 @@ def dpu_rest(
         dpu("BN_CFG", BN_RELU_BYPASS=1, BN_MUL_BYPASS=alone, BN_ALU_BYPASS=1, BN_BYPASS=alone)
     elif low == 0:
         dpu("BN_CFG", BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=alone, BN_ALU_BYPASS=1)
-    elif second:  # BN's sum would be shifted: BN limits to high, EW takes the maximum with low
+    elif second:  # BN's sum would be shifted: BN limits to high, EW or the table's start to low
         dpu("BN_CFG", BN_RELU_BYPASS=1, BN_RELUX_EN=int(high is not None), BN_ALU_BYPASS=1)
     else:  # BN clamps v - low to [0, high - low], EW adds low again
         dpu("BN_CFG", BN_ALU_ALGO=4, BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=1)
@@ -263,6 +263,8 @@ def dpu_rest(
         dpu(f"EW_OP_VALUE_{lane}", **{f"EW_OPERAND_{lane}": operand})
     dpu("SURFACE_ADD", SURF_ADD=surfaces * y.surface)
     dpu("UNDOC_40C4")
+    if table is not None and second and shifted:
+        table = replace(table, first=low)
     _lut(settings, table)
 
 
