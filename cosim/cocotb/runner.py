@@ -26,6 +26,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import rkcosim.export
+from rkcosim.base.extras import install
 from rkcosim.engines import cache, toolchain, verilog
 from rkcosim.engines.build import harness_folder
 from rkcosim.engines.cache import Progress
@@ -34,7 +35,7 @@ from rkcosim.export import designs, export_verilog
 from rkcosim.export.designs import Exportable
 from rkcosim.spec.config import NpuConfig
 
-COCOTB_FIX = "pip install 'rkcosim[cocotb]'"
+COCOTB_FIX = install("cocotb")
 ICARUS_FIX = (
     "install Icarus Verilog (Debian, Ubuntu: apt install iverilog; macOS: brew install icarus-verilog)"
 )

@@ -365,7 +365,7 @@ class Dpu:
             prelu = bool(dpu("EW_CFG", "EW_MUL_PRELU"))
             product = domain.element_multiply(value, operand, *shifts, prelu=prelu, register=register)
             if isinstance(domain, Floats):
-                return domain.truncate(value, product, *shifts, prelu=prelu)
+                return domain.truncate(value, fp.bits32(product.astype(np.int64)), *shifts, prelu=prelu)
             return product
         algorithm = dpu("EW_CFG", "EW_ALU_ALGO")
         if dpu("EW_CFG", "EW_BINARY_EN") and algorithm in COMPARISONS:
