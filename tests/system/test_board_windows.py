@@ -182,7 +182,7 @@ def test_operand_of_a_convolution_comes_from_both_readers(board: Board, word: in
     "7.11.2", "4.1.2", source="ork-rows", place="orki_set_f16_out_fp16in: contiguous, 512 of 512"
 )
 def test_row_major_matrices(board: Board) -> None:
-    """16 x 32 results as rows: NOTCH_ADDR N/8 - 1, SURF_ADD 2 atoms, BS_OW_CFG 0x126; operands in rows too."""
+    """16 x 32 results as rows: NOTCH_ADDR N/8 - 1, SURF_ADD 2 atoms, BS_OW_CFG 0x126, operands in rows."""
     rows, depth, columns = 16, 32, 32
     rng = np.random.default_rng(512)
     left = rng.integers(-8, 9, (rows, depth)).astype(np.float16)
