@@ -1,11 +1,11 @@
-"""Numbers that boards gave, held against the golden model and the RTL: windows that convolve and pool.
+"""Numbers that boards gave, held against the golden model and the RTL: convolutions and pools.
 
 `board` marks name the rules of docs/reference, the key of the source there, and the place in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -13,13 +13,12 @@ import pytest
 from tests.models.board_bench import (
     BN,
     ELEMENT,
-    FP16,
     MAIN,
     OUT,
     Board,
     Task,
+    convolution,
     cube,
-    flying,
     open_board,
     pixels,
 )
@@ -45,37 +44,12 @@ def transposed(
     width: int,
 ) -> np.ndarray:
     """Channel 0 of DECONV over SOURCE; the kernel is turned round in memory."""
-    task = Task("CNA", "CORE", "DPU")
-    task.set("CNA", "CONV_CON1", IN_PRECISION=FP16, PROC_PRECISION=FP16, DECONV=1)
-    task.set("CNA", "CONV_CON2", FEATURE_GRAINS=4)
-    task.set("CNA", "CONV_CON3", CONV_Y_STRIDE=1, CONV_X_STRIDE=1)
+    sides = (kernel.shape[0], kernel.shape[1])
+    task = convolution(2, 2, CHANNELS, KERNELS, sides, (height, width))
+    task.set("CNA", "CONV_CON1", DECONV=1).set("CNA", "PAD_CON0", PAD_TOP=pads[0], PAD_LEFT=pads[1])
     task.set("CNA", "CONV_CON3", DECONV_Y_STRIDE=stride[0] - 1, DECONV_X_STRIDE=stride[1] - 1)
     task.set("CNA", "CONV_CON3", ATROUS_Y_DILATION=dilation[0] - 1, ATROUS_X_DILATION=dilation[1] - 1)
-    task.set("CNA", "DATA_SIZE0", DATAIN_WIDTH=2, DATAIN_HEIGHT=2)
-    task.set("CNA", "DATA_SIZE1", DATAIN_CHANNEL=CHANNELS, DATAIN_CHANNEL_REAL=CHANNELS - 1)
-    task.set("CNA", "DATA_SIZE2", DATAOUT_WIDTH=width).set(
-        "CNA", "DATA_SIZE3", DATAOUT_ATOMICS=width * height
-    )
-    each = kernel.size * CHANNELS * 2
-    task.set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=KERNELS * each)
-    task.set("CNA", "WEIGHT_SIZE1", WEIGHT_BYTES_PER_KERNEL=each)
-    sides = {"WEIGHT_HEIGHT": kernel.shape[0], "WEIGHT_WIDTH": kernel.shape[1]}
-    task.set("CNA", "WEIGHT_SIZE2", WEIGHT_KERNELS=KERNELS, **sides)
-    task.set("CNA", "CBUF_CON0", DATA_BANK=1, WEIGHT_BANK=11).set("CNA", "CBUF_CON1", DATA_ENTRIES=2)
-    task.set("CNA", "CVT_CON0", DATA_SIGN=1, CVT_TYPE=1, CVT_BYPASS=1)
-    task.set("CNA", "PAD_CON0", PAD_TOP=pads[0], PAD_LEFT=pads[1])
-    task.set("CNA", "FC_DATA_SIZE0", DMA_WIDTH=2, DMA_HEIGHT=2)
-    task.set("CNA", "FC_DATA_SIZE1", DMA_CHANNEL=CHANNELS)
-    task.word("CNA", "FEATURE_DATA_ADDR", MAIN).word("CNA", "DCOMP_ADDR0", BN)
-    task.set("CNA", "DMA_CON0", WEIGHT_BURST_LEN=15, DATA_BURST_LEN=15)
-    task.set("CNA", "DMA_CON1", LINE_STRIDE=8).set("CNA", "DMA_CON2", SURF_STRIDE=-4)
-    task.set("CORE", "MISC_CFG", PROC_PRECISION=FP16)
-    task.set("CORE", "DATAOUT_SIZE_0", DATAOUT_WIDTH=width - 1, DATAOUT_HEIGHT=height - 1)
-    task.set("CORE", "DATAOUT_SIZE_1", DATAOUT_CHANNEL=KERNELS - 1)
     area = width * height
-    plain = flying(FP16, channels=KERNELS, width=width, height=height, size_e=1, group=2 * area)
-    task.values |= {place: value for place, value in plain.values.items() if place[0] == "DPU"}
-    task.set("DPU", "FEATURE_MODE_CFG", FLYING_MODE=0)
     features = np.zeros((4, CHANNELS), np.float16)
     features[:, 0] = SOURCE.ravel()
     weights = np.zeros((kernel.size, KERNELS, CHANNELS), np.float16)
@@ -158,3 +132,69 @@ def test_maxima_of_eight_channels(
     assert not state, state
     got = board.read(expected.size, "<f2").reshape(expected.shape)
     np.testing.assert_array_equal(got, expected)
+
+
+# The words of EW_CFG of the source, and what they compute.
+OPERATIONS: dict[int, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    0x108202C0: np.add,
+    0x108003C4: np.multiply,
+    0x108002C0: np.maximum,
+    0x108102C0: np.minimum,
+}
+
+
+@pytest.mark.parametrize("word", OPERATIONS)
+@pytest.mark.board(
+    "8.5.1",
+    "8.5.3",
+    "7.8.4",
+    "7.8.5",
+    source="rocket-operations",
+    place="ew_mul_rocket.c, ew_minmax_rocket.c",
+)
+def test_operand_of_a_convolution_comes_from_both_readers(board: Board, word: int) -> None:
+    """A product with the unit matrix, and its operand by COMB_USE 5: the source's operands and strides."""
+    rows, channels = 16, 32
+    index = np.arange(rows * channels)
+    main = ((index * 7 % 13 - 6) * 0.25).astype(np.float16).reshape(rows, channels)
+    other = ((index * 5 % 11 - 5) * 0.3).astype(np.float16).reshape(rows, channels)
+    task = convolution(rows, 1, channels, channels)
+    task.blocks = (*task.blocks, "DPU_RDMA")
+    task.set("DPU_RDMA", "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+    task.word("DPU", "EW_CFG", word)
+    task.set("DPU_RDMA", "DATA_CUBE_HEIGHT", HEIGHT=rows - 1)
+    task.set("DPU_RDMA", "DATA_CUBE_CHANNEL", CHANNEL=channels - 1)
+    task.word("DPU_RDMA", "SRC_BASE_ADDR", ELEMENT).word("DPU_RDMA", "EW_BASE_ADDR", ELEMENT + 16 * rows)
+    task.word("DPU_RDMA", "ERDMA_CFG", 0x40000008).word("DPU_RDMA", "FEATURE_MODE_CFG", 0x17D40)
+    for register in ("EW_SURF_STRIDE", "SURF_NOTCH", "EW_SURF_NOTCH"):
+        task.word("DPU_RDMA", register, rows << 4)
+    unit = np.zeros((2, 16, channels), np.float16)
+    unit[np.arange(channels) // 16, np.arange(channels) % 16, np.arange(channels)] = 1
+    board.load({MAIN: cube(main), ELEMENT: cube(other), BN: unit.tobytes()})
+    state = board.kick([task])
+    assert not state, state
+    got = pixels(board.read(rows * channels, "<f2"), rows, channels)
+    exact = OPERATIONS[word](main.astype(np.float32), other.astype(np.float32)).astype(np.float16)
+    np.testing.assert_array_equal(got, exact)
+
+
+@pytest.mark.board(
+    "7.11.2", "4.1.2", source="ork-rows", place="orki_set_f16_out_fp16in: contiguous, 512 of 512"
+)
+def test_row_major_matrices(board: Board) -> None:
+    """16 x 32 results as rows: NOTCH_ADDR N/8 - 1, SURF_ADD 2 atoms, BS_OW_CFG 0x126, operands in rows."""
+    rows, depth, columns = 16, 32, 32
+    rng = np.random.default_rng(512)
+    left = rng.integers(-8, 9, (rows, depth)).astype(np.float16)
+    right = rng.integers(-8, 9, (depth, columns)).astype(np.float16)
+    task = convolution(rows, 1, depth, columns).set("CNA", "CONV_CON1", GROUP_LINE_OFF=1)
+    task.word("CNA", "DMA_CON1", depth // 8).word("CNA", "DMA_CON2", 0)
+    notch = columns // 8 - 1
+    task.word("DPU", "DATA_CUBE_NOTCH_ADDR", notch << 16 | notch).word("DPU", "BS_OW_CFG", 0x126)
+    task.set("DPU", "DST_SURF_STRIDE", DST_SURF_STRIDE=1).word("DPU", "SURFACE_ADD", 0x20)
+    weights = np.ascontiguousarray(right.T.reshape(columns // 16, 16, depth))
+    board.load({MAIN: left.tobytes(), BN: weights.tobytes()})
+    state = board.kick([task])
+    assert not state, state
+    got = board.read(rows * columns, "<f2").reshape(rows, columns)
+    np.testing.assert_array_equal(got, left.astype(np.float32) @ right.astype(np.float32))
