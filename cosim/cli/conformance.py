@@ -200,12 +200,10 @@ def _show(report: Any, asked: int) -> None:
     for row, group in zip(table.rows, report.groups, strict=True):
         row.style = "bold red" if group.mismatches or not group.tasks else None
     Console(width=100).print(table)
+    columns = ("rule", "HW", "", "tasks|")
     rules = report.touched.rows()
     if any(row[3] for row in rules):
-        title, columns = (
-            "tasks that matched, by rules of boards that they touch",
-            ("rule", "HW", "", "tasks|"),
-        )
+        title = "tasks that matched, by rules of boards that they touch"
         Console(width=100).print(results.table(title, columns, rules, title_justify="center", box=HEAVY_HEAD))
     fields = report.coverage.as_json()
     whole = f" ({asked} requested; every group runs at least one task, and chains are not cut)"

@@ -241,3 +241,22 @@ def test_a_waiting_task_in_slave_mode_tells_too() -> None:
     npu.write32(0, R["DPU_RDMA"]["OPERATION_ENABLE"].offset, 1)
     assert [f.register for f in npu.diagnostics()] == ["WDMA_SIZE_0.CHANNEL_WDMA"]
     assert npu.read32(0, R["DPU"]["S_STATUS"].offset) == 0
+
+
+@pytest.mark.parametrize("minus", [False, True])
+def test_bn_shifts_the_sum(minus: bool) -> None:
+    """The index of a table in Skeeser/QuadcopterYolo 82da36c0, models/yolov5n_sample.rknn, first exSwish: an
+    input of zero point -5, BN_MUL_OPERAND 17966, BN_ALU_OPERAND 89830 = 5 * 17966, shift 5. Here the shift is
+    larger, so that the result fits 8 bits."""
+    codes = np.arange(-128, 128, dtype=np.int64)
+    cube = (16, 4, 4)
+    dev, p = device(), flying(cube, 0, 0)
+    multiplier, shift = 17966, 14
+    p.set("DPU", "BN_CFG", BN_BYPASS=0, BN_ALU_ALGO=4 if minus else 2, BN_RELU_BYPASS=1)
+    p.set("DPU", "BN_ALU_CFG", BN_ALU_OPERAND=(-5 if minus else 5) * multiplier % 2**32)
+    p.set("DPU", "BN_MUL_CFG", BN_MUL_OPERAND=multiplier, BN_MUL_SHIFT_VALUE=shift)
+    p.set("DPU", "DATA_FORMAT", BN_MUL_SHIFT_VALUE_NEG=shift)
+    dev.memory.write(MAIN, codes.astype(np.int8).tobytes())
+    p.run(dev)
+    found = np.frombuffer(dev.memory.read(OUT, 256), np.int8)
+    assert np.array_equal(found, np.clip(np.rint((codes + 5) * multiplier / 2**shift), -128, 127))
