@@ -176,3 +176,25 @@ def test_operand_of_a_convolution_comes_from_both_readers(board: Board, word: in
     got = pixels(board.read(rows * channels, "<f2"), rows, channels)
     exact = OPERATIONS[word](main.astype(np.float32), other.astype(np.float32)).astype(np.float16)
     np.testing.assert_array_equal(got, exact)
+
+
+@pytest.mark.board(
+    "7.11.2", "4.1.2", source="ork-rows", place="orki_set_f16_out_fp16in: contiguous, 512 of 512"
+)
+def test_row_major_matrices(board: Board) -> None:
+    """16 x 32 results as rows: NOTCH_ADDR N/8 - 1, SURF_ADD 2 atoms, BS_OW_CFG 0x126, operands in rows."""
+    rows, depth, columns = 16, 32, 32
+    rng = np.random.default_rng(512)
+    left = rng.integers(-8, 9, (rows, depth)).astype(np.float16)
+    right = rng.integers(-8, 9, (depth, columns)).astype(np.float16)
+    task = convolution(rows, 1, depth, columns).set("CNA", "CONV_CON1", GROUP_LINE_OFF=1)
+    task.word("CNA", "DMA_CON1", depth // 8).word("CNA", "DMA_CON2", 0)
+    notch = columns // 8 - 1
+    task.word("DPU", "DATA_CUBE_NOTCH_ADDR", notch << 16 | notch).word("DPU", "BS_OW_CFG", 0x126)
+    task.set("DPU", "DST_SURF_STRIDE", DST_SURF_STRIDE=1).word("DPU", "SURFACE_ADD", 0x20)
+    weights = np.ascontiguousarray(right.T.reshape(columns // 16, 16, depth))
+    board.load({MAIN: left.tobytes(), BN: weights.tobytes()})
+    state = board.kick([task])
+    assert not state, state
+    got = board.read(rows * columns, "<f2").reshape(rows, columns)
+    np.testing.assert_array_equal(got, left.astype(np.float32) @ right.astype(np.float32))

@@ -163,9 +163,9 @@ def attempt(area: str, mutant: Mutant, tests: Sequence[str]) -> Result:
 
 
 def _sources(seed: int) -> str:
-    digest = hashlib.sha256(str(seed).encode())
-    for path in (Path(__file__), ROOT / "tests/heavy.toml", *(ROOT / p for a in AREAS.values() for p in a)):
-        digest.update(path.read_bytes())
+    digest = hashlib.sha256(f"{seed} {FAULTS} {AREAS}".encode())
+    for path in ("tests/heavy.toml", *(path for area in AREAS.values() for path in area)):
+        digest.update((ROOT / path).read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -182,13 +182,14 @@ def counted(results: Sequence[Result]) -> list[tuple[str, int, int, int]]:
 BEGIN, END = "<!-- planted faults: begin -->", "<!-- planted faults: end -->"
 
 
-def section(results: Sequence[Result], command: str) -> str:
+def section(results: Sequence[Result], command: str, of: int) -> str:
     """Return the part of the page with counts and the faults that `make test` does not find."""
     *_, (_, short, only, _) = counted(results)
+    tried = "" if len(results) == of else f"{len(results)} of them have been tried; of these "
     lines = [
         BEGIN,
         "",
-        f"`{command}` plants {len(results)} faults and runs the tests of their modules: `make test` finds "
+        f"`{command}` draws {of} faults and runs the tests of their modules. {tried}`make test` finds "
         f"{short} of the {short + only} that `make test-all` finds ({short / max(1, short + only):.0%}).",
         "",
         "| area | found by `make test` | only by `make test-all` | by neither |",
@@ -220,6 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=57, help="seed that draws the faults (default: 57)")
     parser.add_argument("--record", type=Path, default=RECORD, help=f"verdicts so far (default: {RECORD})")
     parser.add_argument("--most", type=int, help="try at most this many faults now")
+    parser.add_argument("--only", default="", help="try faults of the sources with this in their path now")
     parser.add_argument("--page", type=Path, help="write counts and faults into this page")
     given = parser.parse_args(arguments)
     faults, sources = drawn(given.seed), _sources(given.seed)
@@ -229,7 +231,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if head == sources:
             known = {row["fault"]: Result(**row) for row in map(json.loads, lines)}
     given.record.parent.mkdir(parents=True, exist_ok=True)
-    missing = [fault for fault in faults if str(fault[1]) not in known][: given.most]
+    missing = [fault for fault in faults if str(fault[1]) not in known and given.only in fault[1].path]
+    missing = missing[: given.most]
     for area, mutant, tests in missing:
         result = known[str(mutant)] = attempt(area, mutant, tests)
         print(f"{result.found_by:14} {result.seconds:6.1f} s  {result.fault}  {result.test}", flush=True)
@@ -240,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{area}: {short} found by make test, {only} only by make test-all, {neither} by neither")
     if given.page:
         command = "python -m tools.mutation.suite" + (f" --seed {given.seed}" if given.seed != 57 else "")
-        given.page.write_text(written(given.page.read_text(), section(results, command)))
+        given.page.write_text(written(given.page.read_text(), section(results, command, len(faults))))
     *_, (_, short, only, _) = counted(results)
     return 0 if short >= SHARE * (short + only) else 1
 
