@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
+from rkcosim.base.extras import install, missing, needed
 from rkcosim.waves.files import FileFacts, WaveError
 
 Value = int | float | str | None
@@ -41,7 +42,8 @@ def vcd_parser() -> Any:
     socket would end the process without a message; this function restores the action.
     """
     before = signal.getsignal(signal.SIGPIPE)
-    from vcdvcd import VCDVCD
+    with needed("vcdvcd", "reading a VCD file", WaveError):
+        from vcdvcd import VCDVCD
 
     if before is not None and signal.getsignal(signal.SIGPIPE) != before:
         signal.signal(signal.SIGPIPE, before)
@@ -104,12 +106,12 @@ def open_backend(file: Path, facts: FileFacts, name: str = "auto") -> Backend:
         name = "vcdvcd" if small or (facts.format == "vcd" and not have_pywellen()) else "pywellen"
     if name == "vcdvcd":
         if facts.format != "vcd":
-            raise WaveError(f"{file}: vcdvcd reads VCD only; pip install 'rkcosim[waves]'")
+            raise WaveError(f"{file}: vcdvcd reads VCD only; {install('waves')}")
         return VcdVcdBackend(file, facts)
     if name != "pywellen":
         raise WaveError(f"no reader '{name}': auto, pywellen or vcdvcd")
     if not have_pywellen():
-        raise WaveError(f"{file}: reading FST needs pywellen (pip install 'rkcosim[waves]'), or trace to VCD")
+        raise WaveError(f"{file}: {missing('pywellen', 'reading FST')}, or trace to VCD")
     return WellenBackend(file, facts)
 
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.base.extras import missing, needed
 from rkcosim.waves.whole_file import whole_file
 
 SCHEMA_VERSION = 1
@@ -42,7 +43,7 @@ NONE = -1
 METADATA_KEY = b"rkcosim"
 """Key of the log's metadata (JSON) in the schema of the file."""
 
-MISSING = "pyarrow is not installed: pip install 'rkcosim[waves]'"
+MISSING = missing("pyarrow")
 """Message if pyarrow is not installed."""
 
 
@@ -484,10 +485,8 @@ def spread(
 
 
 def _pyarrow() -> Any:
-    try:
+    with needed("pyarrow", "an event log", EventsError):
         import pyarrow
-    except ImportError as error:
-        raise EventsError(f"an event log needs pyarrow, {MISSING}") from error
     return pyarrow
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
+from rkcosim.base.extras import needed
 from rkcosim.waves.decode import Wave
 from rkcosim.waves.files import WRITTEN_BY, WaveError, ours
 from rkcosim.waves.layout import COLOURS, Group, Mark, Row, layout, marks, opening
@@ -36,10 +37,8 @@ def write_gtkwave(wave: Wave, save: Path | None = None) -> tuple[Path, list[Path
     WaveError
         if pyvcd is not installed.
     """
-    try:
+    with needed("vcd", "a save file for GTKWave", WaveError):
         from vcd.gtkw import GTKWSave
-    except ImportError as error:
-        raise WaveError("a save file for GTKWave needs pyvcd (pip install 'rkcosim[waves]')") from error
 
     save = save or ours(wave.file.with_suffix(".gtkw"))
     groups = layout(wave)

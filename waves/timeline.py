@@ -15,6 +15,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.base.extras import needed
 from rkcosim.spec.regs import registers
 from rkcosim.waves.events import Event, EventLog, EventsError, Summary, spread
 from rkcosim.waves.whole_file import whole_file
@@ -43,12 +44,8 @@ def check() -> None:
 
 
 def _messages() -> Any:
-    try:
+    with needed("perfetto", "a timeline", EventsError):
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
-    except ImportError as error:
-        raise EventsError(
-            "a timeline needs perfetto, which is not installed: pip install 'rkcosim[waves]'"
-        ) from error
     return perfetto_trace_pb2
 
 

@@ -42,7 +42,7 @@ EXTRAS = {
         },
         "reading waveforms, FST files, event logs, timelines",
     ),
-    "shards": Extra({"distributed": "distributed", "dask": "dask"}, "--shards and sweeps"),
+    "shards": Extra({"distributed": "distributed", "dask": "distributed"}, "--shards and sweeps"),
     "cocotb": Extra(
         {
             "cocotb": "cocotb",

@@ -200,11 +200,11 @@ def _show(report: Any, asked: int) -> None:
     for row, group in zip(table.rows, report.groups, strict=True):
         row.style = "bold red" if group.mismatches or not group.tasks else None
     Console(width=100).print(table)
-    heads = ("rule", "HW", "", "tasks|")
-    rules = [row for row in report.touched.rows() if row[3]]
-    if rules:
+    columns = ("rule", "HW", "", "tasks|")
+    rules = report.touched.rows()
+    if any(row[3] for row in rules):
         title = "tasks that matched, by rules of boards that they touch"
-        Console(width=100).print(results.table(title, heads, rules, title_justify="center", box=HEAVY_HEAD))
+        Console(width=100).print(results.table(title, columns, rules, title_justify="center", box=HEAVY_HEAD))
     fields = report.coverage.as_json()
     whole = f" ({asked} requested; every group runs at least one task, and chains are not cut)"
     more = whole if report.tasks > asked else ""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR, progress
+from rkcosim.base.extras import MissingPackage, extra_of, missing
 from rkcosim.cli import results
 from rkcosim.cli.results import STDOUT
 
@@ -151,6 +152,8 @@ def reported() -> Iterator[None]:
             text = f"{error.filename}: no such file"
         elif isinstance(error, OSError):  # an OSError of writing names the file
             text = f"{error.filename or 'standard output'}: {error.strerror or error}"
+        elif isinstance(error, ModuleNotFoundError) and extra_of(error.name or ""):
+            text = missing(error.name or "", "this command")
         else:
             text = str(error)
         fail(text, code, error_facts(error))
@@ -165,8 +168,10 @@ def exit_code(error: Exception) -> int | None:
     if isinstance(error, BrokenPipeError):
         return None
     code: int | None = getattr(error, "exit_code", None)
+    if isinstance(error, ModuleNotFoundError) and extra_of(error.name or ""):
+        return BAD_INPUT
     if code is None:
-        return BAD_INPUT if isinstance(error, (ValueError, OSError)) else INTERNAL
+        return BAD_INPUT if isinstance(error, (ValueError, OSError, MissingPackage)) else INTERNAL
     cause = getattr(error, "cause", None)
     return exit_code(cause) or code if isinstance(cause, Exception) else code
 

@@ -15,6 +15,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.base.extras import needed
 from rkcosim.base.files import MOST_BYTES, UNKNOWN, GivenFileError, identify, open_regular, read_given, said
 
 PICTURES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm")
@@ -149,7 +150,8 @@ def fit_picture(data: bytes, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
     ValueError
         for a file that is not a picture, is damaged or is too large, and for an input that is not a picture.
     """
-    from PIL import Image
+    with needed("PIL", "a picture as input", ValueError):
+        from PIL import Image
 
     if len(shape) != 4 or shape[0] != 1 or shape[1] not in (1, 3):
         raise ValueError(f"is a picture; the model's input {list(shape)} is not")

@@ -65,12 +65,7 @@ def _completion(context: click.Context, parameter: click.Parameter, wanted: bool
     """Print the completion script for the current shell, or install it, and end, if requested."""
     if not wanted or context.resilient_parsing:
         return
-    import shellingham
-
-    try:
-        shell = shellingham.detect_shell()[0]
-    except shellingham.ShellDetectionFailure:
-        shell = Path(os.environ.get("SHELL", "")).name
+    shell = _shell()
     script = get_completion_class(shell)
     if script is None:
         fail(
@@ -100,6 +95,16 @@ def _completion(context: click.Context, parameter: click.Parameter, wanted: bool
             settings.write_text(f"{known.rstrip()}\n\n{lines}\n".lstrip())
     print(f"{shell} completion installed in {file}; it takes effect in new shells")
     context.exit()
+
+
+def _shell() -> str:
+    """Return the name of the running shell, or that of `$SHELL` if it cannot be found."""
+    try:
+        import shellingham  # of the extra completion
+
+        return str(shellingham.detect_shell()[0])
+    except (ModuleNotFoundError, OSError):  # OSError: no shell was found
+        return Path(os.environ.get("SHELL", "")).name
 
 
 def _root(option: tuple[str, ...]) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from rkcosim.base.extras import extra_of, missing
+
 _MODULES = {
     "agent": "NpuAgent AgentDevice",
     "coverage": "Coverage",
@@ -33,7 +35,6 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("cocotb", "cocotbext", "cocotb_tools", "cocotb_coverage"):
-            fix = f"{error.name} is not installed: pip install 'rkcosim[cocotb]'"
-            raise ModuleNotFoundError(fix, name=error.name) from error
+        if extra_of(error.name or "") == "cocotb":
+            raise ModuleNotFoundError(missing(str(error.name)), name=error.name) from error
         raise

@@ -26,6 +26,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import rkcosim.export
+from rkcosim.base.extras import install
 from rkcosim.engines import cache, toolchain, verilog
 from rkcosim.engines.build import harness_folder
 from rkcosim.engines.cache import Progress
@@ -34,7 +35,7 @@ from rkcosim.export import designs, export_verilog
 from rkcosim.export.designs import Exportable
 from rkcosim.spec.config import NpuConfig
 
-COCOTB_FIX = "pip install 'rkcosim[cocotb]'"
+COCOTB_FIX = install("cocotb")
 ICARUS_FIX = (
     "install Icarus Verilog (Debian, Ubuntu: apt install iverilog; macOS: brew install icarus-verilog)"
 )
@@ -155,12 +156,14 @@ def simulate(
         raise BuildError(absent)
     config = geometry if isinstance(geometry, NpuConfig) else designs.geometry(geometry)
     item = design(block)
-    program = _program(simulator, item, config, _cell(cell, simulator, item), sorted(public), progress)
+    kind, (modules, paths) = _cell(cell, simulator, item), _modules(test)
     place = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="rkcosim-cocotb-"))
     place = place.resolve()
     place.mkdir(parents=True, exist_ok=True)
-    modules, paths = _modules(test)
     wave = _wave_file(simulator, waves, place)
+    program = _program(
+        simulator, item, config, kind, sorted(public), progress
+    )  # takes long: after all checks
     arguments: dict[str, Any] = {}
     if wave is not None and simulator == "verilator":
         arguments["test_args"] = ["--trace-file", str(wave)]

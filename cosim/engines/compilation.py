@@ -17,6 +17,7 @@ from pathlib import Path
 from rkcosim.base import progress as under_way
 from rkcosim.engines import toolchain
 from rkcosim.engines.cache import Progress
+from rkcosim.engines.settings import processors as usable
 
 
 @dataclass
@@ -37,28 +38,48 @@ class Source:
     usual: bool = False
 
 
-TOGETHER = 400_000
+TOGETHER = 1_000_000
 TOGETHER_UNOPTIMISED = 2_500_000
-"""Bytes of generated C++ up to which files are compiled together; the second is for `-O0`.
+"""Bytes of generated C++ up to which files are always compiled together; the second is for `-O0`.
 
-Reading the header of the core's state takes a compiler about 1.2 s, for many of Verilator's files more than
-their own code takes. Precompiled headers are no alternative: each level of optimisation needs its own one, of
-80 MB and 3.5 s, and GCC 12.2 crashed with them.
+Reading Verilator's headers takes a compiler 0.6 s, for many of the files more than their own code takes.
+Precompiled headers are no alternative: each level of optimisation needs its own one, of 80 MB and 3.5 s, and
+GCC 12.2 crashed with them.
 """
 
+SHARES = 2
+SHARES_UNOPTIMISED = 1
+"""Number of files for each processor that are enough to keep all processors busy, as `TOGETHER`."""
 
-def together(sources: list[Source], folder: Path) -> list[Source]:
-    """Replace small files with the same options by files in `folder` that include them."""
-    groups: dict[tuple[str, ...], list[list[Source]]] = defaultdict(list)
+
+def together(sources: list[Source], folder: Path, processors: int | None = None) -> list[Source]:
+    """Replace files with the same options by fewer files in `folder` that include them.
+
+    Parameters
+    ----------
+    processors : number of processors that compile; the fewer there are, the fewer files remain. None: all
+        that this process may use.
+    """
+    count = processors or usable()
+    alike: dict[tuple[str, ...], list[Source]] = defaultdict(list)
     for source in sorted(sources, key=lambda s: s.path):
-        files = groups[(source.optimise, str(source.usual), *source.flags)]
-        size = sum(known.path.stat().st_size for known in files[-1]) if files else 0
-        most = TOGETHER_UNOPTIMISED if source.optimise == "-O0" else TOGETHER
-        if not files or size + source.path.stat().st_size > most:
-            files.append([])
-        files[-1].append(source)
+        alike[(source.optimise, str(source.usual), *source.flags)].append(source)
+    groups: list[list[list[Source]]] = []
+    for options, members in alike.items():
+        sizes = [source.path.stat().st_size for source in members]
+        slow = options[0] == "-O0"
+        least, shares = (TOGETHER_UNOPTIMISED, SHARES_UNOPTIMISED) if slow else (TOGETHER, SHARES)
+        most = max(least, sum(sizes) / (shares * count))
+        files, filled = [[members[0]]], sizes[0]
+        for source, size in zip(members[1:], sizes[1:], strict=True):
+            if filled + size > most:
+                files.append([])
+                filled = 0
+            files[-1].append(source)
+            filled += size
+        groups.append(files)
     found: list[Source] = []
-    for files in groups.values():
+    for files in groups:
         for several in files:
             if len(several) > 1:
                 path = folder / f"together_{len(found)}.cpp"
@@ -70,13 +91,21 @@ def together(sources: list[Source], folder: Path) -> list[Source]:
     return found
 
 
-def _weight(source: Source) -> tuple[bool, int]:
-    """Order of compilation: the longest first, so that none of those remains at the end."""
+HEADER_SECONDS = 0.6
+HARNESS_SECONDS = 5.0
+"""Time for Verilator's headers, and for the templates of the harness, which `api.cpp` instantiates."""
+
+SECONDS_PER_MEGABYTE = {"-O0": 0.6, "-O1": 1.2, "-O2": 1.8}
+
+
+def _seconds(source: Source) -> float:
+    """Return an estimate of the time for a file; the longest is compiled first, so that none remains."""
     text = source.path
     size = text.stat().st_size
     if text.name.startswith("together_"):
         size = sum(Path(line.split('"')[1]).stat().st_size for line in text.read_text().splitlines())
-    return (source.optimise == "-O0", -size)
+    harness = HARNESS_SECONDS if text.name == "api.cpp" else 0
+    return HEADER_SECONDS + harness + SECONDS_PER_MEGABYTE.get(source.optimise, 2.0) * size / 1e6
 
 
 class Compilation:
@@ -97,7 +126,7 @@ class Compilation:
 
     def begin(self, sources: list[Source]) -> None:
         """Start to compile files, on all processors but the one that prepares the others."""
-        pool = self._pool(max((os.cpu_count() or 1) - 1, 1))
+        pool = self._pool(max(usable() - 1, 1))
         self._early += [pool.submit(self._compile, source) for source in sources]
 
     def finish(
@@ -112,8 +141,8 @@ class Compilation:
         tell : called with the state after each file.
         """
         begin = time.monotonic()
-        order = sorted(sources, key=_weight)
-        count = os.cpu_count() or 1
+        order = sorted(sources, key=_seconds, reverse=True)
+        count = usable()
         total = len(self._early) + len(order)
         progress(f"compiling {total} C++ files on {count} processors")
         pool = self._pool(count)

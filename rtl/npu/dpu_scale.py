@@ -190,7 +190,7 @@ class BsStages(wiring.Component):
 
 
 class BnStages(wiring.Component):
-    """Stages 5 and 6: multiply, then shift, add, ReLU.
+    """Stages 5 and 6: multiply, then add, shift, ReLU.
 
     Members
     -------
@@ -237,7 +237,7 @@ class BnStages(wiring.Component):
             with into(m, flow, 5):
                 m.d.sync += [product[lane].eq(result), plain[lane].eq(skip), operand[lane].eq(addend)]
             with m.If(valid[5]):
-                shifted = scaled(m, product[lane], plain[lane], bn.positive, bn.negative)
-                total = wire(m, wire(m, clamp(shifted, LOWEST, HIGHEST)) + operand[lane])
-                m.d.comb += self.value[lane].eq(clamp(total, bn.low, bn.high))
+                total = wire(m, product[lane] + operand[lane])
+                shifted = scaled(m, total, plain[lane], bn.positive, bn.negative)
+                m.d.comb += self.value[lane].eq(clamp(shifted, bn.low, bn.high))
         return m

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.base.extras import install
 from rkcosim.compiler.custom_operators import runtime as custom_operators
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.litert import LONGEST, LiteRtRuntime
@@ -210,8 +211,7 @@ def _loaded(
 def missing(name: str, extra: str) -> ModelError:
     """Return the error for a runtime that is not installed."""
     return ModelError(
-        f"a part of the model runs on the host in {name}, which is not installed: "
-        f"pip install 'rkcosim[{extra}]'"
+        f"a part of the model runs on the host in {name}, which is not installed: {install(extra)}"
     )
 
 

@@ -153,6 +153,7 @@ class TaskSlotV2(IntEnum):
     """Slots of a node's task in version 2."""
 
     LIST = 0
+    TABLE = 1
     FLAGS = 2
     ENABLE = 3
     INTERRUPTS = 4

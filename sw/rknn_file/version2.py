@@ -2,7 +2,9 @@
 
 Each task has a separate tensor with its command list, without targets, tail and link: records of {u16 zero,
 u16 register, u32 value}. The reader adds the missing parts, places the lists one after another and links the
-tasks of each core.
+tasks of each core. A task can need a table of an activation: the tensor that it names holds the list that
+loads the table, which then runs first. Nodes that have only tasks for one core run on the first core in the
+plans for several. The tasks of OutputOperators, which convert outputs to float32, are left out.
 """
 
 from __future__ import annotations
@@ -40,7 +42,18 @@ _RELOCATION = np.dtype([("register", "<u4"), ("tensor", "<u4"), ("offset", "<u8"
 
 @dataclass(frozen=True)
 class _Task:
-    """A task in the form of version 2; `column` is that of `FileNode.tasks`, `part` the index of the core."""
+    """A task in the form of version 2.
+
+    Members
+    -------
+    node : index of the node.
+    part : index of the core.
+    column : column of `FileNode.tasks`.
+    list : index of the tensor with the command list.
+    enable_mask : blocks that it enables.
+    relocations : offset of each relocated register, and its relocation.
+    table : index of the table that it needs; 0 for none.
+    """
 
     node: int
     part: int
@@ -48,7 +61,7 @@ class _Task:
     list: int
     enable_mask: int
     relocations: tuple[tuple[int, Relocation], ...]
-    """Offset of each relocated register, and its relocation."""
+    table: int = 0
 
 
 def read_graph(root: Table, graph: Table, tensors: list[FileTensor], size: int) -> RknnFile:
@@ -62,13 +75,20 @@ def read_graph(root: Table, graph: Table, tensors: list[FileTensor], size: int) 
     nodes, tasks = [], list[_Task]()
     for number, table in enumerate(graph.tables(GraphSlot.NODES, "node")):
         node = read_node(table, number, len(tensors))
+        if node.type == "OutputOperator":
+            nodes.append(replace(node, on_npu=False))
+            continue
         own = [
             _task(part, number, tensors) for part in table.tables(NodeSlot.TASKS_V2, f"{table.where}, task")
         ]
         if own and not node.on_npu:
             raise table.error(f"'{node.name}' has tasks although the NPU does not run it")
         tasks += own
-        nodes.append(replace(node, tasks=tuple(sum(t.column == c for t in own) for c in range(6))))
+        counts, loads = (
+            tuple(sum(t.column == c and (not with_table or t.table > 0) for t in own) for c in range(6))
+            for with_table in (False, True)
+        )
+        nodes.append(replace(node, tasks=counts, table_tasks=loads))
     if len(tasks) > MOST_TASKS or not tasks:
         raise graph.error(f"{len(tasks)} tasks")
     ends = [tensor.offset + tensor.size for tensor in tensors if tensor.activation]
@@ -112,8 +132,42 @@ def _task(table: Table, node: int, tensors: Sequence[FileTensor]) -> _Task:
         if offset >= room:
             raise table.error(f"a relocation to byte {offset} of the {room} of '{tensors[tensor].name}'")
         found.append((int(item["register"]), Relocation(tensor, offset)))
-    column = PARTS[cores - 1][part]
-    return _Task(node, part, column, number, table.number(TaskSlotV2.ENABLE), tuple(found))
+    column, loaded = PARTS[cores - 1][part], table.number(TaskSlotV2.TABLE)
+    if loaded and (loaded >= len(tensors) or tensors[loaded].kind != Kind.TABLE):
+        raise table.error(f"its table is tensor {loaded}, which is no table of an activation")
+    return _Task(node, part, column, number, table.number(TaskSlotV2.ENABLE), tuple(found), loaded)
+
+
+_ADDRESSES = (("DPU", "DST_BASE_ADDR"), ("DPU_RDMA", "SRC_BASE_ADDR"))
+"""Registers of a list that loads a table: its task copies an atom at the table's own address."""
+
+
+_LOAD_MASK = 0x18
+"""Blocks of that task: DPU and DPU_RDMA."""
+
+
+def _with_loads(part: Sequence[_Task]) -> list[_Task]:
+    """Return tasks with the lists that load their tables before them."""
+    made = []
+    for task in part:
+        if task.table:
+            places = tuple(
+                (registers()[block][name].offset, Relocation(task.table, 0)) for block, name in _ADDRESSES
+            )
+            made.append(replace(task, list=task.table, enable_mask=_LOAD_MASK, relocations=places, table=0))
+        made.append(task)
+    return made
+
+
+def _parts(tasks: Sequence[_Task], columns: Sequence[int]) -> list[list[_Task]]:
+    """Return the tasks of each core of a plan; nodes without any in it run their tasks for one core."""
+    known = {task.node for task in tasks if task.column in columns}
+    parts = []
+    for core, column in enumerate(columns):
+        alone = PARTS[0][0] if core == 0 else -1
+        own = [t for t in tasks if t.column == column or (t.column == alone and t.node not in known)]
+        parts.append(_with_loads(own))
+    return parts if known else [[] for _ in columns]
 
 
 def _lists(
@@ -124,7 +178,7 @@ def _lists(
     relocations: dict[int, Relocation] = {}
     plans: dict[int, list[list[int]]] = {}
     for number, columns in enumerate(PARTS):
-        parts = [[task for task in tasks if task.column == column] for column in columns]
+        parts = _parts(tasks, columns)
         if not parts[0]:
             continue
         plan = plans.setdefault(number + 1, [])

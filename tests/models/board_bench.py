@@ -248,6 +248,50 @@ def operation(task: Task, algorithm: int | None, *, bits: int, bypass: bool, mem
     return task
 
 
+def convolution(
+    height: int,
+    width: int,
+    channels: int,
+    kernels: int,
+    size: tuple[int, int] = (1, 1),
+    out: tuple[int, int] | None = None,
+) -> Task:
+    """A convolution of fp16 from MAIN with weights at BN to OUT, stages bypassed, stride 1 and no padding.
+
+    `channels` is a multiple of 32 and `kernels` one of 16; `size` is that of a kernel and `out` that of the
+    output, by default the input's.
+    """
+    rows, columns = out or (height, width)
+    each = size[0] * size[1] * channels * 2
+    task = Task("CNA", "CORE", "DPU")
+    task.set("CNA", "CONV_CON1", IN_PRECISION=FP16, PROC_PRECISION=FP16)
+    task.set("CNA", "CONV_CON2", FEATURE_GRAINS=height + size[0])
+    task.set("CNA", "CONV_CON3", CONV_Y_STRIDE=1, CONV_X_STRIDE=1)
+    task.set("CNA", "DATA_SIZE0", DATAIN_WIDTH=width, DATAIN_HEIGHT=height)
+    task.set("CNA", "DATA_SIZE1", DATAIN_CHANNEL=channels, DATAIN_CHANNEL_REAL=channels - 1)
+    task.set("CNA", "DATA_SIZE2", DATAOUT_WIDTH=columns)
+    task.set("CNA", "DATA_SIZE3", DATAOUT_ATOMICS=rows * columns)
+    task.set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=kernels * each)
+    task.set("CNA", "WEIGHT_SIZE1", WEIGHT_BYTES_PER_KERNEL=each)
+    task.set("CNA", "WEIGHT_SIZE2", WEIGHT_HEIGHT=size[0], WEIGHT_WIDTH=size[1], WEIGHT_KERNELS=kernels)
+    task.set("CNA", "CBUF_CON0", DATA_BANK=1, WEIGHT_BANK=11)
+    task.set("CNA", "CBUF_CON1", DATA_ENTRIES=width * channels // 32)
+    task.set("CNA", "CVT_CON0", DATA_SIGN=1, CVT_TYPE=1, CVT_BYPASS=1)
+    task.set("CNA", "FC_DATA_SIZE0", DMA_WIDTH=width, DMA_HEIGHT=height)
+    task.set("CNA", "FC_DATA_SIZE1", DMA_CHANNEL=channels)
+    task.word("CNA", "FEATURE_DATA_ADDR", MAIN).word("CNA", "DCOMP_ADDR0", BN)
+    task.set("CNA", "DMA_CON0", WEIGHT_BURST_LEN=15, DATA_BURST_LEN=15)
+    task.set("CNA", "DMA_CON1", LINE_STRIDE=4 * width)
+    task.set("CNA", "DMA_CON2", SURF_STRIDE=width * (height - 4))
+    task.set("CORE", "MISC_CFG", PROC_PRECISION=FP16)
+    task.set("CORE", "DATAOUT_SIZE_0", DATAOUT_WIDTH=columns - 1, DATAOUT_HEIGHT=rows - 1)
+    task.set("CORE", "DATAOUT_SIZE_1", DATAOUT_CHANNEL=kernels - 1)
+    area = rows * columns
+    plain = flying(FP16, channels=kernels, width=columns, height=rows, size_e=1, group=2 * area)
+    task.values |= {place: value for place, value in plain.values.items() if place[0] == "DPU"}
+    return task.set("DPU", "FEATURE_MODE_CFG", FLYING_MODE=0)
+
+
 def element_wise(kind: int, algorithm: int | None, out: int | None = None, **shape: int) -> Task:
     """An operation of two tensors as the sources program it for a type.
 

@@ -151,16 +151,17 @@ def element_value(
         v = _relu(f, "BS", v)
     # BN
     if not f("BN_CFG", "BN_BYPASS"):
-        if not (f("BN_CFG", "BN_MUL_BYPASS") or (f("BN_CFG", "BN_MUL_PRELU") and v >= 0)):
+        multiplied = not (f("BN_CFG", "BN_MUL_BYPASS") or (f("BN_CFG", "BN_MUL_PRELU") and v >= 0))
+        if multiplied:
             factor = bn.mul.get(c, 0) if f("BN_MUL_CFG", "BN_MUL_SRC") else f("BN_MUL_CFG", "BN_MUL_OPERAND")
-            p = v * signed(factor, 16)
-            shift = f("BN_MUL_CFG", "BN_MUL_SHIFT_VALUE")
-            if p < 0:
-                shift = f("DATA_FORMAT", "BN_MUL_SHIFT_VALUE_NEG")
-            v = saturate(shift_round(p, shift))
+            v *= signed(factor, 16)
         if not f("BN_CFG", "BN_ALU_BYPASS"):
             operand = bn.alu.get(c, 0) if f("BN_CFG", "BN_ALU_SRC") else f("BN_ALU_CFG", "BN_ALU_OPERAND")
-            v = saturate(v + {2: signed(operand), 4: -signed(operand)}.get(f("BN_CFG", "BN_ALU_ALGO"), 0))
+            v += {2: signed(operand), 4: -signed(operand)}.get(f("BN_CFG", "BN_ALU_ALGO"), 0)
+        if multiplied:
+            negative = f("DATA_FORMAT", "BN_MUL_SHIFT_VALUE_NEG")
+            v = shift_round(v, negative if v < 0 else f("BN_MUL_CFG", "BN_MUL_SHIFT_VALUE"))
+        v = saturate(v)
         v = _relu(f, "BN", v)
     if lut_live(f):
         v = look_up(f, tables, v)

@@ -55,7 +55,50 @@ class _Builder:
         return len(self.sections) - 1
 
 
-def as_version_2(data: bytes, *, compress: bool = False) -> bytes:
+LOAD: dict[tuple[str, str], dict[str, int]] = {
+    ("DPU", "S_POINTER"): {"POINTER_PP_EN": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_MODE": 1},
+    ("DPU_RDMA", "S_POINTER"): {"POINTER_PP_EN": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_MODE": 1},
+    ("DPU", "FEATURE_MODE_CFG"): {"BURST_LEN": 15, "OUTPUT_MODE": 2, "FLYING_MODE": 1},
+    ("DPU", "DATA_FORMAT"): {},
+    ("DPU", "DST_BASE_ADDR"): {},
+    ("DPU", "DST_SURF_STRIDE"): {"DST_SURF_STRIDE": 1},
+    ("DPU", "DATA_CUBE_WIDTH"): {},
+    ("DPU", "DATA_CUBE_HEIGHT"): {},
+    ("DPU", "DATA_CUBE_NOTCH_ADDR"): {},
+    ("DPU", "DATA_CUBE_CHANNEL"): {"ORIG_CHANNEL": 15, "CHANNEL": 15},
+    ("DPU", "BS_CFG"): {"BS_RELU_BYPASS": 1, "BS_MUL_BYPASS": 1, "BS_ALU_BYPASS": 1, "BS_BYPASS": 1},
+    ("DPU", "BS_OW_CFG"): {"OD_BYPASS": 1},
+    ("DPU", "WDMA_SIZE_0"): {"CHANNEL_WDMA": 15},
+    ("DPU", "WDMA_SIZE_1"): {},
+    ("DPU", "BN_CFG"): {"BN_RELU_BYPASS": 1, "BN_MUL_BYPASS": 1, "BN_ALU_BYPASS": 1, "BN_BYPASS": 1},
+    ("DPU", "EW_CFG"): {
+        "EW_RELU_BYPASS": 1,
+        "EW_OP_CVT_BYPASS": 1,
+        "EW_LUT_BYPASS": 1,
+        "EW_OP_BYPASS": 1,
+        "EW_BYPASS": 1,
+    },
+    ("DPU", "OUT_CVT_OFFSET"): {},
+    ("DPU", "OUT_CVT_SCALE"): {"OUT_CVT_SCALE": 1},
+    ("DPU", "OUT_CVT_SHIFT"): {},
+    ("DPU", "SURFACE_ADD"): {"SURF_ADD": 1},
+    ("DPU_RDMA", "DATA_CUBE_WIDTH"): {},
+    ("DPU_RDMA", "DATA_CUBE_HEIGHT"): {},
+    ("DPU_RDMA", "DATA_CUBE_CHANNEL"): {"CHANNEL": 15},
+    ("DPU_RDMA", "SRC_BASE_ADDR"): {},
+    ("DPU_RDMA", "BRDMA_CFG"): {},
+    ("DPU_RDMA", "NRDMA_CFG"): {},
+    ("DPU_RDMA", "ERDMA_CFG"): {"ERDMA_DISABLE": 1},
+    ("DPU_RDMA", "FEATURE_MODE_CFG"): {"BURST_LEN": 15, "FLYING_MODE": 1},
+    ("DPU_RDMA", "SRC_DMA_CFG"): {},
+    ("DPU_RDMA", "SURF_NOTCH"): {},
+    ("DPU_RDMA", "WEIGHT"): {"E_WEIGHT": 1, "N_WEIGHT": 1, "B_WEIGHT": 1, "M_WEIGHT": 1},
+}
+"""The task that loads a table in Skeeser/QuadcopterYolo 82da36c0, models/yolov5n_sample.rknn: a copy of one
+atom; the words of the table follow."""
+
+
+def as_version_2(data: bytes, *, compress: bool = False, tables: bool = False) -> bytes:
     """A file of our writer for one core as version 2: lists without targets, tails and links.
 
     Parameters
@@ -64,6 +107,8 @@ def as_version_2(data: bytes, *, compress: bool = False) -> bytes:
         the file; its surfaces must be multiples of four atoms.
     compress
         compress weights of 8 kernels and up to 16 channels.
+    tables
+        load tables of activations by lists of their own, as files with such tables do.
     """
     file, made = read_rknn(data), _Builder()
     amounts: tuple[int, ...] = ()
@@ -82,8 +127,13 @@ def as_version_2(data: bytes, *, compress: bool = False) -> bytes:
         tasks = []
         for number in records:
             words, relocations = _list(file, number, amounts)
+            table = 0
+            if tables and (loading := _loading(words)):
+                words, load = loading
+                table, lists = lists, lists + 1
+                tensors.append(_tensor(made, FileTensor(table, "lut", None, 0, Kind.TABLE, (), ()), load))
             tensors.append(_tensor(made, FileTensor(lists, "", None, 0, Kind.LIST, (), ()), words))
-            tasks.append(_task(made, lists, file.records[number].enable_mask, relocations))
+            tasks.append(_task(made, lists, file.records[number].enable_mask, relocations, table))
             lists += 1
         nodes.append(_node(made, file, node.index, tasks))
     graph = made.table(
@@ -159,10 +209,28 @@ def _list(
     return out, relocations
 
 
-def _task(made: _Builder, words: int, mask: int, relocations: list[tuple[int, int, int, int]]) -> int:
+def _loading(words: bytes) -> tuple[bytes, bytes] | None:
+    """Divide a list that writes a table: the list without it, and the one that loads it; None without."""
+    every = np.frombuffer(words, np.dtype([("zero", "<u2"), ("register", "<u2"), ("value", "<u4")]))
+    dpu = registers()["DPU"]
+    access = np.isin(every["register"], [dpu[name].offset for name in ("LUT_ACCESS_CFG", "LUT_ACCESS_DATA")])
+    if np.count_nonzero(access) < 4:
+        return None
+    load = b"".join(
+        np.array([0, (item := registers()[block][name]).offset], "<u2").tobytes()
+        + np.array([item.encode(**fields)], "<u4").tobytes()
+        for (block, name), fields in LOAD.items()
+    )
+    return every[~access].tobytes(), load + every[access].tobytes()
+
+
+def _task(
+    made: _Builder, words: int, mask: int, relocations: list[tuple[int, int, int, int]], table: int = 0
+) -> int:
     kind = np.dtype([("a", "<u4"), ("b", "<u4"), ("c", "<u8"), ("d", "<u8")])
     numbers = {
         TaskSlotV2.LIST: (words, 4),
+        TaskSlotV2.TABLE: (table, 4),
         TaskSlotV2.ENABLE: (mask, 4),
         TaskSlotV2.INTERRUPTS: (0x3FF, 4),
         TaskSlotV2.CORE_MASK: (1, 4),

@@ -128,10 +128,19 @@ class ScalarDpu:
     def _bn(self, value: int, op: Operands) -> int:
         if self.f("BN_CFG", "BN_BYPASS"):
             return value
-        if not self.f("BN_CFG", "BN_MUL_BYPASS"):
-            value = self._mul("BN", value, op.bn_mul)
+        passed = self.f("BN_CFG", "BN_MUL_BYPASS") or (self.f("BN_CFG", "BN_MUL_PRELU") and value >= 0)
+        if self.float:
+            if not self.f("BN_CFG", "BN_MUL_BYPASS"):
+                value = self._mul("BN", value, op.bn_mul)
+            return self._limits("BN", self._alu("BN", value, op.bn_alu), True)
+        if not passed:
+            register = not self.f("BN_MUL_CFG", "BN_MUL_SRC")
+            value *= signed(self.f("BN_MUL_CFG", "BN_MUL_OPERAND") if register else op.bn_mul, 16)
         value = self._alu("BN", value, op.bn_alu)
-        return self._limits("BN", value if self.float else sat(value, 32), self.float)
+        if not passed:
+            shift = self.f("BN_MUL_CFG", "BN_MUL_SHIFT_VALUE")
+            value = rne(value, self.f("DATA_FORMAT", "BN_MUL_SHIFT_VALUE_NEG") if value < 0 else shift)
+        return self._limits("BN", sat(value, 32), False)
 
     def _widened(self, bits: int) -> int:
         """Return the binary32 of a 16-bit factor or operand."""

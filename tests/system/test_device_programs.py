@@ -17,6 +17,7 @@ from rkcosim.devices import SimulatedMachine, device
 from rkcosim.devices.program import environment, private_server, why_not
 from rkcosim.driver.server import Server
 from rkcosim.engines import BuildError, toolchain
+from tests.extent import extent
 from tests.native.build import EXAMPLES, compiled
 
 DRIVERS = ("rknpu", "rocket")
@@ -178,7 +179,7 @@ def test_device_command_has_the_drivers_that_are_asked_for(tmp_path: Path):
         "fcntl.ioctl(made['Rocket']().fd, made['VERSION'], told)\n"
         "print(told.major, told.minor)\n"
     )
-    for name in (None, "1.0", "1.1", "1.3", "1.5"):
+    for name in extent((None, "1.5"), (None, "1.0", "1.1", "1.3", "1.5")):
         options = [] if name is None else ["--rocket-interface", name]
         program = ["env", f"PYTHONPATH={ROOT}", sys.executable, script]
         done = cli("device", "--engine", "golden", "--drivers", "rocket", *options, "--", *program)

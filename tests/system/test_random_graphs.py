@@ -13,6 +13,7 @@ from rkcosim.driver import Driver
 from rkcosim.engines.engine import open_engine
 from rkcosim.measure.models.draw import random_reals
 from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
+from tests.extent import extent
 from tests.system.random_graphs import Draw
 
 QUICK, ALL, RESIDUAL = 60, 220, 60
@@ -38,13 +39,13 @@ def check(model: CompiledModel, driver: object, values: list[np.ndarray], seed: 
         checker.close()
 
 
-@pytest.mark.parametrize("seed", range(QUICK))
+@pytest.mark.parametrize("seed", range(extent(16, QUICK)))
 def test_golden(seed: int) -> None:
     model, values = network(seed, CORES[seed % len(CORES)])
     check(model, GoldenDriver(), values, seed)
 
 
-@pytest.mark.parametrize("seed", range(RESIDUAL))
+@pytest.mark.parametrize("seed", range(extent(16, RESIDUAL)))
 def test_residual_golden(seed: int) -> None:
     model, values = network(seed, CORES[seed % len(CORES)], residual=True)
     check(model, GoldenDriver(), values, seed)

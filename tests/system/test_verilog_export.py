@@ -205,8 +205,8 @@ class TestFusesoc:
         for key in QUICK:
             assert f"rkcosim:npu:{EXPORTABLE[key].module}:" in listed
 
-    def test_shown_with_their_targets(self, fusesoc, whole):
-        done = fusesoc(whole, "core", "show", "rkcosim:npu:npu_soc")
+    def test_shown_with_their_targets(self, fusesoc, folder):
+        done = fusesoc(folder, "core", "show", "rkcosim:npu:npu_dpu")
         assert done.returncode == 0, done.stderr
         assert re.search(r"^lint +:", done.stdout, re.M) and re.search(r"^sim +:", done.stdout, re.M)
 

@@ -75,9 +75,13 @@ def test_small_files_are_compiled_together(tmp_path: Path, monkeypatch: pytest.M
     size = sources[0].path.stat().st_size
     monkeypatch.setattr(compilation, "TOGETHER", 2 * size)
     monkeypatch.setattr(compilation, "TOGETHER_UNOPTIMISED", size)
-    found = together(sources, tmp_path)
+    found = together(sources, tmp_path, 100)
     assert sorted(source.optimise for source in found) == ["-O0", "-O0", "-O1", "-O1", "-O1"]
     assert {source.path for source in found if source.optimise == "-O0"} == {s.path for s in sources[6:]}
+
+    for processors, files in ((1, 2 + 1), (2, 3 + 2), (100, 3 + 2)):  # the fewer, the larger
+        (folder := tmp_path / f"{processors}").mkdir()
+        assert len(together(sources, folder, processors)) == files
 
     lines: list[str] = []
     states: list[str] = []

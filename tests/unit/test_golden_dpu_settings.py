@@ -354,3 +354,22 @@ def test_with_the_option_operands_past_orig_channel_are_zero() -> None:
     p.set("DPU", "DATA_CUBE_CHANNEL", ORIG_CHANNEL=0)
     p.run(dev)
     assert list(dev.memory.read(OUT, 8)) == [4, 2, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("minus", [False, True])
+def test_bn_shifts_the_sum(minus: bool) -> None:
+    """The index of a table in Skeeser/QuadcopterYolo 82da36c0, models/yolov5n_sample.rknn, first exSwish: an
+    input of zero point -5, BN_MUL_OPERAND 17966, BN_ALU_OPERAND 89830 = 5 * 17966, shift 5. Here the shift is
+    larger, so that the result fits 8 bits."""
+    codes = np.arange(-128, 128, dtype=np.int64)
+    cube = (16, 4, 4)
+    dev, p = device(), flying(cube, 0, 0)
+    multiplier, shift = 17966, 14
+    p.set("DPU", "BN_CFG", BN_BYPASS=0, BN_ALU_ALGO=4 if minus else 2, BN_RELU_BYPASS=1)
+    p.set("DPU", "BN_ALU_CFG", BN_ALU_OPERAND=(-5 if minus else 5) * multiplier % 2**32)
+    p.set("DPU", "BN_MUL_CFG", BN_MUL_OPERAND=multiplier, BN_MUL_SHIFT_VALUE=shift)
+    p.set("DPU", "DATA_FORMAT", BN_MUL_SHIFT_VALUE_NEG=shift)
+    dev.memory.write(MAIN, codes.astype(np.int8).tobytes())
+    p.run(dev)
+    found = np.frombuffer(dev.memory.read(OUT, 256), np.int8)
+    assert np.array_equal(found, np.clip(np.rint((codes + 5) * multiplier / 2**shift), -128, 127))

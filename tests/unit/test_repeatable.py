@@ -214,6 +214,8 @@ def test_a_run_goes_on(tmp_path: Path) -> None:
     kept.write_text(kept.read_text() + names[0][:-3])  # cut off by an interruption
     code, text = _pytest(tmp_path, *words, PYTHONPATH=path)
     assert code == 1 and "1 failed, 3 deselected" in text
+    code, text = _pytest(tmp_path, "-p", "going_on", "-k", "drawn or seed", PYTHONPATH=path)
+    assert code == 0 and "4 deselected" in text
 
 
 def test_changed_sources_begin_a_new_run(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.measure.perf import layer_models
 from rkcosim.regcmd.tasks import TAIL_WORDS, amount_code
 from rkcosim.regcmd.word import WORD_BYTES, register_word
-from rkcosim.rknn_file import RknnFileError, read_rknn, version6
+from rkcosim.rknn_file import RknnFileError, read_rknn, version2, version6
 from rkcosim.rknn_file.constants import FileStep
 from rkcosim.rknn_file.container import FileTensor, Relocation, RknnFile
 from rkcosim.rknn_file.model import FileModel, jobs_by
@@ -24,6 +25,7 @@ from rkcosim.rknn_file.writer import write_rknn
 from rkcosim.spec.regs import registers
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
 from tests.models.rknn_containers import as_version_6
+from tests.models.rknn_files import as_version_2
 from tests.models.rknn_models import Qdq
 
 
@@ -202,3 +204,52 @@ def test_a_barrier_of_all_cores_ends_a_job():
 def test_one_core_needs_no_barrier():
     layer = layer_models.conv(24, 40, (8, 12), int8=True, kernel=3, pad=1)
     assert len(file_plan(as_vendor(layer)).segments()) == 1
+
+
+@pytest.fixture(scope="module")
+def sigmoid() -> bytes:
+    """A convolution with a Sigmoid of int8, and one behind it."""
+    net = Qdq()
+    c = net.conv(net.input("x", (1, 16, 8, 8), 0.02, 3), 16, 16, 1, 0.05, -7)
+    s = net.coded(net.node("Sigmoid", c), 1 / 256, -128)
+    net.output(net.conv(s, 16, 16, 1, 0.3, 5), "y", (1, 16, 8, 8))
+    return write_rknn(compile_model(net.bytes(), reuse=True))
+
+
+def test_a_table_of_container_2_is_loaded_before_the_task_that_needs_it(sigmoid: bytes):
+    """Skeeser/QuadcopterYolo 82da36c0, models/yolov5n_sample.rknn: task slot 1 names the table."""
+    loaded = as_version_2(sigmoid, tables=True)
+    file = read_rknn(loaded)
+    assert [t.name for t in file.tensors if t.kind == Kind.TABLE] == ["lut"]
+    assert len(file.records) == len(read_rknn(sigmoid).records) + 1
+    found, wanted = (outputs(FileModel(read_rknn(d), d), (1, 16, 8, 8)) for d in (loaded, sigmoid))
+    assert np.array_equal(found[0], wanted[0]) and len(np.unique(wanted[0])) > 20
+
+
+def test_a_table_of_container_2_that_is_none_is_damage(sigmoid: bytes, monkeypatch):
+    loaded = as_version_2(sigmoid, tables=True)
+    monkeypatch.setattr(version2, "Kind", SimpleNamespace(**{**Kind.__members__, "TABLE": 99}))
+    with pytest.raises(RknnFileError, match=r"its table is tensor .*, which is no table of an activation"):
+        read_rknn(loaded)
+
+
+def test_lists_for_one_core_run_in_the_plans_for_several(sigmoid: bytes, monkeypatch):
+    """In that file exSwish has lists for one core only."""
+    tasks = version2._Task
+    both = [tasks(0, 0, 0, 1, 29, ()), tasks(1, 0, 0, 2, 24, (), 7), tasks(0, 0, 3, 1, 29, ())]
+    both += [tasks(0, 1, 4, 1, 29, ()), tasks(0, 2, 5, 1, 29, ())]
+    parts = version2._parts(both, (3, 4, 5))
+    assert [[(t.node, t.list) for t in part] for part in parts] == [
+        [(1, 7), (1, 2), (0, 1)],
+        [(0, 1)],
+        [(0, 1)],
+    ]
+    assert version2._parts(both, (1, 2)) == [[], []]
+
+
+def test_a_node_without_tasks_in_one_plan_is_no_view(sigmoid: bytes):
+    file = read_rknn(as_version_6(read_rknn(sigmoid)))
+    place = next(n for n, node in enumerate(file.nodes) if node.on_npu)
+    whole = [[number for number in part if file.records[number].node != place] for part in file.plans[1]]
+    with pytest.raises(RknnFileError, match=r"has tasks, but none in the plan for 1 cores"):
+        FileModel(replace(file, plans={1: whole}), b"")

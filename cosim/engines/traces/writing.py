@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from rkcosim.base.extras import install
 from rkcosim.engines import library as lib
 from rkcosim.engines.protocol import WaveformError
 from rkcosim.engines.traces.names import OP_ENABLE, OTHER_SCOPES, SCOPES, Declaration, placed
@@ -321,8 +322,7 @@ def fst_functions() -> ct.Array[ct.c_void_p]:
         functions = [getattr(_fst_library, f"fstWriter{name}") for name in _FST]
     except (OSError, AttributeError) as error:
         raise WaveformError(
-            f"no writer of FST files is installed ({error}): pip install pylibfst, or write VCD (--format "
-            "vcd)"
+            f"no writer of FST files is installed ({error}): {install('waves')}, or write VCD (--format vcd)"
         ) from error
     return (ct.c_void_p * len(functions))(*(ct.cast(f, ct.c_void_p).value for f in functions))
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rkcosim.golden.task import dpu_float as fp
-from rkcosim.golden.task.arith import saturate, shift_even, shift_to_offset, shift_up
+from rkcosim.golden.task.arith import saturate, shift_by_sign, shift_even, shift_to_offset, shift_up
 from rkcosim.golden.task.context import Context
 from rkcosim.golden.task.core import ConvResult
 from rkcosim.golden.task.dpu_lut import LutTables, look_up
@@ -299,16 +299,19 @@ class Dpu:
             self.domain.add(value, operand, minus=algorithm == 4) if algorithm in STAGE_ALGORITHMS else value
         )
 
+    def _factor(self, stage: str) -> Ints | int:
+        """Operands of a multiplier, signed 16 bits."""
+        register = f"{stage}_MUL_CFG"
+        if self.dpu(register, f"{stage}_MUL_SRC"):
+            return self._operands(stage, register, f"{stage}_MUL_SRC").mul
+        return self.dpu.signed(register, f"{stage}_MUL_OPERAND")
+
     def _mul(self, stage: str, value: Values) -> Values:
         """Multiply, shift and saturate; with PRELU only negative values."""
         dpu, register = self.dpu, f"{stage}_MUL_CFG"
-        if dpu(register, f"{stage}_MUL_SRC"):
-            operand: Ints | int = self._operands(stage, register, f"{stage}_MUL_SRC").mul
-        else:
-            operand = dpu.signed(register, f"{stage}_MUL_OPERAND")
         return self.domain.multiply(
             value,
-            operand,
+            self._factor(stage),
             dpu(register, f"{stage}_MUL_SHIFT_VALUE"),
             dpu("DATA_FORMAT", f"{stage}_MUL_SHIFT_VALUE_NEG"),
             prelu=bool(dpu(f"{stage}_CFG", f"{stage}_MUL_PRELU")),
@@ -336,9 +339,18 @@ class Dpu:
         dpu = self.dpu
         if dpu("BN_CFG", "BN_BYPASS"):
             return value
-        if not dpu("BN_CFG", "BN_MUL_BYPASS"):
-            value = self._mul("BN", value)
-        return self._relu("BN", self.domain.settle(self._alu("BN", value)), self.domain)
+        multiplied = not dpu("BN_CFG", "BN_MUL_BYPASS")
+        if not isinstance(self.domain, Integers):
+            value = self._alu("BN", self._mul("BN", value) if multiplied else value)
+            return self._relu("BN", self.domain.settle(value), self.domain)
+        if multiplied:
+            passed = value >= 0 if dpu("BN_CFG", "BN_MUL_PRELU") else np.zeros(value.shape, bool)
+            summed = self._alu("BN", np.where(passed, value, value * self._factor("BN")))
+            shifts = dpu("BN_MUL_CFG", "BN_MUL_SHIFT_VALUE"), dpu("DATA_FORMAT", "BN_MUL_SHIFT_VALUE_NEG")
+            value = np.where(passed, summed, shift_by_sign(summed, *shifts))
+        else:
+            value = self._alu("BN", value)
+        return self._relu("BN", self.domain.settle(value), self.domain)
 
     # -- EW -------------------------------------------------------------------------------------
 
@@ -361,10 +373,10 @@ class Dpu:
         if dpu("EW_CFG", "EW_OP_TYPE"):
             shifts = dpu("EW_CVT_SCALE_VALUE", "EW_TRUNCATE") % 64, dpu("DATA_FORMAT", "EW_TRUNCATE_NEG") % 64
             prelu = bool(dpu("EW_CFG", "EW_MUL_PRELU"))
+            if isinstance(domain, Integers):
+                return domain.element_multiply(value, operand, *shifts, prelu=prelu, register=register)
             product = domain.element_multiply(value, operand, *shifts, prelu=prelu, register=register)
-            if isinstance(domain, Floats):
-                return domain.truncate(value, product, *shifts, prelu=prelu)
-            return product
+            return domain.truncate(value, product, *shifts, prelu=prelu)
         algorithm = dpu("EW_CFG", "EW_ALU_ALGO")
         if dpu("EW_CFG", "EW_BINARY_EN") and algorithm in COMPARISONS:
             return domain.compare(algorithm, value, operand)

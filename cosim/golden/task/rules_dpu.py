@@ -132,12 +132,12 @@ def _algorithm(check: Check) -> None:
         check.say("no such operation for the type", "DPU", "EW_CFG", "EW_ALU_ALGO", code=code)
     if floats and cube.needs_element and not dpu("EW_CFG", "EW_OP_CVT_BYPASS"):
         scale = "EW_CVT_SCALE_VALUE"
-        for register, name, known in (
+        for register, name, allowed in (
             ("EW_CVT_OFFSET_VALUE", "EW_OP_CVT_OFFSET", (0,)),
             (scale, "EW_OP_CVT_SCALE", (0, 1)),
             (scale, "EW_OP_CVT_SHIFT", (0,)),
         ):
-            if dpu(register, name) not in known:
+            if dpu(register, name) not in allowed:
                 check.say("no effect on floats", "DPU", register, name, severity=WARNING, code=code)
 
 
@@ -371,13 +371,15 @@ def _rdma_type(check: Check) -> None:
             check.say("there is no float of this size", "DPU_RDMA", "ERDMA_CFG", "ERDMA_DATA_SIZE", code=code)
     dpu, half = check.dpu, view(_MODE, "IN_PRECISION")
     if rdma.main and rdma.flying and half in (FP16.dpu_code, BF16.dpu_code):
-        place, widens = ("DPU_RDMA", _MODE, "MRDMA_FP16TOFP32_EN"), bool(view(_MODE, "MRDMA_FP16TOFP32_EN"))
+        bit, widens = ("DPU_RDMA", _MODE, "MRDMA_FP16TOFP32_EN"), bool(view(_MODE, "MRDMA_FP16TOFP32_EN"))
         if half == BF16.dpu_code and not widens:
             message = "must be set for bf16; this model widens it in any case"
-            check.say(message, *place, severity=WARNING, code=code)
+            check.say(message, *bit, severity=WARNING, code=code)
         elif dpu is not None and dpu.flying and half == FP16.dpu_code and widens == dpu.divides:
             message = "must be 0 for a division" if widens else "must be 1, except for a division"
-            check.say(f"{message}, which takes fp16 bits", *place, severity=WARNING)
+            plain = dpu.view("BS_CFG", "BS_BYPASS") and dpu.view("BN_CFG", "BN_BYPASS")
+            if plain or not widens:  # BS and BN may make the dividend of widened data, as a constant
+                check.say(f"{message}, which takes fp16 bits", *bit, severity=WARNING)
     if dpu is not None and rdma.main and rdma.flying:
         mine, theirs = (ELEMENT_BITS.get(code, 8) for code in (half, dpu.type))
         if mine != theirs:

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.base import BAD_INPUT
+from rkcosim.base import BAD_INPUT, extras
 from rkcosim.base.files import identify, read_model
 from rkcosim.compiler import CompiledModel
 from rkcosim.compiler.container import is_container
@@ -124,9 +124,8 @@ def open_reference(name: ReferenceName, path: Path, model: CompiledModel) -> Ref
     try:
         return LiteRt(path, model) if name == "litert" else OnnxRuntime(data, model)
     except ImportError as error:
-        package = {"litert": "ai-edge-litert", "onnxruntime": "onnxruntime"}[name]
-        extra = {"litert": "litert", "onnxruntime": "onnx"}[name]
-        raise ReferenceProblem(f"{package} is not installed: pip install 'rkcosim[{extra}]'") from error
+        module = {"litert": "ai_edge_litert", "onnxruntime": "onnxruntime"}[name]
+        raise ReferenceProblem(extras.missing(module)) from error
     except (ValueError, RuntimeError) as error:
         raise ReferenceProblem(f"{path}: {name} refuses the model: {error}") from error
 

@@ -521,7 +521,9 @@ def _add_reference(
     source = source_beside(model)
     try:
         reference = open_reference(default_reference(read_model(source)), source, compiled)
-    except ReferenceProblem:
+    except ReferenceProblem as error:
+        if isinstance(error.__cause__, ImportError):
+            progress.say(f"no other results to compare with: {error}")
         return
     theirs = []
     try:

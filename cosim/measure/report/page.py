@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from rkcosim.base.extras import needed
 from rkcosim.engines.protocol import capabilities
 from rkcosim.engines.settings import changed, words
 from rkcosim.measure.perf.boards.expected import board_milliseconds, published_networks, submits_text
@@ -108,12 +109,8 @@ def content(name: str) -> str:
 
 def template(name: str) -> Any:
     """Return a page's template; raises ReportError if Jinja2 is missing."""
-    try:
+    with needed("jinja2", "the HTML report", ReportError):
         import jinja2
-    except ImportError as error:
-        raise ReportError(
-            "the HTML report needs Jinja2, which is not installed: pip install Jinja2"
-        ) from error
     loader = jinja2.FunctionLoader(content)
     return jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True

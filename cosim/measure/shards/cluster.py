@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR, QUERY, version
+from rkcosim.base.extras import needed
 from rkcosim.engines.settings import processors
 
 ANSWER_SECONDS = 30
@@ -43,8 +44,6 @@ SPAWN_SECONDS = 10
 """Seconds within which the processes must start; Ctrl-C is ignored during this time."""
 
 GONE = "the connection to the scheduler was lost"
-
-MISSING = "this needs Dask, the Python package distributed: pip install 'rkcosim[shards]'"
 
 _SETTINGS = {
     "distributed.admin.large-graph-warning-threshold": "1GB",  # images are large
@@ -275,11 +274,9 @@ def open_cluster(scheduler: str | None = None, workers: int | None = None) -> It
     ClusterError
         If Dask is missing, the scheduler does not answer, or there is no worker of this version.
     """
-    try:
+    with needed("distributed", "this command", ClusterError):
         import dask
         import distributed
-    except ImportError as error:
-        raise ClusterError(MISSING) from error
     if workers is not None and workers < 1:
         raise ClusterError(f"a cluster has at least one worker, not {workers}")
     with contextlib.ExitStack() as stack:

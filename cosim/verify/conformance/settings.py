@@ -120,7 +120,8 @@ def _regroup(d: Draw, task: Task) -> None:
     group = 128 // ELEMENT_BITS.get(task.get("DPU", "IN_PRECISION"), 8) * (1 + task.get("DPU", "COMB_USE"))
     out = task.get("DPU", "OUT_PRECISION")
     surfaces = max(1, group * ELEMENT_BITS.get(out, 8) // 128)
-    task.set("DPU", **size_e(min(surfaces, 8) - 1))
+    stride = task.get("DPU", "DST_SURF_STRIDE")
+    task.set("DPU", SURF_ADD=surfaces * stride % (1 << 28), **size_e(min(surfaces, 8) - 1))
     if out == INT8.dpu_code and group < 16:  # as many atoms as are made, partly filled
         task.set("DPU", CHANNEL_WDMA=16 * -(-(task.get("DPU", "CHANNEL") + 1) // group) - 1)
     task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(1 << 17, "output"))

@@ -26,7 +26,7 @@ from rkcosim.rknn_file.plan import FilePlan
 from rkcosim.rknn_file.tasks import field_of, values_of
 from rkcosim.spec.layouts import unpack_feature
 from rkcosim.spec.types import ATOM, BF16
-from rkcosim.verify.crosscheck.file_tables import FUNCTIONS, NotJudged, Real, Table, function_name
+from rkcosim.verify.crosscheck.file_tables import NotJudged, Real, Table, function_name
 
 Cube = npt.NDArray[Any]
 
@@ -188,8 +188,12 @@ class _Node:
         return found if isinstance(found, tuple) else (found, 0.0 if self.real else self.error)
 
     def _values(self) -> Real | tuple[Real, Any]:
+        if self.step.output.name in [tensor.name for tensor in self.step.inputs]:
+            raise NotJudged("it changes its input in place")
         if self.node.type == "Concat" and self.node.attributes.get("axis"):
             return self._concatenated()
+        if self.node.type == "Expand" and len(self.cubes) == 1:
+            return self._expanded()
         if self.node.type in ("Transpose", "Reshape", "Resize") and not self.file.ours:
             return to_cube(self._moved(), self.step.output).astype(np.float64)
         if "PPU" in self.main.blocks and "DPU" not in self.main.blocks:
@@ -199,7 +203,10 @@ class _Node:
         if len(self.step.nodes) > 1:
             raise NotJudged("a node without tasks precedes it")
         if "CNA" in self.main.blocks:
-            return self._dpu(self._convolution())
+            shape = self.step.inputs[0].shape
+            if len(shape) == 4 and shape[0] > 1:
+                return self._samples()
+            return self._rescaled(*self._dpu(self._convolution()))
         if self.get("DPU", "FEATURE_MODE_CFG", "TP_EN"):
             raise NotJudged("its tasks move packets")
         return self._element_wise()
@@ -241,6 +248,16 @@ class _Node:
         if whole.shape != y.cube:
             raise NotJudged(f"its inputs together have the shape {whole.shape}, its output {y.cube}")
         return whole
+
+    def _expanded(self) -> Real:
+        """Return the input, repeated to the output's shape and converted to its quantisation."""
+        x, y = self.step.inputs[0], self.step.output
+        real = (from_cube(self.cubes[0], x).astype(np.float64) - x.zero_point) * (x.scale / y.scale)
+        try:
+            whole = np.broadcast_to(real + y.zero_point, y.shape)
+        except ValueError as error:
+            raise NotJudged(str(error)) from error
+        return to_cube(np.ascontiguousarray(whole), y)
 
     @staticmethod
     def _resized(array: Cube, shape: tuple[int, ...]) -> Cube:
@@ -439,6 +456,25 @@ class _Node:
             return float(np.uint16(self.get("CNA", "PAD_CON1", "PAD_VALUE") & 0xFFFF).view(np.float16))
         return float(self.signed("CNA", "PAD_CON1", "PAD_VALUE", 8))
 
+    def _samples(self) -> tuple[Real, Any]:
+        """Return the values of a convolution of several samples, which follow each other in memory."""
+        x, y = self.step.inputs[0], self.step.output
+        if len(y.shape) != 4 or y.shape[0] != x.shape[0] or len(self.cubes) != 1:
+            raise NotJudged(f"{x.shape} to {y.shape} is no convolution of {x.shape[0]} samples")
+        operands = {self._ref(task, "CNA", "DCOMP_ADDR0") for task in self.tasks if "CNA" in task.blocks}
+        if len(operands) != 1:
+            raise NotJudged("its samples have different weights")
+        _, *own = y.shape
+        values, bounds = [], []
+        for sample in from_cube(self.cubes[0], x):
+            part = copy(self)
+            part.cubes, part.error = [sample], 0.0
+            part.step = replace(self.step, output=replace(y, shape=(1, *own), cube=(own[0], own[1], own[2])))
+            found, extra = part._dpu(part._convolution())
+            values.append(found)
+            bounds.append(np.broadcast_to(extra, found.shape))
+        return to_cube(np.stack(values), y), to_cube(np.stack(bounds), y)
+
     def _convolution(self) -> Real:
         """Return the sums of the array with the part of CPEND, float64 (kernels, rows, columns)."""
         tensors = weights_of(self.file, self.step)
@@ -567,6 +603,13 @@ class _Node:
         algorithm = self.get("DPU", f"{stage}_CFG", f"{stage}_ALU_ALGO")
         if algorithm not in (2, 4):
             raise NotJudged(f"{stage} uses algorithm {algorithm}")
+        if stage == "BN" and not self.real and not self.get("DPU", "BN_CFG", "BN_MUL_BYPASS"):
+            down = self.get("DPU", "BN_MUL_CFG", "BN_MUL_SHIFT_VALUE")  # of the sum [HW 7.7]
+            if down != self.get("DPU", "DATA_FORMAT", "BN_MUL_SHIFT_VALUE_NEG"):
+                raise NotJudged("BN shifts sums of different signs differently")
+            if self.get("DPU", "BN_CFG", "BN_MUL_PRELU"):
+                raise NotJudged("BN multiplies negative values alone and adds")
+            operand = operand / 2.0**down
         return v - operand if algorithm == 4 else v + operand
 
     def _multiplied(self, stage: str, v: Real) -> Real:
@@ -611,12 +654,10 @@ class _Node:
         """Return the second operand of EW after its converter."""
         tasks = [self.main] if self.alone else self.tasks
         refs = [ref for task in tasks if (ref := self._ref(task, "DPU_RDMA", "EW_BASE_ADDR"))]
+        if not self.get("DPU", "EW_CFG", "EW_OP_SRC"):
+            return np.full((1, 1, 1), self._number(self._register_operand()))
         if not refs:
             raise NotJudged("EW has no operand in memory")
-        inner = self.get("DPU", "EW_CFG", "EW_OP_SRC")
-        if not inner:
-            lanes = [self.signed("DPU", f"EW_OP_VALUE_{n}", f"EW_OPERAND_{n}") for n in range(8)]
-            raise NotJudged(f"EW takes operands from registers ({lanes[0]}, ...)")
         found = self.gathered("EW_BASE_ADDR") if self.alone and refs[0].region == "activations" else None
         for tensor, cube in zip(self.step.inputs, self.cubes, strict=True):
             place = self.plan.place(tensor.name)
@@ -637,6 +678,15 @@ class _Node:
         if self.get("DPU", "EW_CFG", "EW_CVT_TYPE"):
             return (found + offset) * scale / shift
         return (found * scale + offset) / shift
+
+    def _register_operand(self) -> int:
+        """Return the operand of EW that all its registers hold, 32 bits."""
+        if self.get("DPU", "EW_CFG", "EW_OP_TYPE"):
+            raise NotJudged("EW multiplies by operands from registers")
+        bits = {self.get("DPU", f"EW_OP_VALUE_{n}", f"EW_OPERAND_{n}") & 0xFFFF_FFFF for n in range(8)}
+        if len(bits) > 1:
+            raise NotJudged("EW takes different operands from its registers")
+        return bits.pop()
 
     def _constant_operand(self, refs: Sequence[Ref]) -> Real:
         """Return the second operand of EW if it is a constant of the output's type."""
@@ -670,6 +720,10 @@ class _Node:
                 self._rounded(128.0, min(down, negative))
                 product = np.where(product < 0, product / 2.0**negative, product / 2.0**down)
             return np.where(v >= 0, v, product) if self.get("DPU", "EW_CFG", "EW_MUL_PRELU") else product
+        return self._combined(v, operand)
+
+    def _combined(self, v: Real, operand: Real) -> Real:
+        """Apply the ALU of EW."""
         algorithm = self.get("DPU", "EW_CFG", "EW_ALU_ALGO")
         done = {0: np.maximum, 1: np.minimum, 2: np.add, 4: np.subtract}
         raw = not self.get("DPU_RDMA", "FEATURE_MODE_CFG", "MRDMA_FP16TOFP32_EN")
@@ -698,17 +752,46 @@ class _Node:
 
     # tables
 
+    def _behind_table(self, v: Real) -> Real:
+        """Apply what EW does behind its table, on integers [HW 7.8] [HW 7.9]: a maximum with 0 cuts off where
+        the line beyond the end of a Sigmoid's table becomes negative."""
+        if not self.get("DPU", "EW_CFG", "EW_OP_BYPASS"):
+            if self.get("DPU", "EW_CFG", "EW_OP_SRC"):
+                raise NotJudged("EW combines its table with an operand from memory")
+            bits = self._register_operand()
+            v = self._combined(v, np.full((1, 1, 1), float(bits - (1 << 32) if bits >> 31 else bits)))
+        return v if self.get("DPU", "EW_CFG", "EW_RELU_BYPASS") else np.maximum(v, 0.0)
+
+    def _rescaled(self, v: Real, error: Any) -> tuple[Real, Any]:
+        """Return what flying tasks make of the values that a convolution's tasks have left in the output.
+
+        Vendor-compiled fp16 layers with a table whose 1.0 is not 32768 have one such task: it takes the scale
+        of the table from the binary32 results.
+        """
+        later = [task for task in self.tasks if self._writes(task) and "CNA" not in task.blocks]
+        if not later:
+            return v, error
+        place = self.plan.place(self.step.output.name)
+        for task in later:
+            ref = self._ref(task, "DPU_RDMA", "SRC_BASE_ADDR")
+            here = ref.offset - place.ref.offset if ref and ref.region == place.ref.region else -1
+            if not 0 <= here < place.size:
+                raise NotJudged("its tasks behind the convolution read something else than its result")
+        part = copy(self)
+        part.main, part.registers, part.error = later[0], values_of(later[0].settings), 0.0
+        (low, _), (middle, more), (high, _) = (part._dpu(v + side * error) for side in (-1, 0, 1))
+        return middle, np.abs(high - low) / 2 + more
+
     def _function(self, v: Real) -> tuple[Real, Any]:
         """Return the values of a function that the node computes by a table; `v` is the real index."""
         table = Table(self)
         name = function_name(self.node.type)
         if name is None or self.file.ours:
-            low, high = table.around(v, self.error)
+            low, high = (self._behind_table(side) for side in table.around(v, self.error))
             a, b = self._out(low), self._out(high)
             return (a + b) / 2, np.abs(a - b) / 2 + (0.0 if self.real else 0.5)
-        units, full = scales = table.fit(name)
-        error = table.distance(name, scales, v, self.error)
-        values = self._out(FUNCTIONS[name](v / units) * full)
+        units, error = table.judged(name, table.fit(name), v, self.error)
+        values = self._out(self._behind_table(units))
         step = abs(self._out(np.array([1.0]))[0] - self._out(np.array([0.0]))[0])
         offset = abs(float(self._out(np.array([0.0]))[0])) if self.real else 0.0
         if self.real:  # the offset only serves for rounding

@@ -22,9 +22,6 @@ FULL = 32768.0
 ENTRY_ERROR = 4.0
 """Largest distance of an entry from the function, in units of the table."""
 
-TAIL_ERROR = 0.02
-"""Largest distance beyond the ends of the tables, as a share of `FULL` and of the function's value."""
-
 
 class NotJudged(Exception):
     """Raised for a node whose mathematical value is not computed; the message gives the reason."""
@@ -212,17 +209,13 @@ class Table:
             raise NotJudged("its table is no table of the function")
         return units, full
 
-    def distance(self, name: str, scales: tuple[float, float], index: Real, error: Any) -> Real:
-        """Return the largest distance of the tables from a function, in units of the tables.
+    def judged(self, name: str, scales: tuple[float, float], index: Real, error: Any) -> tuple[Real, Real]:
+        """Return the values that a function has at real indices, and the largest error of the tables there.
 
-        That is the largest one at the indices of the tables and `error` indices, at least half of one, to
-        either side, and at indices beyond the tables that at `index` itself; both with the unit that the
-        interpolation truncates.
-
-        Raises
-        ------
-        NotJudged
-            if the tables are further than `TAIL_ERROR` from the function at an index beyond their ends.
+        Beyond the ends of the tables the values are those of the lines that continue them. Both are in units
+        of the tables, and the error has the unit that the interpolation truncates. Within the tables it is
+        the largest distance of table and function, at all indices and `error` indices, at least half of one,
+        to either side; beyond them the step of the line over that reach.
         """
         units, full = scales
         reach = max(0.5, float(np.max(error, initial=0.0)))
@@ -231,16 +224,14 @@ class Table:
         values = self.at(every)
         sides = [function((every + part * reach) / units) * full for part in (-1.0, 0.0, 1.0)]
         inside = max(float(np.abs(values - side).max()) for side in sides)
-        found = np.full(index.shape, inside)
+        found, bound = function(index / units) * full, np.full(index.shape, inside)
         outside = (index < self.low) | (index > self.high)
         if outside.any():
             far = index[outside]
-            truth = function(far / units) * full
-            if (np.abs(self.at(far) - truth) > TAIL_ERROR * (FULL + np.abs(truth))).any():
-                raise NotJudged("its table leaves the function beyond its ends")
-            ends = [np.abs(self.at(far + part * reach) - truth) for part in (-1.0, 0.0, 1.0)]
-            found[outside] = np.maximum(inside, np.maximum.reduce(ends))
-        return found + 1.0
+            found[outside] = line = self.at(far)
+            ends = [np.abs(self.at(far + part * reach) - line) for part in (-1.0, 1.0)]
+            bound[outside] = np.maximum.reduce(ends)
+        return found, bound + 1.0
 
 
 def _loaded(tasks: Iterable[Task]) -> dict[str, Real]:

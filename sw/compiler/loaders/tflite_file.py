@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.base.extras import needed
 from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
 from rkcosim.compiler.loaders.tflite_data import MAX_RANK, constant_data, numbers
 
@@ -165,10 +166,8 @@ def read_tflite(data: bytes, signature: str | None = None) -> TfModel:
         If the file is damaged (also if a field's value is impossible), has no such signature, or the extra
         is not installed.
     """
-    try:
+    with needed("tflite", "a TFLite model", ModelError):
         import tflite
-    except ImportError as error:
-        raise ModelError("TFLite models need the package tflite: pip install 'rkcosim[tflite]'") from error
     try:
         model = tflite.Model.GetRootAsModel(data, 0)
         return _read(tflite, model, data, signature)

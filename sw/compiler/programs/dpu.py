@@ -6,7 +6,7 @@ programs never write them [HW 1.7].
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -212,10 +212,13 @@ def dpu_rest(
         dpu("BN_CFG", BN_RELU_BYPASS=1, BN_MUL_BYPASS=alone, BN_ALU_BYPASS=1, BN_BYPASS=alone)
     elif low == 0:
         dpu("BN_CFG", BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=alone, BN_ALU_BYPASS=1)
+    elif second:  # BN's sum would be shifted: BN limits to high, EW or the table's start to low
+        dpu("BN_CFG", BN_RELU_BYPASS=1, BN_RELUX_EN=int(high is not None), BN_ALU_BYPASS=1)
     else:  # BN clamps v - low to [0, high - low], EW adds low again
-        dpu("BN_CFG", BN_ALU_ALGO=4, BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=alone)
+        dpu("BN_CFG", BN_ALU_ALGO=4, BN_RELUX_EN=int(high is not None), BN_MUL_BYPASS=1)
     shifted = limits is not None and ew is None and low != 0
-    dpu("BN_ALU_CFG", BN_ALU_OPERAND=before.low if before else low if shifted else 0)
+    subtracted = low if shifted and not second else 0
+    dpu("BN_ALU_CFG", BN_ALU_OPERAND=before.low if before else subtracted)
     if prelu is not None:
         dpu(
             "BN_MUL_CFG",
@@ -227,7 +230,7 @@ def dpu_rest(
         dpu("BN_MUL_CFG", BN_MUL_SHIFT_VALUE=SECOND_SHIFT, BN_MUL_SRC=1)
     else:
         dpu("BN_MUL_CFG", BN_MUL_OPERAND=before.scale if before else 0)
-    first, last = (before.low, before.high) if before else (low, None if ew else high)
+    first, last = (before.low, before.high) if before else (subtracted, None if ew else high)
     dpu("BN_RELUX_CMP_VALUE", BN_RELUX_CMP_DAT=0 if last is None else last - first)
     if ew is not None:
         dpu("EW_CFG", **ew.fields, EW_RELU_BYPASS=int(limits is None), EW_RELUX_EN=int(high is not None))
@@ -238,7 +241,15 @@ def dpu_rest(
         if table is not None:
             dpu("EW_CFG", EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_OP_BYPASS=1)
         elif shifted:
-            dpu("EW_CFG", EDATA_SIZE=3, EW_ALU_ALGO=2, EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1)
+            algorithm = 0 if second else 2
+            dpu(
+                "EW_CFG",
+                EDATA_SIZE=3,
+                EW_ALU_ALGO=algorithm,
+                EW_RELU_BYPASS=1,
+                EW_OP_CVT_BYPASS=1,
+                EW_LUT_BYPASS=1,
+            )
         else:
             dpu("EW_CFG", EW_RELU_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_LUT_BYPASS=1, EW_OP_BYPASS=1, EW_BYPASS=1)
         dpu("EW_CVT_OFFSET_VALUE")
@@ -252,6 +263,8 @@ def dpu_rest(
         dpu(f"EW_OP_VALUE_{lane}", **{f"EW_OPERAND_{lane}": operand})
     dpu("SURFACE_ADD", SURF_ADD=surfaces * y.surface)
     dpu("UNDOC_40C4")
+    if table is not None and second and shifted:
+        table = replace(table, first=low)
     _lut(settings, table)
 
 

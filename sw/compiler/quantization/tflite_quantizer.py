@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.base import progress
+from rkcosim.base.extras import needed
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.litert import LiteRtProgram
 from rkcosim.compiler.loaders.tflite_file import TfModel, TfNode, TfTensor, read_tflite
@@ -356,14 +357,8 @@ def _with_signature(data: bytes) -> bytes:
 
 def _import() -> tuple[Any, Any, Any]:
     """Return modules of the AI Edge Quantizer; raises ModelError if it is not installed."""
-    try:
-        with _silent():
-            from ai_edge_quantizer import qtyping, quantizer, recipe_manager
-    except ImportError as error:
-        raise ModelError(
-            "quantisation of TFLite models needs the package ai-edge-quantizer: "
-            "pip install 'rkcosim[quantizer]'"
-        ) from error
+    with needed("ai_edge_quantizer", "quantisation of TFLite models", ModelError), _silent():
+        from ai_edge_quantizer import qtyping, quantizer, recipe_manager
     return quantizer, recipe_manager, qtyping
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from rkcosim.base import PACKAGE, progress
+from rkcosim.base.extras import missing
 from rkcosim.compiler.host_runtimes import import_onnxruntime
 from rkcosim.engines.cache import cache_folder, cache_folders
 
@@ -63,5 +64,5 @@ def _script() -> ModuleType:
         import_onnxruntime()
         import onnxruntime.quantization  # noqa: F401  # the script imports it later
     except ImportError as error:
-        raise NetworkError(f"making networks needs the extra onnx ({error})") from error
+        raise NetworkError(missing("onnxruntime", "making networks")) from error
     return module
