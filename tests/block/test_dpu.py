@@ -201,7 +201,7 @@ def simple_task(
     task = random_task(random.Random(0), flying=flying, cube=cube, main_type=INT8, lut=False)
     dpu, rdma = task.dpu, task.rdma
     atoms = height * width
-    size_e = (32 * {INT8: 1, INT32: 4}[out]) // 16 - 1
+    size_e = ((16 if flying else 32) * {INT8: 1, INT32: 4}[out]) // 16 - 1
     changes: Registers = {
         "FEATURE_MODE_CFG": {"CONV_MODE": 0, "OUTPUT_MODE": 2},
         "DATA_FORMAT": {"OUT_PRECISION": out, "IN_PRECISION": INT8, "PROC_PRECISION": INT8},
