@@ -21,12 +21,19 @@ from rkcosim.rtl.layouts import (
 from rkcosim.rtl.npu.arith import held
 from rkcosim.rtl.npu.checks import Check, add_checker
 from rkcosim.rtl.npu.dpu_diagnostics import dpu_checks, float_product_stuck, writer_stalls
-from rkcosim.rtl.npu.dpu_modes import PacketSizes, area_of, by_surface, moves_atoms, surfaces_m1
+from rkcosim.rtl.npu.dpu_modes import (
+    PacketSizes,
+    area_of,
+    atom_log,
+    by_surface,
+    moves_atoms,
+    surfaces_m1,
+)
 from rkcosim.rtl.npu.dpu_pipe import DpuPipe
 from rkcosim.rtl.npu.dpu_types import DEPTHWISE, Precision, group_octets, width_of
 from rkcosim.rtl.npu.dpu_writer import StripeWriter
 from rkcosim.rtl.regfile import LutPort, config_signature
-from rkcosim.spec.regs.options import OPTION_BITS
+from rkcosim.spec.regs.options import OPTION_BITS, option_bit
 
 
 def moved_settings(m: Module, cfg: Any, moved: Value) -> Any:
@@ -110,7 +117,7 @@ class Dpu(wiring.Component):
         start = Signal()
         feeding, running, stuck, strange = Signal(), Signal(), Signal(reset_less=True), Signal()
         wiring.connect(m, cfg, pipe.cfg, writer.cfg)
-        for mine, given in ((self.bs, pipe.bs), (self.bn, pipe.bn), (self.ew, pipe.ew), (self.lut, pipe.lut)):
+        for mine, given in ((self.bs, pipe.bs), (self.bn, pipe.bn), (self.lut, pipe.lut)):
             wiring.connect(m, wiring.flipped(mine), given)
         wiring.connect(m, pipe.result, writer.source)
         wiring.connect(m, writer.write, wiring.flipped(self.write))
@@ -144,6 +151,7 @@ class Dpu(wiring.Component):
         )
         with m.If(strange):
             m.d.sync += stuck.eq(1)
+        self._operand(m, cfg, pipe, start, area, octets)
         fed = self._feed(m, cfg, pipe, start, area, octets, flying, feeding & ~strange)
         with m.If(fed | strange):
             m.d.sync += feeding.eq(0)
@@ -168,6 +176,55 @@ class Dpu(wiring.Component):
         m.d.comb += checker.late.eq(strange)
         return m
 
+    def _real_channels(self, m: Module, cfg: Any) -> Value:
+        """Number of channels that are written as computed, before those that are OFFSET_PEND [HW 7.11]."""
+        channel, original = cfg.DATA_CUBE_CHANNEL.CHANNEL, cfg.DATA_CUBE_CHANNEL.ORIG_CHANNEL
+        log, flying = atom_log(cfg), cfg.FEATURE_MODE_CFG.FLYING_MODE
+        whole, earlier = Signal(13), Signal()  # the last channel of ORIG_CHANNEL's atom; not the last atom
+        for lanes in (2, 3, 4, 5):
+            with m.If(log == lanes):
+                m.d.comb += [
+                    whole.eq(original | (1 << lanes) - 1),
+                    earlier.eq(original[lanes:] < channel[lanes:]),
+                ]
+        anywhere = self.options[option_bit("r2_pend_never_inside_atoms")]
+        last = Signal(13)
+        m.d.comb += last.eq(Mux(flying & (earlier | anywhere), whole, original))
+        return Mux(last < channel, last, channel) + 1
+
+    def _operand(
+        self, m: Module, cfg: Any, pipe: DpuPipe, start: Signal, area: Signal, octets: Signal
+    ) -> None:
+        """Pass ERDMA's operand on; with an option it is 0 for channels past ORIG_CHANNEL [HW 7.11]."""
+        anywhere = self.options[option_bit("r2_pend_never_inside_atoms")]
+        channel, original = cfg.DATA_CUBE_CHANNEL.CHANNEL, cfg.DATA_CUBE_CHANNEL.ORIG_CHANNEL
+        cuts = held(m, start, anywhere & cfg.FEATURE_MODE_CFG.FLYING_MODE)
+        end = held(m, start, channel >> 3, 10, name="operand_end")
+        limit = held(m, start, original + 1, 14, name="operand_limit")
+        left = Signal(26, reset_less=True)
+        base, octet, here = Signal(10), Signal(3), Signal(11)
+        taken, last = Signal(), Signal()
+        m.d.comb += [
+            pipe.ew.valid.eq(self.ew.valid),
+            pipe.ew.payload.eq(self.ew.payload),
+            self.ew.ready.eq(pipe.ew.ready),
+            taken.eq(self.ew.valid & self.ew.ready & cuts),
+            here.eq(base + octet),
+            last.eq((octet == octets - 1) | (here == end)),
+        ]
+        with m.If(cuts):
+            for lane in range(LANES):
+                with m.If((here << 3) + lane >= limit):
+                    m.d.comb += pipe.ew.payload.data[lane].eq(0)
+        with m.If(taken):
+            m.d.sync += octet.eq(octet + 1)
+            with m.If(last):
+                m.d.sync += [octet.eq(0), left.eq(left - 1)]
+                with m.If(left == 0):
+                    m.d.sync += [left.eq(area - 1), base.eq(base + octets)]
+        with m.If(start):
+            m.d.sync += [left.eq(area - 1), base.eq(0), octet.eq(0)]
+
     def _feed(
         self,
         m: Module,
@@ -185,9 +242,9 @@ class Dpu(wiring.Component):
         """
         pixels_left = Signal(26, reset_less=True)
         base, octet, slot = Signal(10), Signal(3), Signal(4)
-        channel, original = cfg.DATA_CUBE_CHANNEL.CHANNEL, cfg.DATA_CUBE_CHANNEL.ORIG_CHANNEL
+        channel = cfg.DATA_CUBE_CHANNEL.CHANNEL
         last_octet = held(m, start, channel >> 3, 10)  # octets of the cube
-        limit = held(m, start, Mux(original < channel, original, channel) + 1, 14)  # real channels
+        limit = held(m, start, self._real_channels(m, cfg), 14)
         with m.If(start):
             m.d.sync += [pixels_left.eq(area - 1), base.eq(0), octet.eq(0), slot.eq(0)]
 

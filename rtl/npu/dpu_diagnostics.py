@@ -10,14 +10,18 @@ from rkcosim.rtl.npu.dpu_frame import FLOAT_ONLY, HALVES, WORDS, AluAlgo, divide
 from rkcosim.rtl.npu.dpu_lut import LARGEST_STEP
 from rkcosim.rtl.npu.dpu_modes import (
     PacketSizes,
+    atom_width,
     copies_wrong,
+    flying_size_wrong,
+    flying_stuck,
     group_open,
+    half_bytes_stuck,
     makes_packets,
     moves_atoms,
     size_e_wrong,
     surfaces_m1,
 )
-from rkcosim.rtl.npu.dpu_types import DEPTHWISE, Precision, is_float, width_of
+from rkcosim.rtl.npu.dpu_types import DEPTHWISE, Precision, is_float
 
 HYBRID_MUX = 2
 """The only LUT_LO_LE_MUX with an effect [HW 7.9]."""
@@ -25,7 +29,8 @@ HYBRID_MUX = 2
 
 def writer_stalls(cfg: Any, copies: Value, packets: PacketSizes) -> Value:
     """Sizes for which the writer never finishes ([HW 7.11], [HW 7.12], [HW 8.7])."""
-    return size_e_wrong(cfg) | group_open(cfg) | copies_wrong(cfg, copies) | packets.hangs
+    flying = flying_stuck(cfg, copies) | half_bytes_stuck(cfg, copies)
+    return size_e_wrong(cfg) | group_open(cfg) | copies_wrong(cfg, copies) | packets.hangs | flying
 
 
 def float_product_stuck(cfg: Any) -> Value:
@@ -70,7 +75,8 @@ def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value, sizes: PacketSizes
     for kind in (out, form.IN_PRECISION, form.PROC_PRECISION):
         reserved = reserved | (kind == Precision.RESERVED)
     e_differ = (ow.SIZE_E_0 != ow.SIZE_E_1) | (ow.SIZE_E_2 != ow.SIZE_E_1)
-    written = width_of(out)
+    written = atom_width(cfg)
+    sizes_e = size_e_wrong(cfg) | copies_wrong(cfg, copies) | flying_size_wrong(cfg, copies)
     return [
         Check(  # checked first, while DPU_RDMA certainly still runs
             "FEATURE_MODE_CFG",
@@ -90,10 +96,11 @@ def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value, sizes: PacketSizes
         Check("BS_CFG", _odd_algo(cfg.BS_CFG, "BS")),
         Check("BS_MUL_CFG", cfg.BS_MUL_CFG.BS_TRUNCATE_SRC),
         Check("BS_OW_CFG", (ow.RGP_CNTER != 0) | (turned & ~packets)),
-        Check("BS_OW_CFG", size_e_wrong(cfg) | copies_wrong(cfg, copies) | e_differ | sizes.few, size),
+        Check("BS_OW_CFG", sizes_e | e_differ | sizes.few, size),
         Check(
             "WDMA_SIZE_0",
-            ~packets
+            half_bytes_stuck(cfg, copies)
+            | ~packets
             & (surfaces_m1(cfg.WDMA_SIZE_0.CHANNEL_WDMA, written) != surfaces_m1(cube.CHANNEL, written)),
             size,
         ),

@@ -4,7 +4,15 @@ from typing import Any
 
 from amaranth.hdl import Cat, Mux, Value
 
-from rkcosim.rtl.npu.dpu_types import DEPTHWISE, Precision, Width, is_float, width_of, written_surfaces
+from rkcosim.rtl.npu.dpu_types import (
+    DEPTHWISE,
+    Precision,
+    Width,
+    is_float,
+    lanes_log,
+    width_of,
+    written_surfaces,
+)
 from rkcosim.spec.types import PACKET, STRIPE
 
 PACKET_M1 = PACKET - 1
@@ -62,6 +70,55 @@ def surfaces_m1(channel: Value, kind: Value) -> Value:
     """Number of surfaces, minus one, of `channel` + 1 channels whose elements have the `Width` `kind`."""
     narrow = Mux(kind == Width.BITS8, channel >> 4, channel >> 5)
     return Mux(kind == Width.BITS32, channel >> 2, Mux(kind == Width.BITS16, channel >> 3, narrow))
+
+
+def _input_log(cfg: Any) -> Value:
+    """Log2 of the channels of an input atom of a flying task, of two with COMB_USE ([HW 7.11]: g)."""
+    return lanes_log(width_of(cfg.DATA_FORMAT.IN_PRECISION)) + cfg.FEATURE_MODE_CFG.COMB_USE
+
+
+def atom_log(cfg: Any) -> Value:
+    """Log2 of the channels of an output atom: in flying mode at most those of an input atom [HW 7.11]."""
+    out, given = lanes_log(width_of(cfg.DATA_FORMAT.OUT_PRECISION)), _input_log(cfg)
+    return Mux(cfg.FEATURE_MODE_CFG.FLYING_MODE & (given < out), given, out)
+
+
+def atom_width(cfg: Any) -> Value:
+    """`Width` whose elements fill an atom with as many channels as an output atom holds."""
+    log = atom_log(cfg)
+    return Mux(log == 2, Width.BITS32, Mux(log == 3, Width.BITS16, Mux(log == 4, Width.BITS8, Width.BITS4)))
+
+
+def flying_series(cfg: Any) -> Value:
+    """Number of output surfaces of an input surface of a flying task ([HW 7.11]: Z)."""
+    out, given = lanes_log(width_of(cfg.DATA_FORMAT.OUT_PRECISION)), _input_log(cfg)
+    return Mux(given > out, 1 << (given - out)[:3], 1)
+
+
+def _flying_surfaces(cfg: Any, copies: Value) -> Value:
+    """Whether a flying task writes surfaces, each of them once."""
+    feature = cfg.FEATURE_MODE_CFG
+    return feature.OUTPUT_MODE[1] & feature.FLYING_MODE & ~makes_packets(cfg) & (copies == 0)
+
+
+def flying_size_wrong(cfg: Any, copies: Value) -> Value:
+    """Whether SIZE_E_1 of a flying task differs from its series; some surfaces are missing, or it hangs."""
+    series = flying_series(cfg)
+    named = series <= PACKET_M1 + 1  # SIZE_E can express it
+    return _flying_surfaces(cfg, copies) & named & (cfg.BS_OW_CFG.SIZE_E_1 + 1 != series)
+
+
+def flying_stuck(cfg: Any, copies: Value) -> Value:
+    """Whether a flying task waits for surfaces that SIZE_E_1 names and that no input surface makes."""
+    return _flying_surfaces(cfg, copies) & (cfg.BS_OW_CFG.SIZE_E_1 + 1 > flying_series(cfg))
+
+
+def half_bytes_stuck(cfg: Any, copies: Value) -> Value:
+    """Whether a flying task makes more atoms, partly filled with int8, than CHANNEL_WDMA names: it hangs."""
+    narrow, width = cfg.DATA_FORMAT.OUT_PRECISION == Precision.INT8, atom_width(cfg)
+    made = surfaces_m1(cfg.DATA_CUBE_CHANNEL.CHANNEL, width)
+    told = surfaces_m1(cfg.WDMA_SIZE_0.CHANNEL_WDMA, Width.BITS8)
+    return _flying_surfaces(cfg, copies) & narrow & (width != Width.BITS8) & (made > told)
 
 
 def group_surfaces(cfg: Any) -> Value:

@@ -30,6 +30,9 @@ from rkcosim.rtl.npu.dpu_types import (
 from rkcosim.rtl.regfile import config_signature
 from rkcosim.spec.types import ALTERNATE, RESIDUAL
 
+MUL_ONLY = 0b100
+"""DATA_USE of BRDMA and NRDMA with multipliers only."""
+
 
 class DpuRdma(wiring.Component):
     """Read main data, BS and BN operands and the EW operand for the DPU.
@@ -89,7 +92,12 @@ class DpuRdma(wiring.Component):
         use_n = ~cfg.NRDMA_CFG.NRDMA_DISABLE & (cfg.NRDMA_CFG.NRDMA_DATA_USE[:3] != 0)
         # With a second operand, which BRDMA reads, NRDMA reads nothing [HW 8.3].
         use_n = use_n & ~(cfg.NRDMA_CFG.NRDMA_DATA_USE[1] & ~is_float(feature.PROC_PRECISION))
-        blocks = (cfg.DATA_CUBE_CHANNEL.CHANNEL >> 3) + 1
+        # A beat of a flying task takes a block; of 32-bit elements it has four channels [HW 8.3].
+        channel, given = cfg.DATA_CUBE_CHANNEL.CHANNEL, width_of(feature.IN_PRECISION)
+        quads = feature.FLYING_MODE & (given == Width.BITS32) & ~self.dpu_comb_use
+        blocks = Mux(quads, channel >> 2, channel >> 3) + 1
+        rest = (channel >= LANES) & (channel[:3] != LANES - 1)  # the last block has fewer channels
+        rest = rest & feature.FLYING_MODE & (given == Width.BITS16)
         m.d.comb += [
             main.start.eq(start & ~feature.MRDMA_DISABLE),
             ew.start.eq(start & ~cfg.ERDMA_CFG.ERDMA_DISABLE),
@@ -97,10 +105,14 @@ class DpuRdma(wiring.Component):
             bs.base.eq(cfg.BS_BASE_ADDR.BS_BASE_ADDR[4:]),
             bs.blocks.eq(blocks),
             bs.use.eq(cfg.BRDMA_CFG.BRDMA_DATA_USE[:3]),
+            bs.quads.eq(quads),
+            bs.void.eq(rest & (cfg.BRDMA_CFG.BRDMA_DATA_USE[:3] == MUL_ONLY)),
             bn.start.eq(start & use_n),
             bn.base.eq(cfg.BN_BASE_ADDR.BN_BASE_ADDR[4:]),
             bn.blocks.eq(blocks),
             bn.use.eq(cfg.NRDMA_CFG.NRDMA_DATA_USE[:3]),
+            bn.quads.eq(quads),
+            bn.void.eq(rest & (cfg.NRDMA_CFG.NRDMA_DATA_USE[:3] == MUL_ONLY)),
         ]
         m.d.comb += self.copies.eq(unpooled_copies(cfg))
         self._cubes(m, main, ew)

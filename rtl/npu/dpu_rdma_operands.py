@@ -13,16 +13,18 @@ BURST_BEATS = 16
 
 
 class OperandReader(wiring.Component):
-    """Read `blocks` blocks of the chosen kinds of operands and deliver each as one octet.
+    """Read `blocks` blocks of the chosen kinds of operands and deliver each as one octet, or two as one.
 
     One atom is unpacked per cycle: an octet takes at most five cycles for eight channels.
 
     Members
     -------
-    start : begin; `base`, `blocks` and `use` are sampled in this cycle only.
+    start : begin; `base`, `blocks`, `use`, `quads` and `void` are sampled in this cycle only.
     base : address in atoms.
     blocks : number of blocks of eight channels, at least one.
     use : kinds that are in memory: bit 0 ALU, 1 CPEND, 2 MUL; at least one.
+    quads : only the first four channels of each block count; two blocks make an octet.
+    void : the multipliers of the last block are 0.
     port : requests and data.
     octets : the operands, in the order of the channels.
     idle : everything has been delivered.
@@ -31,8 +33,10 @@ class OperandReader(wiring.Component):
 
     start: In(1)
     base: In(28)
-    blocks: In(11)
+    blocks: In(12)
     use: In(3)
+    quads: In(1)
+    void: In(1)
     port: Out(ReadPort())
     octets: Out(stream.Signature(BsOctet))
     idle: Out(1)
@@ -48,7 +52,7 @@ class OperandReader(wiring.Component):
         room = Signal(range(FIFO_BEATS + 1), init=FIFO_BEATS)
         burst = Signal(5)
         pop, asked = Signal(), Signal()
-        atoms = Signal(13)
+        atoms = Signal(14)
         per_block = (self.use[0] << 1) + self.use[1] + self.use[2]
         m.d.comb += [
             atoms.eq(self.blocks * per_block),
@@ -67,8 +71,10 @@ class OperandReader(wiring.Component):
             m.d.sync += room.eq(room - Mux(asked, burst, 0) + pop)
 
         # Unpacking: `kind` is the place of the next atom in the octet (two of ALU, CPEND, MUL).
-        left = Signal(13)
+        left = Signal(14)
         upper = Signal()
+        quads, void = Signal(reset_less=True), Signal(reset_less=True)
+        second = Signal()  # the block is the second one of its octet
         kind, first, following = Signal(2), Signal(2), Signal(2)
         full, take, ends = Signal(), Signal(), Signal()
         atom = Mux(upper, fifo.r_data[128:], fifo.r_data[:128])
@@ -92,12 +98,25 @@ class OperandReader(wiring.Component):
                 upper.eq(~upper),
                 left.eq(left - 1),
                 kind.eq(Mux(ends, first, following)),
-                full.eq(ends),
+                full.eq(ends & (~quads | second | (left == 1))),
+                second.eq(second ^ (ends & quads)),
             ]
-            with m.Switch(kind):
-                for place in range(4):
-                    with m.Case(place):
-                        m.d.sync += octet[128 * place : 128 * (place + 1)].eq(atom)
+            with m.If(~quads):
+                with m.Switch(kind):
+                    for place in range(4):
+                        with m.Case(place):
+                            given = Mux(void & (left == 1), 0, atom) if place == 3 else atom
+                            m.d.sync += octet[128 * place : 128 * (place + 1)].eq(given)
+            with m.Else():
+                # The first atom of the ALU operands has four channels, the others have eight.
+                for half in range(2):
+                    with m.If(second == half), m.Switch(kind):
+                        with m.Case(0):
+                            m.d.sync += octet[128 * half : 128 * (half + 1)].eq(atom)
+                        for place in (2, 3):
+                            start = 128 * place + 64 * half
+                            with m.Case(place):
+                                m.d.sync += octet[start : start + 64].eq(atom[:64])
         m.d.comb += [
             self.octets.valid.eq(full),
             self.beats.eq(FIFO_BEATS - room),
@@ -114,6 +133,9 @@ class OperandReader(wiring.Component):
                 left.eq(atoms),
                 upper.eq(self.base[0]),
                 kind.eq(Mux(self.use[0], 0, Mux(self.use[1], 2, 3))),
+                quads.eq(self.quads),
+                void.eq(self.void),
+                second.eq(0),
                 octet.eq(0),
             ]
         return m

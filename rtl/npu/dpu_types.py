@@ -47,6 +47,11 @@ def width_of(code: Value) -> Value:
     )
 
 
+def lanes_log(width: Value) -> Value:
+    """Log2 of the elements of a `Width` that an atom holds."""
+    return Mux(width == Width.BITS32, 2, Mux(width == Width.BITS16, 3, Mux(width == Width.BITS8, 4, 5)))
+
+
 def group_octets(depthwise: Value, precision: Value) -> Value:
     """Octets of a delivered channel group: 8 for depthwise and int4, 4 for int8, otherwise 2 [HW 7.2]."""
     return Mux(depthwise | (precision == Precision.INT4), 8, Mux(precision == Precision.INT8, 4, 2))

@@ -9,7 +9,7 @@ from rkcosim.rtl.layouts import IDLE, LANES, PpuAtom, WritePort
 from rkcosim.rtl.npu.arith import held
 from rkcosim.rtl.npu.atom_writer import ATOM_BITS, AtomWriter
 from rkcosim.rtl.npu.dpu_frame import PipeOut
-from rkcosim.rtl.npu.dpu_modes import makes_packets
+from rkcosim.rtl.npu.dpu_modes import atom_width, makes_packets
 from rkcosim.rtl.npu.dpu_types import Width, width_of
 from rkcosim.rtl.npu.dpu_writer_packets import PacketWalk
 from rkcosim.rtl.npu.dpu_writer_surfaces import StripePort, SurfaceWalk
@@ -30,7 +30,8 @@ class StripeBuffer(wiring.Component):
     cfg : registers of the DPU.
     start : a task starts: both stripes are empty.
     octets : octets of a full channel group.
-    kind : width of the elements.
+    kind : width by which channels are laid out in atoms.
+    out : width of the elements: smaller than `kind` where the rest of each atom is 0 [HW 7.11].
     enabled : stripes are stored; otherwise octets are accepted and dropped.
     source : converted elements.
     stripe : the stripe that is being emptied.
@@ -43,6 +44,7 @@ class StripeBuffer(wiring.Component):
     start: In(1)
     octets: In(4)
     kind: In(Width)
+    out: In(Width)
     enabled: In(1)
     source: In(stream.Signature(PipeOut))
     stripe: In(StripePort())
@@ -112,26 +114,44 @@ class StripeBuffer(wiring.Component):
         pend = held(m, self.start, self.cfg.OFFSET_PEND.OFFSET_PEND[:8], 8)
         nibbles, quarters = self._nibbles(m, keep, pend)
         surface, content, halves = Signal(4), Signal(128, init=IDLE), Signal(2)
+        bytes_ = Signal(64, init=IDLE)
+        narrow = Signal()  # the elements fill only a part of the atom
+        m.d.comb += narrow.eq(self.kind != self.out)
         with m.If(keep):
+            m.d.comb += bytes_.eq(Cat(lanes[lane][:8] for lane in range(LANES)))
             with m.Switch(self.kind):
                 with m.Case(Width.BITS8):
-                    # The lower half is also written to the upper one, in case no octet follows for it.
-                    bytes_ = Signal(64, init=IDLE)
-                    m.d.comb += [
-                        bytes_.eq(Cat(lanes[lane][:8] for lane in range(LANES))),
-                        surface.eq(tag.octet[1:]),
-                        content.eq(Cat(bytes_, Mux(tag.octet[0], bytes_, pend.replicate(8)))),
-                        halves.eq(Mux(tag.octet[0], 0b10, 0b11)),
-                    ]
+                    m.d.comb += surface.eq(tag.octet[1:])
+                    with m.If(narrow):
+                        m.d.comb += [content.eq(nibbles[:64]), halves.eq(quarters)]
+                    with m.Else():
+                        # The lower half is also written to the upper one, in case no octet follows for it.
+                        m.d.comb += [
+                            content.eq(Cat(bytes_, Mux(tag.octet[0], bytes_, pend.replicate(8)))),
+                            halves.eq(Mux(tag.octet[0], 0b10, 0b11)),
+                        ]
                 with m.Case(Width.BITS16):
-                    m.d.comb += [
-                        surface.eq(tag.octet),
-                        content.eq(Cat(lanes[lane][:16] for lane in range(LANES))),
-                        halves.eq(0b11),
-                    ]
+                    m.d.comb += [surface.eq(tag.octet), halves.eq(0b11)]
+                    with m.If(~narrow):
+                        m.d.comb += content.eq(Cat(lanes[lane][:16] for lane in range(LANES)))
+                    with m.Elif(self.out == Width.BITS8):
+                        m.d.comb += content.eq(bytes_)
+                    with m.Else():
+                        m.d.comb += content.eq(nibbles[:32])
                 with m.Case(Width.BITS4):
                     m.d.comb += [surface.eq(tag.octet[2]), content.eq(nibbles), halves.eq(quarters)]
-        whole = Cat(*lanes)
+        # Two atoms of four channels.
+        whole = Signal(256, init=IDLE)
+        with m.If(keep):
+            m.d.comb += whole.eq(Cat(*lanes))
+            with m.If(narrow):
+                parts = [
+                    [Cat(lane[:bits] for lane in lanes[first : first + 4]) for first in (0, 4)]
+                    for bits in (16, 8, 4)
+                ]
+                for width, (low, high) in zip((Width.BITS16, Width.BITS8, Width.BITS4), parts, strict=True):
+                    with m.If(self.out == width):
+                        m.d.comb += [whole[:128].eq(low), whole[128:].eq(high)]
         for index, memory in enumerate(memories):
             port = memory.write_port(granularity=1)
             upper = tag.slot[0] ^ index
@@ -150,7 +170,7 @@ class StripeBuffer(wiring.Component):
                     ]
 
     def _nibbles(self, m: Module, keep: Signal, pend: Signal) -> tuple[Signal, Signal]:
-        """int4: an atom of four octets; the part after the newest octet is filled with padding.
+        """int4: an atom of four octets, or a part of it of one or two; the rest of it is padding.
 
         Returns the new contents of the atom and which halves of it to write.
         """
@@ -158,15 +178,20 @@ class StripeBuffer(wiring.Component):
         content, quarters, newest = Signal(128, init=IDLE), Signal(2), Signal(32, init=IDLE)
         upper, before = Signal(), Signal(32, reset_less=True)  # upper: the upper half of the surface
         part = Signal(2)
-        with m.If(keep & (self.kind == Width.BITS4)):
+        with m.If(keep & (self.out == Width.BITS4)):
             filler = pend[:4].replicate(8)
             half = Mux(part[0], Cat(before, newest), Cat(newest, filler))
             m.d.comb += [
                 newest.eq(Cat(lanes[lane][:4] for lane in range(LANES))),
-                part.eq(tag.octet | Cat(0, upper)),
                 content.eq(Cat(half, Mux(part[1], half, filler.replicate(2)))),
                 quarters.eq(Mux(part == 0, 0b11, Mux(part[1], 0b10, 0b01))),
             ]
+            # The place of the octet in its atom: of four, of two (whose atom is the lower half), or alone.
+            with m.Switch(self.kind):
+                with m.Case(Width.BITS4):
+                    m.d.comb += part.eq(tag.octet | Cat(0, upper))
+                with m.Case(Width.BITS8):
+                    m.d.comb += part.eq(tag.octet[0])
             m.d.sync += before.eq(newest)
             with m.If(tag.group_last & (self.octets == 2)):
                 m.d.sync += upper.eq(~upper)
@@ -211,14 +236,16 @@ class StripeWriter(wiring.Component):
         mode, makes = self.cfg.FEATURE_MODE_CFG.OUTPUT_MODE, makes_packets(self.cfg)
         kind = Signal(Width)
         with m.If(self.start):
-            m.d.comb += kind.eq(width_of(self.cfg.DATA_FORMAT.OUT_PRECISION))
+            m.d.comb += kind.eq(atom_width(self.cfg))
         enabled = held(m, self.start, mode[1] | (mode[0] & ~makes & (self.copies == 0)))
         packed = held(m, self.start, makes)
         width = held(m, self.start, kind, Width)
+        out = held(m, self.start, width_of(self.cfg.DATA_FORMAT.OUT_PRECISION), Width, name="out_width")
         m.d.comb += [
             *(part.start.eq(self.start) for part in (buffer, surfaces, packets)),
             buffer.octets.eq(self.octets),
             buffer.kind.eq(width),
+            buffer.out.eq(out),
             buffer.enabled.eq(enabled),
             surfaces.octets.eq(self.octets),
             surfaces.copies.eq(self.copies),

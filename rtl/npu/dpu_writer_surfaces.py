@@ -8,7 +8,9 @@ from rkcosim.rtl.layouts import IDLE
 from rkcosim.rtl.npu.arith import held
 from rkcosim.rtl.npu.atom_writer import AtomRun
 from rkcosim.rtl.npu.dpu_modes import (
+    PACKET_M1,
     fixed_series,
+    flying_series,
     group_open,
     group_surfaces,
     makes_packets,
@@ -17,6 +19,9 @@ from rkcosim.rtl.npu.dpu_modes import (
 )
 from rkcosim.rtl.npu.dpu_types import Precision, Width, atoms_of
 from rkcosim.rtl.regfile import config_signature
+
+NAMED = PACKET_M1 + 1
+"""Largest number of surfaces that SIZE_E can express."""
 
 ATOMS = 28
 """Width of an address in atoms."""
@@ -56,6 +61,8 @@ class SurfaceSettings(wiring.Component):
     width, notched, pitch : pixels of a line; whether there are gaps between lines; line pitch in atoms.
     base, stride, jump : address of the cube; distance of surfaces; distance of series.
     group, series : number of surfaces of a channel group; number between two jumps ([HW 7.11]: Z).
+    kept : surfaces of a series that are written; the others are left out.
+    next_group : distance of groups, where a pixel's surfaces are contiguous.
     by_pixel : the surfaces of a pixel are contiguous in memory, and pixels do not overlap.
     to_memory, to_ppu : destinations of the atoms.
     thin, lone : two groups share a surface; the last surface has only a lower half.
@@ -77,6 +84,8 @@ class SurfaceSettings(wiring.Component):
     jump: Out(ATOMS)
     group: Out(5)
     series: Out(5)
+    kept: Out(5)
+    next_group: Out(ATOMS)
     by_pixel: Out(1)
     to_memory: Out(1)
     to_ppu: Out(1)
@@ -95,6 +104,7 @@ class SurfaceSettings(wiring.Component):
         plain, once = ~makes_packets(cfg), self.copies == 0
         stalls, want, said = size_e_wrong(cfg), group_surfaces(cfg), ow.SIZE_E_1 + 1
         group, series, surfaces, allowed, thin = Signal(5), Signal(5), Signal(12), Signal(12), Signal()
+        flying, kept, joined, near = Signal(), Signal(5), Signal(), Signal()
         apart = cfg.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_0 + 1 >= group  # pixels do not share an atom's place
         with m.If(self.start):
             told = surfaces_m1(cfg.WDMA_SIZE_0.CHANNEL_WDMA, kind) + 1
@@ -104,7 +114,18 @@ class SurfaceSettings(wiring.Component):
                 surfaces.eq(surfaces_m1(channel, kind) + 1),
                 thin.eq((kind == Width.BITS4) & (self.octets == 2)),
                 group.eq(atoms_of(self.octets, kind) | thin),
-                series.eq(Mux(fixed_series(cfg), want, said)),
+                flying.eq(feature.FLYING_MODE & once),
+                series.eq(Mux(flying, flying_series(cfg), Mux(fixed_series(cfg), want, said))),
+                kept.eq(Mux(flying & (said < series) & (series <= NAMED), said, 16)),
+                near.eq(cfg.DST_SURF_STRIDE.DST_SURF_STRIDE == 1),
+                # The series of a flying task may follow one another without a gap.
+                joined.eq(
+                    flying
+                    & (cfg.SURFACE_ADD.SURF_ADD == series)
+                    & (near | (series == 1))
+                    & (kept == 16)
+                    & (group != 1)
+                ),
                 allowed.eq(Mux(group_open(cfg), whole, Mux(stalls, first, surfaces))),
                 self.surfaces.eq(surfaces),
                 self.allowed.eq(Mux(told < allowed, told, allowed)),
@@ -118,6 +139,8 @@ class SurfaceSettings(wiring.Component):
             (self.jump, cfg.SURFACE_ADD.SURF_ADD),
             (self.group, group),
             (self.series, series),
+            (self.kept, kept),
+            (self.next_group, Mux(joined, group, cfg.SURFACE_ADD.SURF_ADD)),
             (self.stalls, stalls),
             (self.one_pixel, stalls & ow.OD_BYPASS & (said > want)),
             (self.copies_m1, Mux(once, 0, self.copies - 1)),
@@ -131,10 +154,9 @@ class SurfaceSettings(wiring.Component):
             (self.to_ppu, feature.OUTPUT_MODE[0] & plain & once & ~stalls),
             (
                 self.by_pixel,
-                (cfg.DST_SURF_STRIDE.DST_SURF_STRIDE == 1)
-                & (cfg.DATA_CUBE_WIDTH.WIDTH == 0)
+                (cfg.DATA_CUBE_WIDTH.WIDTH == 0)
                 & apart
-                & (series == group)
+                & ((near & (series == group) & (kept == 16)) | joined)
                 & ~thin
                 & ~feature.OUTPUT_MODE[0]
                 & once
@@ -164,7 +186,7 @@ class SurfaceWalk(wiring.Component):
     start : a task starts.
     octets : octets of a full channel group.
     copies : how often each surface is written in succession; 0 counts as once.
-    kind : width of the written elements; sampled with `start` only.
+    kind : width by which channels are laid out in atoms; sampled with `start` only.
     stripe : the stripe that is being emptied.
     run : destination of the next atoms.
     wanted, taken : the atoms read are offered to memory (two of them with `two`); they are accepted.
@@ -268,7 +290,7 @@ class SurfaceWalk(wiring.Component):
             stripe.upward.eq(now.by_pixel),
         ]
         writes = Signal()
-        m.d.comb += writes.eq(now.to_memory & (surface < allowed))
+        m.d.comb += writes.eq(now.to_memory & (surface < allowed) & (step_in < now.kept))
         forward = Signal(2)
         m.d.comb += forward.eq(Cat(~two, two))
         masked = Signal(16)
@@ -329,7 +351,7 @@ class SurfaceWalk(wiring.Component):
                     with m.If(last_pixel):
                         m.d.comb += stripe.done.eq(1)
                         with m.If(stripe.group_last):
-                            m.d.sync += offset.eq(offset + now.jump)
+                            m.d.sync += offset.eq(offset + now.next_group)
             with m.Else():
                 m.d.sync += [pixel.eq(pixel + forward), x.eq(next_x), line.eq(next_line)]
                 with m.If(last_pixel):

@@ -14,11 +14,12 @@ from rkcosim.rtl.counters import activity_layout, tell
 from rkcosim.rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, PpuAtom, WritePort
 from rkcosim.rtl.npu.arith import held
 from rkcosim.rtl.npu.checks import Check, add_checker
+from rkcosim.rtl.npu.dpu_modes import atom_width, surfaces_m1
 from rkcosim.rtl.npu.dpu_types import DEPTHWISE, Width, atoms_of, group_octets, width_of
 from rkcosim.rtl.npu.ppu_finish import PpuFinish
 from rkcosim.rtl.npu.ppu_lanes import Lanes, PoolTask
 from rkcosim.rtl.npu.ppu_rdma import Kind, paired
-from rkcosim.rtl.npu.ppu_stripes import PpuStripes
+from rkcosim.rtl.npu.ppu_stripes import MAX_SURFACES, PpuStripes
 from rkcosim.rtl.npu.ppu_windows import ROW_CAPACITY, Axis, ColumnWindows, Part, RowWindows
 from rkcosim.rtl.npu.ppu_writer import PpuWriter
 from rkcosim.rtl.regfile import config_signature
@@ -258,6 +259,7 @@ class Ppu(wiring.Component):
         hang, odd_flyin = Signal(reset_less=True), Signal(reset_less=True)
         from_dpu = ~mode.FLYING_MODE
         octets = group_octets(dpu.FEATURE_MODE_CFG.CONV_MODE == DEPTHWISE, dpu.DATA_FORMAT.IN_PRECISION)
+        given = atom_width(dpu)  # by which the DPU's channels are laid out
         wide, half, average, wrong = Signal(), Signal(), Signal(), Signal()
         m.d.comb += average.eq(method == _AVERAGE)
         # The settings are evaluated once.
@@ -276,10 +278,11 @@ class Ppu(wiring.Component):
                 m.d.comb += wrong.eq(
                     (dpu.DATA_CUBE_WIDTH.WIDTH != cfg.DATA_CUBE_IN_WIDTH.DATA_CUBE_IN_WIDTH)
                     | (dpu.DATA_CUBE_HEIGHT.HEIGHT != cfg.DATA_CUBE_IN_HEIGHT.DATA_CUBE_IN_HEIGHT)
-                    | (_surfaces_m1(dpu.DATA_CUBE_CHANNEL.CHANNEL, wide) != atoms)
+                    | (surfaces_m1(dpu.DATA_CUBE_CHANNEL.CHANNEL, given) != atoms)
+                    | (atoms_of(octets, given) > MAX_SURFACES)
                     | (width_of(dpu.DATA_FORMAT.OUT_PRECISION) != Mux(wide, Width.BITS16, Width.BITS8))
                 )
-                m.d.sync += group.eq(atoms_of(octets, Mux(wide, Width.BITS16, Width.BITS8)))
+                m.d.sync += group.eq(atoms_of(octets, given))
             with m.Else():
                 m.d.comb += wrong.eq(
                     (rdma.CUBE_IN_WIDTH.CUBE_IN_WIDTH != cfg.DATA_CUBE_IN_WIDTH.DATA_CUBE_IN_WIDTH)

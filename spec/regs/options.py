@@ -54,6 +54,12 @@ OPTIONS: tuple[Option, ...] = (
         "OUT_CVT rounds the shifted value with its offset, which decides how ties are rounded",
         "OUT_CVT rounds the shifted value, then adds the offset",
     ),
+    Option(
+        "r2_pend_never_inside_atoms",
+        "7.11.1",
+        "flying, channels past ORIG_CHANNEL are OFFSET_PEND in the last atom and in atoms without others",
+        "they are OFFSET_PEND in atoms without others; elsewhere ERDMA's operand is 0 for them",
+    ),
 )
 """All options; the index in the tuple is the bit of the input."""
 

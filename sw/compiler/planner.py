@@ -475,10 +475,10 @@ class _Planner:
             settings, blocks = stages(step, places, y, operands), FLYING_BLOCKS
         elif isinstance(step, TableStep):
             settings, blocks = table(step, places[0], y), FLYING_BLOCKS
-        elif isinstance(step, AtomsStep):
-            settings, blocks = kernel_atoms(step, places[0], y), FLYING_BLOCKS
-        elif isinstance(step, TilesStep | ByteTilesStep):
-            if isinstance(step, TilesStep):
+        elif isinstance(step, AtomsStep | TilesStep | ByteTilesStep):
+            if isinstance(step, AtomsStep):
+                *first, settings = kernel_atoms(step, places[0], y)
+            elif isinstance(step, TilesStep):
                 *first, settings = kernel_tiles(step, places[0], y)
             else:
                 *first, settings = byte_tiles(step, places[0], y)

@@ -235,19 +235,24 @@ def random_task(
     if main_type is None:
         main_type = rng.choice([INT8, *TYPES])
     floats = main_type in FLOATS
-    out_type = rng.choice(TYPES)
+    given = 128 // BITS[main_type]  # channels of an input atom
+    # Atoms partly filled with bytes never end where there are several of them.
+    out_type = rng.choice([t for t in TYPES if not (flying and t == INT8 and given < 16)])
+    per_atom = min(given, 128 // BITS[out_type]) if flying else 128 // BITS[out_type]
     use_lut = rng.random() < 0.3 if lut is None else lut
     conv_mode = 3 if depthwise else 0
     series = written_surfaces(conv_mode, main_type, out_type)
+    if flying:
+        series = max(1, given * BITS[out_type] // 128)
     od_bypass = int(rng.random() < 0.4 or (series > 8 and not flying))
-    size_e = rng.randint(0, 7) if flying or series > 8 else series - 1
+    size_e = rng.randint(0, 7) if series > 8 else series - 1
     if not flying and not od_bypass and cube is None:  # whole groups
         step = series * (128 // BITS[out_type])
         channels = -(-channels // step) * step
 
     # Destination: surfaces apart, or side by side with the pixels apart.
-    surfaces = -(-channels * BITS[out_type] // 128)
-    written_series = series if series > 8 and not flying else size_e + 1
+    surfaces = -(-channels // per_atom)
+    written_series = series
     groups = -(-surfaces // written_series)
     if width == 1 and rng.random() < 0.6:
         stride, notch = 1, surfaces - 1
@@ -259,7 +264,7 @@ def random_task(
         jump = written_series * stride + rng.choice([0, 0, rng.randint(1, 5)])
         atoms = groups * jump
     mode = rng.choice([2, 2, 2, 1, 3, 0])
-    if group_channels(conv_mode, main_type) * BITS[out_type] < 128:
+    if group_channels(conv_mode, main_type) < per_atom:
         mode = 2
     destination = layout.place(16 * (atoms + 2 * surfaces))
 
@@ -340,7 +345,7 @@ def random_task(
     source = layout.place(16 * main_surfaces * ((width + line_notch) * height + surface_notch))
     ew_surface = rng.randint(1, 3) if per_channel else (width + ew_notch) * height + rng.randint(0, 3)
     ew_base = layout.place(16 * (-(-channels * ew_bits // 128)) * (ew_surface + 5))
-    blocks = -(-channels // 8)
+    blocks = -(-channels // (4 if flying and BITS[main_type] == 32 else 8))
     rdma: Registers = {
         "DATA_CUBE_WIDTH": {"WIDTH": width - 1},
         "DATA_CUBE_HEIGHT": {"HEIGHT": height - 1, "EW_LINE_NOTCH_ADDR": ew_notch},

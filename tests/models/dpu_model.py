@@ -31,7 +31,9 @@ from tests.models.rdma_model import (
     Operands,
     RdmaData,
     Registers,
+    atom_channels,
     group_channels,
+    input_channels,
     put_element,
     saturate,
     shift_round,
@@ -343,7 +345,12 @@ def output_element(
 ) -> int:
     """Return the value written for (channel, y, x); the padding value for channels past the original ones."""
     c, y, x = place
-    if c > min(f("DATA_CUBE_CHANNEL", "CHANNEL"), f("DATA_CUBE_CHANNEL", "ORIG_CHANNEL")):
+    last, original, per = f("DATA_CUBE_CHANNEL", "CHANNEL"), f("DATA_CUBE_CHANNEL", "ORIG_CHANNEL"), 1
+    if f("FEATURE_MODE_CFG", "FLYING_MODE"):
+        per = atom_channels(f)
+    if original // per < last // per:  # only the last atom is padded inside
+        original = original // per * per + per - 1
+    if c > min(last, original):
         return f("OFFSET_PEND", "OFFSET_PEND") % WORD
     if f("FEATURE_MODE_CFG", "FLYING_MODE"):
         main, window = data.main(c, y, x), 0
@@ -391,10 +398,13 @@ def run_dpu(
     out = f("DATA_FORMAT", "OUT_PRECISION")
     base = 16 * f("DST_BASE_ADDR", "DST_BASE_ADDR")
     bits = BITS[out]
-    per_atom = 128 // bits
-    series = f("BS_OW_CFG", "SIZE_E_1") + 1
+    per_atom = atom_channels(f)
+    series = kept = f("BS_OW_CFG", "SIZE_E_1") + 1
     if not flying and written_surfaces(conv_mode, precision, out) > 8:  # more than SIZE_E can name
-        series = written_surfaces(conv_mode, precision, out)
+        series = kept = written_surfaces(conv_mode, precision, out)
+    if flying:
+        series = max(1, input_channels(f) * bits // 128)
+        kept = series if series > 8 else kept
     jump, stride = f("SURFACE_ADD", "SURF_ADD"), f("DST_SURF_STRIDE", "DST_SURF_STRIDE")
     pitch = width + f("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")
     surfaces = -(-channels // per_atom)
@@ -408,7 +418,7 @@ def run_dpu(
                 put_element(atom, bits * lane, bits, value)
             at = base + 16 * ((surface // series) * jump + (surface % series) * stride + y * pitch + x)
             atoms[surface, pixel] = int.from_bytes(atom, "little")
-            if mode & 2:
+            if mode & 2 and surface % series < kept:
                 memory[at : at + 16] = atom
     if not mode & 1:
         return []

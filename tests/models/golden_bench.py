@@ -140,7 +140,7 @@ def cube(
     )
     program.set("DPU", "DST_BASE_ADDR", OUT >> 4)
     program.set("DPU", "DST_SURF_STRIDE", height * width)
-    surfaces = 1
+    surfaces = max(1, BITS[out] // BITS[kind])  # of an input surface
     if not flying:  # of a kernel group, with 32 channels where depthwise takes 64 of 16 bits
         group = (32 if kind in (1, 2, 3) else 64) if depthwise else {0: 32, 6: 64}.get(kind, 16)
         surfaces = max(1, group * BITS[out] // 128)

@@ -106,7 +106,7 @@ def dpu_cube(task: Task, cube: tuple[int, int, int], precision: int, *, flying: 
     task.set("DPU", "BS_CFG", BS_BYPASS=1)
     task.set("DPU", "BN_CFG", BN_BYPASS=1)
     task.set("DPU", "EW_CFG", EW_BYPASS=1, EW_LUT_BYPASS=1)
-    size = 32 * (1, 2, 0, 0, 4)[precision] // 16
+    size = (16 if flying else 32) * (1, 2, 0, 0, 4)[precision] // 16
     size_e = min(size, 8) - 1
     task.set("DPU", "BS_OW_CFG", OD_BYPASS=1, SIZE_E_0=size_e, SIZE_E_1=size_e, SIZE_E_2=size_e)
     task.set("DPU", "SURFACE_ADD", SURF_ADD=size * height * width)

@@ -65,6 +65,17 @@ def group_channels(conv_mode: int, precision: int) -> int:
     return 32 if precision == INT8 else 16
 
 
+def input_channels(f: Fields) -> int:
+    """Channels of an input atom of a flying task of the DPU, of two with COMB_USE (4.10)."""
+    return 128 // BITS[f("DATA_FORMAT", "IN_PRECISION")] * (1 + f("FEATURE_MODE_CFG", "COMB_USE"))
+
+
+def atom_channels(f: Fields) -> int:
+    """Channels of an output atom (4.10)."""
+    full = 128 // BITS[f("DATA_FORMAT", "OUT_PRECISION")]
+    return min(full, input_channels(f)) if f("FEATURE_MODE_CFG", "FLYING_MODE") else full
+
+
 def written_surfaces(conv_mode: int, precision: int, out: int) -> int:
     """Surfaces of a group in the order in which they are written (4.10)."""
     channels = group_channels(conv_mode, precision)
@@ -89,15 +100,25 @@ def put_element(memory: bytearray, at: int, bits: int, value: int) -> None:
         memory[at // 8 : (at + bits) // 8] = value.to_bytes(bits // 8, "little")
 
 
-def read_operands(memory: bytes, base: int, use: int, channels: int) -> Operands:
-    """Return the operand tables of 5.3."""
+def read_operands(
+    memory: bytes, base: int, use: int, channels: int, per_block: int = 8, drops_rest: bool = False
+) -> Operands:
+    """Return the operand tables of 5.3; of each block of eight `per_block` channels count.
+
+    With `drops_rest` the multipliers of a last block of fewer channels are 0.
+    """
     result, at = Operands(), base
-    for block in range(-(-channels // 8)):
+    for block in range(-(-channels // per_block)):
         for bit, size, into in ((0, 4, result.alu), (1, 2, result.cpend), (2, 2, result.mul)):
             if use >> bit & 1:
                 for lane in range(8):
-                    into[8 * block + lane] = int.from_bytes(memory[at : at + size], "little", signed=True)
+                    value = int.from_bytes(memory[at : at + size], "little", signed=True)
                     at += size
+                    if lane < per_block:
+                        into[per_block * block + lane] = value
+    if drops_rest and use & 7 == 4 and channels > 8 and channels % 8:
+        for c in range(channels // 8 * 8, channels):
+            result.mul[c] = 0
     return result
 
 
@@ -162,12 +183,15 @@ def run_rdma(registers: Registers, memory: bytes, dpu_comb_use: int = 0) -> Rdma
     base = f("SRC_BASE_ADDR", "SRC_BASE_ADDR")
     ew_line = width + f("DATA_CUBE_HEIGHT", "EW_LINE_NOTCH_ADDR")
     ew_base = f("EW_BASE_ADDR", "EW_BASE_ADDR")
+    wide = BITS[f("FEATURE_MODE_CFG", "IN_PRECISION")]
+    per_block = 4 if flying and wide == 32 and not dpu_comb_use else 8
+    forms = per_block, bool(flying and wide == 16)
     use = f("BRDMA_CFG", "BRDMA_DATA_USE") & 7
     if use and not f("BRDMA_CFG", "BRDMA_DISABLE"):
-        result.bs = read_operands(memory, f("BS_BASE_ADDR", "BS_BASE_ADDR"), use, channels)
+        result.bs = read_operands(memory, f("BS_BASE_ADDR", "BS_BASE_ADDR"), use, channels, *forms)
     use = f("NRDMA_CFG", "NRDMA_DATA_USE") & 7
     if use and not f("NRDMA_CFG", "NRDMA_DISABLE"):
-        result.bn = read_operands(memory, f("BN_BASE_ADDR", "BN_BASE_ADDR"), use, channels)
+        result.bn = read_operands(memory, f("BN_BASE_ADDR", "BN_BASE_ADDR"), use, channels, *forms)
     kind = f("FEATURE_MODE_CFG", "IN_PRECISION")
     if kind == FP16 and not f("FEATURE_MODE_CFG", "MRDMA_FP16TOFP32_EN"):
         kind = HALF_BITS

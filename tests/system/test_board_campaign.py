@@ -416,7 +416,10 @@ def test_flying_tasks_with_too_large_a_size_e_never_end(board: Board, out: int) 
 
 
 @pytest.mark.board(
-    "7.2.1", "7.11.6", source="tinygrad-mask-probe", place="main: time-out, then an exact task after the recovery"
+    "7.2.1",
+    "7.11.6",
+    source="tinygrad-mask-probe",
+    place="main: time-out, then an exact task after the recovery",
 )
 def test_sixteen_lanes_of_halves_to_bytes_without_comb_use(board: Board) -> None:
     values = f16(0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 0, 1, 0, 1, 0)

@@ -81,6 +81,9 @@ class Draw:
         self.kind, self.process = int(rng.choice(kinds)), int(rng.choice(kinds))
         self.out = int(rng.integers(0, 7))
         self.shape = (int(rng.integers(1, 41)), int(rng.integers(1, 4)), int(rng.integers(1, 5)))
+        self.per = 128 // max(BITS[self.kind], BITS[self.out])  # channels of an output atom [HW 7.11]
+        if self.out == 0 and self.per < 16:  # several atoms partly filled with bytes never end
+            self.shape = (min(self.shape[0], self.per), *self.shape[1:])
         self.lut = bool(rng.random() < 0.3)
         self.tables = rng.integers(-32768, 32768, (2, 513)).tolist()
         self.element = bool(rng.random() < 0.5)
@@ -118,7 +121,8 @@ class Draw:
         p.set("DPU", f"{stage}_MUL_CFG", **{f"{stage}_MUL_SHIFT_VALUE": shift})
         p.set("DPU", "DATA_FORMAT", **{f"{stage}_MUL_SHIFT_VALUE_NEG": negative})
         p.set("DPU", f"{stage}_RELUX_CMP_VALUE", **{f"{stage}_RELUX_CMP_DAT": self.word()})
-        count = -(-self.shape[0] // 8) * 8
+        beat = 4 if BITS[self.kind] == 32 else 8  # channels of a block that count [HW 8.3]
+        count = -(-self.shape[0] // beat) * 8
         words, halves = [self.word() for _ in range(count)], [self.half() for _ in range(count)]
         use = int(self.rng.choice([1, 4, 5, 7] if stage == "BS" else [1, 4, 5]))
         client, base = ("BRDMA", "BS_BASE_ADDR") if stage == "BS" else ("NRDMA", "BN_BASE_ADDR")
@@ -130,6 +134,10 @@ class Draw:
             raw += bytes(16) if use & 2 else b""
             raw += np.array(halves[at : at + 8], "<u2").tobytes() if use & 4 else b""
         self.dev.memory.write(BS if stage == "BS" else BN, raw)
+        kept = [at for at in range(count) if at % 8 < beat]
+        words, halves = ([v[at] for at in kept] for v in (words, halves))
+        if use == 4 and BITS[self.kind] == 16 and self.shape[0] > 8 and self.shape[0] % 8:
+            halves[self.shape[0] // 8 * 8 :] = [0] * 8  # multipliers of an incomplete last block
         return [v * (use & 1) for v in words], [v * (use >> 2) for v in halves], use
 
     def _ew(self) -> None:
@@ -150,6 +158,9 @@ class Draw:
             p.set("DPU_RDMA", "FEATURE_MODE_CFG", MRDMA_FP16TOFP32_EN=self.chance(0.7))
         if self.element and p.get("DPU", "EW_CFG", "EW_OP_TYPE") and not integer and self.process != 3:
             p.set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=1)  # otherwise it never ends [HW 7.8.6]
+        words = integer and self.element and p.get("DPU", "EW_CFG", "EDATA_SIZE") == 3
+        if words and len({self.kind, self.process, self.out}) > 1:
+            p.set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=1)  # a sum is told otherwise [HW 7.8.6]
         algorithm = p.get("DPU", "EW_CFG", "EW_ALU_ALGO")
         if not p.get("DPU", "EW_CFG", "EW_OP_TYPE") and algorithm < 2 and integer:
             p.set("DPU", "EW_CFG", EW_BINARY_EN=self.chance(0.5))
@@ -239,7 +250,10 @@ class Draw:
     def expected(self, c: int, y: int, x: int) -> int:
         """Return the output pattern by the scalar model."""
         bits = BITS[self.out]
-        if c >= self.original:
+        end = self.original
+        if (end - 1) // self.per < (self.shape[0] - 1) // self.per:  # not the last atom
+            end = -(-end // self.per) * self.per
+        if c >= end:
             return signed(self.program.get("DPU", "OFFSET_PEND", "OFFSET_PEND"), 16) % (1 << bits)
 
         def wide(value: int, kind: int, size: int) -> int:
@@ -268,12 +282,13 @@ def test_random_task_matches_the_scalar_model(seed: int) -> None:
     draw.program.run(draw.dev)
     channels, height, width = draw.shape
     bits = BITS[draw.out]
-    last = -(-channels * bits // 128) * 128 // bits
+    last = -(-channels // draw.per) * draw.per
     pend = draw.program.get("DPU", "OFFSET_PEND", "OFFSET_PEND")
     for y in range(height):
         for x in range(width):
             for c in range(last):
-                got = get(draw.dev, OUT, bits, c, y, x, width, height * width)
+                lane = c // draw.per * (128 // bits) + c % draw.per
+                got = get(draw.dev, OUT, bits, lane, y, x, width, height * width)
                 want = signed(pend, 16) % (1 << bits) if c >= channels else draw.expected(c, y, x)
                 assert got == want, (seed, draw.kind, draw.process, draw.out, (c, y, x), hex(got), hex(want))
 

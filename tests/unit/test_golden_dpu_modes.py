@@ -183,15 +183,14 @@ def test_rows_of_a_matrix_are_contiguous() -> None:
     rng = np.random.default_rng(7)
     data = rng.integers(-(2**31), 2**31, (5, 24))
     put(dev, MAIN, 32, (24, 1, 5), lambda c, y, x: int(data[x, c]) % 2**32, 5, 5)
-    program.set("DPU", "BS_OW_CFG", SIZE_E_0=3, SIZE_E_1=3, SIZE_E_2=3)
-    program.set("DPU", "DST_SURF_STRIDE", 1)
+    program.set("DPU", "DST_SURF_STRIDE", 77)  # of one surface: without effect
     program.set("DPU", "DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_0=5, NOTCH_ADDR_1=5)
     program.set("DPU", "DATA_CUBE_HEIGHT", HEIGHT=4)
     program.set("DPU", "DATA_CUBE_WIDTH", WIDTH=0)
     program.set("DPU", "WDMA_SIZE_1", HEIGHT_WDMA=4, WIDTH_WDMA=0)
     program.set("DPU_RDMA", "DATA_CUBE_HEIGHT", HEIGHT=4)
     program.set("DPU_RDMA", "DATA_CUBE_WIDTH", WIDTH=0)
-    program.set("DPU", "SURFACE_ADD", SURF_ADD=4)
+    program.set("DPU", "SURFACE_ADD", SURF_ADD=1)
     program.run(dev)
     assert np.array_equal(np.frombuffer(dev.memory.read(OUT, 480), "<i4").reshape(5, 24), data)
 
@@ -260,6 +259,8 @@ def test_elements_follow_the_order_of_the_readers_group() -> None:
     dev, p = device(), flying(shape, 4, 4, process=4)
     put(dev, MAIN, 32, shape, lambda c, y, x: 100 * x + c, 2, 2)
     p.set("DPU", "DATA_FORMAT", IN_PRECISION=0)  # the DPU counts on 32 channels, DPU_RDMA sends 16
+    p.set("DPU", "BS_OW_CFG", SIZE_E_0=3, SIZE_E_1=3, SIZE_E_2=3)
+    p.set("DPU", "SURFACE_ADD", SURF_ADD=8)
     p.run(dev)
     got = [[get(dev, OUT, 32, c, 0, x, 2, 2) for c in range(32)] for x in (0, 1)]
     assert got[0] == [*range(16), *range(100, 116)]
@@ -308,6 +309,7 @@ def test_two_readers_deliver_the_main_data_of_a_board_program(combines: int) -> 
     p.set("DPU_RDMA", "SURF_NOTCH", SURF_NOTCH_ADDR=1)
     p.set("DPU_RDMA", "EW_SURF_NOTCH", 1)
     if not combines:
+        p.set("DPU", "WDMA_SIZE_0", CHANNEL_WDMA=31)  # as many atoms as are made
         with pytest.raises(GoldenHang, match="COMB_USE = 0x3: flying with bit 0"):
             p.run(dev)
         return

@@ -7,7 +7,7 @@ import pytest
 
 from rkcosim.golden.task import GoldenError, GoldenHang, GoldenNpu
 from rkcosim.spec.regs import registers
-from tests.models.golden_bench import ELEMENT, MAIN, OUT, device, flying, pattern, put
+from tests.models.golden_bench import BN, BS, ELEMENT, MAIN, OUT, Program, device, flying, pattern, put
 
 R = registers()
 
@@ -64,7 +64,6 @@ DPU_SETTINGS = [
     ("FEATURE_MODE_CFG", {"RGP_TYPE": 2}),
     ("FEATURE_MODE_CFG", {"NONALIGN": 1}),
     ("FEATURE_MODE_CFG", {"SURF_LEN": 8}),
-    ("FEATURE_MODE_CFG", {"COMB_USE": 1}),
     ("FEATURE_MODE_CFG", {"CONV_MODE": 1}),
     ("DATA_FORMAT", {"MC_SURF_OUT": 1}),
     ("DATA_FORMAT", {"IN_PRECISION": 0}),
@@ -95,6 +94,8 @@ def test_settings_without_effect_are_told(register: str, fields: dict) -> None:
         put(dev, MAIN, 16, (8, 1, 2), lambda c, y, x, rng=rng: pattern(rng, 2), 2, 2)
         if change:
             p.set("DPU", register, **fields)
+        if change and name == "IN_PRECISION":  # an input surface makes two
+            p.set("DPU", "BS_OW_CFG", SIZE_E_0=1, SIZE_E_1=1, SIZE_E_2=1)
         if name == "PROC_PRECISION":
             p.set("DPU", "DATA_FORMAT", IN_PRECISION=4 if change else 2)
         p.run(dev)
@@ -260,3 +261,115 @@ def test_bn_shifts_the_sum(minus: bool) -> None:
     p.run(dev)
     found = np.frombuffer(dev.memory.read(OUT, 256), np.int8)
     assert np.array_equal(found, np.clip(np.rint((codes + 5) * multiplier / 2**shift), -128, 127))
+
+
+@pytest.mark.parametrize(
+    ("size_e", "written"), [(0, [0, 1, 2, 3]), (1, list(range(8))), (2, None), (3, None), (7, None)]
+)
+def test_size_e_of_a_flying_task(size_e: int, written: list | None) -> None:
+    """fp16 to fp32, two surfaces from each of the input: with SIZE_E 1 all are written, with 0 the first,
+    with 3 the task never ends (tinygrad-ew, elementwise-sizes)."""
+    dev, p = device(strict=False), flying((8, 1, 1), 2, 5)
+    dev.memory.write(MAIN, np.arange(8, dtype=np.float16).view(np.uint8))
+    dev.memory.write(OUT, np.full(8, -1, np.float32).view(np.uint8))
+    p.set("DPU", "BS_OW_CFG", SIZE_E_0=size_e, SIZE_E_1=size_e, SIZE_E_2=size_e)
+    p.set("DPU", "DST_SURF_STRIDE", 1)
+    if written is None:
+        with pytest.raises(GoldenHang, match=f"BS_OW_CFG.SIZE_E_1 = {size_e:#x}: .* makes 2"):
+            p.run(dev)
+        return
+    p.run(dev)
+    got = np.frombuffer(dev.memory.read(OUT, 32), np.float32).tolist()
+    assert got == [float(v) if v in written else -1.0 for v in range(8)]
+
+
+def test_narrowed_atoms_hold_the_channels_of_an_input_atom() -> None:
+    """fp32 to fp16: four halves at 0 and four at 16 (tinygrad-casts)."""
+    dev, p = device(), flying((8, 1, 1), 5, 2)
+    dev.memory.write(MAIN, np.arange(1, 9, dtype=np.float32).view(np.uint8))
+    p.run(dev)
+    got = np.frombuffer(dev.memory.read(OUT, 32), np.float16).reshape(2, 8)[:, :4]
+    assert got.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+
+
+def test_half_filled_atoms_of_bytes_never_end() -> None:
+    """fp16 to int8 of 16 channels as a board was seen to refuse it (tinygrad-mask-probe)."""
+    dev, p = device(strict=False), flying((16, 1, 1), 2, 0)
+    with pytest.raises(GoldenHang, match=r"WDMA_SIZE_0\.CHANNEL_WDMA = 0xf: names fewer"):
+        p.run(dev)
+
+
+@pytest.mark.parametrize(("client", "stage", "base"), [("BRDMA", "BS", BS), ("NRDMA", "BN", BN)])
+def test_multipliers_of_32_bit_data_are_four_of_each_eight(client: str, stage: str, base: int) -> None:
+    """Halves at 0 to 7 and at 16 to 23 multiply eight fp32 channels (tinygrad-weights)."""
+    dev, p = device(), flying((8, 1, 1), 5, 5)
+    dev.memory.write(MAIN, np.ones(8, np.float32).view(np.uint8))
+    factors = np.array([2, 3, 4, 5, 99, 99, 99, 99, 6, 7, 8, 9, 77, 77, 77, 77], np.float16)
+    dev.memory.write(base, factors.view(np.uint8))
+    scaled(p, client, stage, base)
+    p.run(dev)
+    assert np.frombuffer(dev.memory.read(OUT, 32), np.float32).tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("channels", [3, 7, 8, 9, 15, 16, 17, 31, 32, 33])
+@pytest.mark.parametrize(("client", "stage", "base"), [("BRDMA", "BS", BS), ("NRDMA", "BN", BN)])
+def test_multipliers_of_an_incomplete_last_block(client: str, stage: str, base: int, channels: int) -> None:
+    """fp16: those after a complete block are zero, those of a single block are not (register-campaign)."""
+    dev, p = device(), flying((channels, 1, 1), 2, 2)
+    dev.memory.write(MAIN, np.ones(40, np.float16).view(np.uint8))
+    dev.memory.write(base, np.full(40, 2, np.float16).view(np.uint8))
+    scaled(p, client, stage, base)
+    p.run(dev)
+    got = np.frombuffer(dev.memory.read(OUT, 80), np.float16)[:channels]
+    whole = channels if channels < 8 else channels // 8 * 8
+    assert got.tolist() == [2.0 if c < whole else 0.0 for c in range(channels)]
+
+
+def scaled(p: Program, client: str, stage: str, base: int) -> None:
+    """Let a stage multiply by numbers that a reader fetches, without other operands."""
+    p.set(
+        "DPU", f"{stage}_CFG", **{f"{stage}_BYPASS": 0, f"{stage}_ALU_BYPASS": 1, f"{stage}_RELU_BYPASS": 1}
+    )
+    p.set("DPU", f"{stage}_MUL_CFG", **{f"{stage}_MUL_SRC": 1})
+    p.set("DPU_RDMA", f"{client}_CFG", **{f"{client}_DATA_USE": 4})
+    p.set("DPU_RDMA", f"{stage}_BASE_ADDR", base)
+
+
+FILLED = [2.0] * 8
+PADDED = [2.0] + [0.0] * 7
+
+
+@pytest.mark.parametrize(
+    ("channels", "option", "want"),
+    [
+        (16, False, [FILLED, [0.0] * 8]),
+        (8, False, [PADDED]),
+        (16, True, [FILLED, [0.0] * 8]),
+        (8, True, [FILLED]),
+    ],
+)
+def test_offset_pend_inside_an_atom(channels: int, option: bool, want: list) -> None:
+    """ORIG_CHANNEL 0: the lanes of the first of two atoms are computed (iree-unary), those of the last atom
+    only with the option."""
+    dev, p = device(), flying((channels, 1, 1), 2, 2)
+    dev.options = frozenset({"r2_pend_never_inside_atoms"} if option else ())
+    dev.memory.write(MAIN, np.full(16, 2.5, np.float16).view(np.uint8))
+    p.set("DPU", "EW_CFG", EW_BYPASS=0, EW_ALU_ALGO=7, EW_RELU_BYPASS=1)
+    p.set("DPU", "DATA_CUBE_CHANNEL", ORIG_CHANNEL=0)
+    p.run(dev)
+    got = np.frombuffer(dev.memory.read(OUT, 2 * channels), np.float16).reshape(-1, 8)
+    assert got.tolist() == want
+
+
+def test_with_the_option_operands_past_orig_channel_are_zero() -> None:
+    """The other form that explains a board's products of one channel (rocket-ew-int)."""
+    dev, p = device(), flying((8, 1, 1), 0, 0, element=True)
+    dev.options = frozenset({"r2_pend_never_inside_atoms"})
+    dev.memory.write(MAIN, bytes(range(1, 9)))
+    dev.memory.write(ELEMENT, bytes([3] * 8))
+    p.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=1)
+    p.set("DPU_RDMA", "EW_BASE_ADDR", ELEMENT)
+    p.set("DPU", "EW_CFG", EW_BYPASS=0, EW_OP_SRC=1, EW_ALU_ALGO=2, EW_OP_CVT_BYPASS=1, EW_RELU_BYPASS=1)
+    p.set("DPU", "DATA_CUBE_CHANNEL", ORIG_CHANNEL=0)
+    p.run(dev)
+    assert list(dev.memory.read(OUT, 8)) == [4, 2, 3, 4, 5, 6, 7, 8]

@@ -16,17 +16,28 @@ from rkcosim.golden.task.context import Context
 from rkcosim.golden.task.core import ConvResult
 from rkcosim.golden.task.dpu_lut import LutTables, look_up
 from rkcosim.golden.task.dpu_stages import Domain, Floats, Integers, Values, shift_round, sign_extend
-from rkcosim.golden.task.dpu_writer import SurfacePlan, pack, write_packets, write_surfaces
+from rkcosim.golden.task.dpu_writer import (
+    NEVER_INSIDE,
+    SurfacePlan,
+    pack,
+    padded,
+    write_packets,
+    write_surfaces,
+)
 from rkcosim.golden.task.errors import GoldenHang
 from rkcosim.golden.task.memory import Bytes
 from rkcosim.golden.task.rdma import RdmaData, StageOperands
 from rkcosim.golden.task.registers import View
 from rkcosim.golden.task.rules import Diagnosis
 from rkcosim.golden.task.rules_dpu import COMPARISONS, HALVES, STAGE_ALGORITHMS
-from rkcosim.golden.task.shapes import DpuCube, ceil
+from rkcosim.golden.task.shapes import DpuCube
 from rkcosim.spec.types import ALTERNATE, ATOM, BF16, ELEMENT_BITS, FLOAT_CODES, FP16, INT16, LANES, STRIPE
 
 Ints = NDArray[np.int64]
+
+
+LATE_STOPS = ("dpu.live-product", "dpu.flying-surfaces", "dpu.part-atoms")
+"""Rules about tasks that process all data and then never end."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,7 @@ class Dpu:
         check.dpu = cube
         for block in views:
             check.ask(block)
-        self._misplaced = any(name != "dpu.live-product" for name in check.stops)
+        self._misplaced = any(name not in LATE_STOPS for name in check.stops)
         self.unfinished: GoldenHang | None = next(iter(check.stops.values()), None)
         """Why the DPU never ends, although it accepts all data that it receives."""
 
@@ -148,18 +159,17 @@ class Dpu:
 
     # -- sizes and streams ----------------------------------------------------------------------
 
-    def _in_atoms(self, channels: int) -> int:
-        return ceil(channels * self.bits, 8 * ATOM)
-
     def _plan(self) -> SurfacePlan:
         """Atoms that are written as surfaces, also by a task that never ends."""
-        dpu, want = self.dpu, self.cube.group_surfaces
-        group = max(1, self.group * self.bits // (8 * ATOM))  # surfaces that come together, stripe by stripe
-        surfaces, pixels = self._in_atoms(self.channels), self.width * self.height
-        written = min(surfaces, self._in_atoms(dpu("WDMA_SIZE_0", "CHANNEL_WDMA") + 1))
+        dpu, want, cube = self.dpu, self.cube.group_surfaces, self.cube
+        group = cube.stripe_surfaces  # surfaces that come together, stripe by stripe
+        surfaces, pixels = cube.surfaces, self.width * self.height
+        written = min(surfaces, cube.told_surfaces)
         said = dpu("BS_OW_CFG", "SIZE_E_1") + 1
+        if self.copies:
+            return SurfacePlan(said, written, pixels, self.copies, group)
         if self.flying:
-            return SurfacePlan(said, written, pixels, self.copies or 1, group)
+            return SurfacePlan(cube.series, written, pixels, group=group, kept=cube.kept)
         if self.cube.fixed:
             return SurfacePlan(want, written, pixels, group=group)
         if said == want:
@@ -383,6 +393,9 @@ class Dpu:
         dpu = self.dpu
         assert self.offered.ew is not None  # checked by `_check_streams`
         operand = self._in_order(self.offered.ew)
+        if self.flying and NEVER_INSIDE in self.ctx.options:
+            operand = operand.copy()
+            operand[:, dpu("DATA_CUBE_CHANNEL", "ORIG_CHANNEL") + 1 :] = 0
         bypassed = bool(dpu("EW_CFG", "EW_OP_CVT_BYPASS"))
         if isinstance(domain, Floats):
             converted = not bypassed and dpu("EW_CFG", "EDATA_SIZE") == HALVES and not self.cube.divides
@@ -437,7 +450,7 @@ class Dpu:
     def _write(self, elements: Ints) -> PpuFeed | None:
         """Write to memory and pass on to the PPU, according to OUTPUT_MODE."""
         dpu = self.dpu
-        atoms = pack(dpu, elements, self.bits)
+        atoms = pack(dpu, padded(self.cube, elements, self.ctx.options), self.bits)
         if dpu("FEATURE_MODE_CFG", "OUTPUT_MODE") & 2:
             if self.cube.packets:
                 write_packets(self.ctx, self.cube, atoms)
@@ -446,4 +459,4 @@ class Dpu:
         if not self.cube.feeds_ppu:
             return None
         cube = atoms.reshape(atoms.shape[0], self.height, self.width, ATOM)
-        return PpuFeed(cube, self.bits, max(1, self.group * self.bits // (8 * ATOM)))
+        return PpuFeed(cube, self.bits, self.cube.stripe_surfaces)

@@ -20,8 +20,30 @@ _INT32_ATOMS = 4
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32}
 
 
+NEVER_INSIDE = "r2_pend_never_inside_atoms"
+"""Option: OFFSET_PEND never replaces channels of an atom with others [HW 7.11.1]."""
+
+
+def padded(cube: DpuCube, elements: Ints, options: frozenset[str]) -> Ints:
+    """Replace the channels past ORIG_CHANNEL by OFFSET_PEND, where they are in an atom that is padded.
+
+    Parameters
+    ----------
+    elements
+        int64 [pixels, channels].
+    """
+    last = cube.view("DATA_CUBE_CHANNEL", "ORIG_CHANNEL")
+    per = cube.per_atom
+    inside = last // per >= (cube.channels - 1) // per  # the cube's last atom
+    if cube.flying and (not inside or NEVER_INSIDE in options):
+        last = (last // per + 1) * per - 1
+    out = elements.copy()
+    out[:, last + 1 :] = signed(cube.view("OFFSET_PEND", "OFFSET_PEND"), 16)
+    return out
+
+
 def pack(dpu: View, elements: Ints, bits: int) -> Bytes:
-    """Pack elements into atoms; channels above ORIG_CHANNEL and the rest of the last atom are OFFSET_PEND.
+    """Pack elements into atoms; the channels that the last atom lacks are OFFSET_PEND.
 
     Parameters
     ----------
@@ -33,11 +55,14 @@ def pack(dpu: View, elements: Ints, bits: int) -> Bytes:
     uint8 [surfaces, pixels, 16].
     """
     pixels, channels = elements.shape
-    per_atom = ATOM * 8 // bits
+    full, per_atom = ATOM * 8 // bits, DpuCube(dpu).per_atom
     surfaces = -(-channels // per_atom)
     lanes = np.full((pixels, surfaces * per_atom), signed(dpu("OFFSET_PEND", "OFFSET_PEND"), 16))
-    real = min(channels, dpu("DATA_CUBE_CHANNEL", "ORIG_CHANNEL") + 1)
-    lanes[:, :real] = elements[:, :real]
+    lanes[:, :channels] = elements
+    if per_atom < full:  # the rest of an atom is 0 (assumed)
+        rest = np.zeros((pixels, surfaces, full - per_atom), np.int64)
+        lanes = np.concatenate((lanes.reshape(pixels, surfaces, per_atom), rest), axis=2)
+        lanes = lanes.reshape(pixels, surfaces * full)
     if bits == 4:
         raw = ((lanes[:, ::2] & 0xF) | (lanes[:, 1::2] & 0xF) << 4).astype(np.uint8)
     else:
@@ -59,12 +84,17 @@ class SurfacePlan:
     """How often each surface is written."""
     group: int = 1
     """Number of surfaces of a channel group, of which a stripe is written before the next one [HW 7.2]."""
+    kept: int = 0
+    """Number of surfaces of a series that are written, in order; 0: all."""
 
 
 def write_surfaces(ctx: Context, dpu: View, atoms: Bytes, width: int, plan: SurfacePlan) -> None:
     """Write uint8 [surfaces, pixels, 16] as surfaces with lines of `width` pixels."""
     atoms = np.repeat(atoms[: plan.surfaces, : plan.pixels], plan.copies, axis=0)
     surface = np.arange(atoms.shape[0], dtype=np.int64)
+    if plan.kept:
+        surface = surface[surface % plan.series < plan.kept]
+        atoms = atoms[surface]
     jump = (surface // plan.series) * dpu("SURFACE_ADD", "SURF_ADD")
     jump = jump + (surface % plan.series) * dpu("DST_SURF_STRIDE")
     line = width + dpu("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")

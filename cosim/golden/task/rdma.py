@@ -16,8 +16,8 @@ from rkcosim.golden.task.context import Context
 from rkcosim.golden.task.errors import GoldenHang
 from rkcosim.golden.task.memory import Bytes
 from rkcosim.golden.task.registers import View
-from rkcosim.golden.task.shapes import RdmaCube
-from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, ERDMA_BITS, FLOAT_CODES, FP16, INT8
+from rkcosim.golden.task.shapes import RdmaCube, ceil
+from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, ERDMA_BITS, FLOAT_CODES, FP16, INT8, LANES
 
 Ints = NDArray[np.int64]
 _TYPES = {8: np.int8, 16: np.int16, 32: np.int32}
@@ -101,8 +101,10 @@ def fetch(ctx: Context, rdma: View, dpu: View | None = None) -> RdmaData:
             main = _main(ctx, rdma, cube if sizes.unpooled is None else whole)
         if sizes.element:
             ew = _element(ctx, rdma, cube)
-    bs = _stage(ctx, rdma, "BRDMA", "BS_BASE_ADDR", cube.channels)
-    bn = _stage(ctx, rdma, "NRDMA", "BN_BASE_ADDR", cube.channels)
+    bs, bn = (
+        _beats(ctx, rdma, sizes, client, base)
+        for client, base in (("BRDMA", "BS_BASE_ADDR"), ("NRDMA", "BN_BASE_ADDR"))
+    )
     width = cube.width
     if sizes.unpooled is not None and main is not None:
         _, times = sizes.unpooled
@@ -164,6 +166,21 @@ def _as_main(rdma: View, elements: Ints) -> Ints:
     if code == FP16.dpu_code and not rdma("FEATURE_MODE_CFG", "MRDMA_FP16TOFP32_EN"):
         return elements & 0xFFFF  # as the divider takes them
     return _widened(elements, code)
+
+
+def _beats(ctx: Context, rdma: View, sizes: RdmaCube, client: str, base: str) -> StageOperands | None:
+    """BRDMA or NRDMA: the operands of each channel, of whose blocks a beat takes one [HW 8.3]."""
+    per, channels = sizes.block_channels, sizes.channels
+    blocks = ceil(channels, per)
+    operands = _stage(ctx, rdma, client, base, blocks * LANES if per < LANES else channels)
+    if operands is None:
+        return None
+    if per < LANES:
+        kept = (np.arange(blocks)[:, None] * LANES + np.arange(per)[None, :]).ravel()[:channels]
+        operands = StageOperands(operands.alu[kept], operands.cpend[kept], operands.mul[kept])
+    if sizes.drops_rest(client):
+        operands.mul[channels // LANES * LANES :] = 0
+    return operands
 
 
 def _stage(ctx: Context, rdma: View, client: str, base: str, channels: int) -> StageOperands | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from rkcosim.golden.task.rules import ERROR, NOTE, WARNING, Check, present, rule
-from rkcosim.golden.task.shapes import DIVIDE, ceil
+from rkcosim.golden.task.shapes import DIVIDE
 from rkcosim.spec.types import (
     ALTERNATE,
+    ATOM,
     BF16,
     DEPTHWISE,
     ELEMENT_BITS,
@@ -16,6 +17,7 @@ from rkcosim.spec.types import (
     POOL_BITS,
     POOL_STORED,
     STRIPE,
+    SURFACES_NAMED,
 )
 
 _DPU, _RDMA, _PPU = ("DPU",), ("DPU_RDMA",), ("PPU",)
@@ -95,7 +97,7 @@ def _repeats(check: Check) -> None:
     if not cube.packets:
         repeats.append(("WDMA_SIZE_1", "HEIGHT_WDMA", "DATA_CUBE_HEIGHT", "HEIGHT"))
         repeats.append(("WDMA_SIZE_1", "WIDTH_WDMA", "DATA_CUBE_WIDTH", "WIDTH"))
-        if ceil(dpu("WDMA_SIZE_0", "CHANNEL_WDMA") + 1, 128 // cube.bits) != cube.surfaces:
+        if cube.told_surfaces != cube.surfaces and not cube.half_bytes_stuck:
             repeats.append(("WDMA_SIZE_0", "CHANNEL_WDMA", "DATA_CUBE_CHANNEL", "CHANNEL"))
     for register, name, other, twin in repeats:
         if dpu(register, name) != dpu(other, twin):
@@ -239,6 +241,34 @@ def _size_e(check: Check) -> None:
     elif dpu.grouped and said != dpu.group_surfaces:
         message = f"a group has {dpu.group_surfaces} surfaces of this type, but SIZE_E_1 + 1 is {said}"
         check.say(message, *place, code="SIZE_MISMATCH", ends=False)
+
+
+@rule("dpu.flying-surfaces", ERROR, "[HW 7.11]", blocks=_DPU)
+def _flying_series(check: Check) -> None:
+    """SIZE_E of a flying task must be the number of output surfaces of an input surface: with fewer the
+    others stay unwritten, with more the DPU never finishes."""
+    dpu = present(check.dpu)
+    said, series = dpu.view("BS_OW_CFG", "SIZE_E_1") + 1, dpu.flying_series
+    if not dpu.flying_surfaces or said == series or series > SURFACES_NAMED:
+        return
+    ends = said < series
+    message = f"an input surface makes {series} of this type, but SIZE_E_1 + 1 is {said}"
+    severity, place = WARNING if ends else ERROR, ("DPU", "BS_OW_CFG", "SIZE_E_1")
+    check.say(message, *place, severity=severity, code="SIZE_MISMATCH", ends=ends)
+
+
+@rule("dpu.part-atoms", ERROR, "[HW 7.11]", blocks=_DPU)
+def _part_atoms(check: Check) -> None:
+    """A flying task that narrows its elements begins an atom for each input atom, and the rest of it is not
+    known; one of int8 never finishes if CHANNEL_WDMA names fewer such atoms."""
+    dpu = present(check.dpu)
+    if dpu.half_bytes_stuck:
+        message = f"names fewer atoms than the {dpu.surfaces} of {dpu.per_atom} channels that are made"
+        check.say(message, "DPU", "WDMA_SIZE_0", "CHANNEL_WDMA", code="SIZE_MISMATCH", ends=False)
+    elif dpu.flying_surfaces and dpu.per_atom * dpu.bits < 8 * ATOM:
+        used = dpu.per_atom * dpu.bits // 8
+        message = f"bytes {used} to {ATOM - 1} of each output atom are not known (0 here)"
+        check.say(message, "DPU", "DATA_FORMAT", "OUT_PRECISION", severity=NOTE)
 
 
 @rule("dpu.whole-groups", ERROR, "[HW 7.11]", blocks=_DPU)

@@ -22,6 +22,7 @@ from rkcosim.spec.types import (
     INT8,
     INT16,
     INT32,
+    LANES,
     PACKET,
     PLAIN_ONLY,
     POOL_BITS,
@@ -35,6 +36,10 @@ from rkcosim.spec.types import (
 
 BLOCK_ATOMS = 4
 """Atoms of one tap of a whole depthwise block: 64 channels of int8, 32 of a 16-bit type."""
+
+
+MUL_ONLY = 0b100
+"""DATA_USE of BRDMA and NRDMA with multipliers only."""
 
 
 def _short(atoms: int) -> int:
@@ -232,12 +237,18 @@ class DpuCube(Cube):
         super().__init__(dpu, "DATA_FORMAT")
         self.copies = copies if self.flying else 0
         self.bits = ELEMENT_BITS.get(dpu("DATA_FORMAT", "OUT_PRECISION"), 8)
+        readers = 2 if dpu("FEATURE_MODE_CFG", "COMB_USE") else 1
+        self.given = readers * 8 * ATOM // ELEMENT_BITS.get(self.type, 8)
+        """Channels of an input atom of a flying task, of two atoms with COMB_USE."""
         self.output = dpu("FEATURE_MODE_CFG", "OUTPUT_MODE")
         self.floats = dpu("DATA_FORMAT", "PROC_PRECISION") in FLOAT_CODES
         on = not dpu("EW_CFG", "EW_BYPASS")
         self.lut = on and not dpu("EW_CFG", "EW_LUT_BYPASS")
         self.operation = on and not dpu("EW_CFG", "EW_OP_BYPASS")
         self.needs_element = self.operation and bool(dpu("EW_CFG", "EW_OP_SRC"))
+        full = 8 * ATOM // self.bits
+        self.per_atom = min(full, self.given) if self.flying and not self.moves else full
+        """Channels of an output atom; fewer than fit where a flying task narrows its elements (4.10)."""
         self.multiplies = self.operation and bool(dpu("EW_CFG", "EW_OP_TYPE"))
         self.divides = (
             self.floats
@@ -288,7 +299,35 @@ class DpuCube(Cube):
     @property
     def surfaces(self) -> int:
         """Number of surfaces of the cube as written."""
-        return ceil(self.channels, 128 // self.bits)
+        return ceil(self.channels, self.per_atom)
+
+    @property
+    def told_surfaces(self) -> int:
+        """Number of surfaces according to CHANNEL_WDMA."""
+        return ceil(self.view("WDMA_SIZE_0", "CHANNEL_WDMA") + 1, self.per_atom)
+
+    @property
+    def stripe_surfaces(self) -> int:
+        """Surfaces of a channel group, of which a stripe is written before the next one (4.1)."""
+        group = LANES if self.packets and self.flying else self.group
+        return max(1, group // self.per_atom)
+
+    @property
+    def flying_surfaces(self) -> bool:
+        """Whether a flying task writes surfaces, each of them once."""
+        return bool(self.output & 2) and self.flying and not self.packets and not self.copies
+
+    @property
+    def flying_series(self) -> int:
+        """Number of output surfaces of an input surface of a flying task."""
+        return max(1, self.given * self.bits // (8 * ATOM))
+
+    @property
+    def half_bytes_stuck(self) -> bool:
+        """Whether there are more partly filled atoms of int8 than CHANNEL_WDMA names: the task hangs."""
+        int8 = self.view("DATA_FORMAT", "OUT_PRECISION") == INT8.dpu_code
+        partly = self.flying_surfaces and int8 and self.per_atom < ATOM
+        return partly and self.surfaces > ceil(self.view("WDMA_SIZE_0", "CHANNEL_WDMA") + 1, ATOM)
 
     @property
     def fixed(self) -> bool:
@@ -305,7 +344,16 @@ class DpuCube(Cube):
     @property
     def series(self) -> int:
         """Number of surfaces at distance DST_SURF_STRIDE before SURF_ADD is added."""
+        if self.flying and not self.copies:
+            return self.flying_series
         return self.group_surfaces if self.fixed else self.view("BS_OW_CFG", "SIZE_E_1") + 1
+
+    @property
+    def kept(self) -> int:
+        """Number of surfaces of a series that are written."""
+        said = self.view("BS_OW_CFG", "SIZE_E_1") + 1
+        looked_at = self.flying and not self.copies and self.series <= SURFACES_NAMED
+        return min(said, self.series) if looked_at else self.series
 
     @property
     def group_surfaces(self) -> int:
@@ -323,9 +371,8 @@ class DpuCube(Cube):
         """Distance in atoms from DST_BASE_ADDR to each output surface."""
         dpu, per = self.view, self.series
         add, stride = dpu.signed("SURFACE_ADD", "SURF_ADD"), dpu.signed("DST_SURF_STRIDE")
-        told = ceil(dpu("WDMA_SIZE_0", "CHANNEL_WDMA") + 1, 128 // self.bits)
-        count = min(self.surfaces, told) * max(self.copies, 1)
-        return [s // per * add + s % per * stride for s in range(count)]
+        count = min(self.surfaces, self.told_surfaces) * max(self.copies, 1)
+        return [s // per * add + s % per * stride for s in range(count) if s % per < self.kept]
 
     @property
     def line(self) -> int:
@@ -349,6 +396,7 @@ class RdmaCube(Cube):
         mode = "FEATURE_MODE_CFG"
         self.main = not rdma(mode, "MRDMA_DISABLE")
         self.element = not rdma("ERDMA_CFG", "ERDMA_DISABLE")
+        self.main_bits = ELEMENT_BITS.get(self.type, 8)
         self.residual = rdma(mode, "COMB_USE") == RESIDUAL and not self.flying
         """Whether both readers deliver the EW operand together (5.5)."""
         combines = dpu is not None and bool(dpu(mode, "COMB_USE"))
@@ -356,9 +404,10 @@ class RdmaCube(Cube):
         """Whether both readers deliver the main data together (5.5)."""
         self.shared = self.residual or self.alternate
         """Whether each reader reads every second surface of one cube."""
+        self.block_channels = 4 if self.flying and self.main_bits == 32 and not combines else LANES
+        """Channels of a block of operands that count: those of a beat (5.3)."""
         self.floats = rdma(mode, "PROC_PRECISION") in FLOAT_CODES
         self.element_bits = ERDMA_BITS[rdma("ERDMA_CFG", "ERDMA_DATA_SIZE")]
-        self.main_bits = ELEMENT_BITS.get(self.type, 8)
         self.use = {client: self._use(client) for client in ("BRDMA", "NRDMA")}
         source, pad = "SRC_DMA_CFG", "PAD_CFG"
         kernel = rdma(source, "KERNEL_HEIGHT"), rdma(source, "KERNEL_WIDTH")
@@ -381,6 +430,11 @@ class RdmaCube(Cube):
         return (
             0 if rdma(f"{client}_CFG", f"{client}_DISABLE") else rdma(f"{client}_CFG", f"{client}_DATA_USE")
         )
+
+    def drops_rest(self, client: str) -> bool:
+        """Whether the multipliers of a last, incomplete block of BRDMA or NRDMA are 0 (5.3)."""
+        alone = self.flying and self.main_bits == 16 and self.use[client] & 7 == MUL_ONLY
+        return alone and self.channels > LANES and bool(self.channels % LANES)
 
     @property
     def anything(self) -> bool:

@@ -93,6 +93,26 @@ class Dpu:
     orig: int = 0
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def given(self) -> int:
+        """Channels of an input atom of a flying task, of two atoms with two readers (4.10)."""
+        return self.source.per_atom * (2 if self.alternate else 1)
+
+    @property
+    def per_atom(self) -> int:
+        """Channels of an output atom (4.10)."""
+        return min(self.given, self.out.per_atom) if self.flying else self.out.per_atom
+
+    @property
+    def surfaces(self) -> int:
+        """Output surfaces."""
+        return -(-self.channels // self.per_atom)
+
+    @property
+    def block(self) -> int:
+        """Channels of a block of operands that count (5.3)."""
+        return 4 if self.flying and self.given < 8 else 8
+
     def set(self, block: str, register: str = "", /, **values: int) -> None:
         """Set fields common to all tiles (see `Task.set`)."""
         self.preset.set(block, register, **values)

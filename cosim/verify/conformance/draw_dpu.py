@@ -62,8 +62,12 @@ def draw_dpu(
     d.proc = source.dpu_code if ch.chance("dpu.proc_same", 0.8) else ch.pick("dpu.proc", family)
     d.to_ppu = wish.to_ppu
     d.to_memory = not wish.to_ppu or ch.chance("dpu.memory_too", 0.4)
+    element = wish.element
+    if flying and (element == "alternate" or (element == "some" and ch.chance("dpu.alternate", 0.08))):
+        d.alternate, element = True, "alternate"
     d.orig = channels
     channels = _group(ch, d)
+    d.orig = min(d.orig, channels)
     if wish.padded or ch.chance("dpu.padded", 0.15):
         d.orig = ch.integer("dpu.orig", 1, channels, channels)
     if d.orig < channels or ch.chance("dpu.pend", 0.5):
@@ -72,10 +76,10 @@ def draw_dpu(
     spread = _cpend(ch, d, spread)
     spread = _stage(ch, arena, d, "BS", "BRDMA", spread)
     spread = _stage(ch, arena, d, "BN", "NRDMA", spread)
-    lut, spread = draw_element(ch, arena, d, spread, wish.element)
+    lut, spread = draw_element(ch, arena, d, spread, element)
     _output(ch, d, spread, lut)
     if flying:
-        if wish.element == "alternate" or (d.ew is None and ch.chance("dpu.alternate", 0.06)):
+        if d.alternate:
             draw_alternate(ch, arena, d)
         else:
             d.main = place_operand(ch, arena, d, "MRDMA input", source, width, height)
@@ -100,8 +104,10 @@ def _group(ch: Chooser, d: Dpu) -> int:
     group = 32 if d.depthwise and d.source.bits == 16 else d.group
     full = max(1, group // d.out.per_atom)
     if d.flying:
-        d.size_e = full - 1 if full <= 8 and ch.chance("dst.whole", 0.6) else ch.integer("dst.size_e", 0, 7)
-        d.group_surfaces = d.size_e + 1
+        d.group_surfaces = max(1, d.given // d.out.per_atom)
+        d.size_e = min(d.group_surfaces, 8) - 1
+        if d.out is INT8 and d.per_atom < d.out.per_atom:  # more atoms than CHANNEL_WDMA names never end
+            d.channels = min(d.channels, d.per_atom)
         d.bypass_cpend = bool(ch.integer("dst.bypass_cpend", 0, 1, 1))
         return d.channels
     d.group_surfaces = full
@@ -113,7 +119,7 @@ def _group(ch: Chooser, d: Dpu) -> int:
 
 
 def _destination(ch: Chooser, arena: Arena, d: Dpu, wish: DpuWish) -> None:
-    surfaces = d.out.surfaces(d.channels)
+    surfaces = d.surfaces
     if d.width == 1 and ch.chance("dst.matrix", 0.9 if wish.matrix else 0.3):  # rows of a matrix [HW 7.11]
         d.surface, d.notch = 1, surfaces - 1 + ch.integer("dst.row_gap", 0, 2)
         d.surface_add = d.group_surfaces
@@ -238,7 +244,7 @@ def _table(ch: Chooser, arena: Arena, d: Dpu, stage: str, client: str, use: int,
     """Place operands per channel (5.3)."""
     if not use:
         return
-    blocks = -(-d.channels // 8)
+    blocks = -(-d.channels // d.block)
     rng = ch.rng(f"{stage} table")
     parts = []
     bound = int(min(spread, 2.0**30)) + 8

@@ -192,7 +192,6 @@ def draw_alternate(ch: Chooser, arena: Arena, d: Dpu) -> None:
     surface = line * d.height + (ch.integer("comb.more", 0, 6) if ch.chance("comb.wide", 0.4) else 0)
     atoms = d.source.surfaces(d.channels) * surface + line * d.height
     raw = values.elements(ch, "alternate input", d.source, atoms * d.source.per_atom)
-    d.alternate = True
     d.set("DPU", COMB_USE=1)
     _two_readers(ch, arena, d, d.source, raw, line, surface, "input")
     size = ch.integer("comb.size", 2 if d.float_domain else 0, 3)

@@ -178,7 +178,7 @@ def feed_pool(ch: Chooser, arena: Arena, task: Task, d: Dpu) -> str:
     method = ch.integer("pool.method", 0, 2)
     p = draw_window(ch, (d.height, d.width), False, method)
     task.blocks = (*task.blocks, "PPU")
-    channels = kind.surfaces(d.channels) * kind.per_atom
+    channels = d.surfaces * kind.per_atom
     index = method > 0 and ch.chance("pool.index", 0.2)
     emit_pool(ch, arena, task, kind, p, (channels, d.height, d.width), index)
     task.set("PPU", FLYING_MODE=0, DPU_FLYIN=int(d.flying))

@@ -237,7 +237,9 @@ def settings_packets(d: Draw) -> Plan:
         if form == KEPT:
             raise Refused("the form is given twice")
     else:
-        task.set("DPU", OUT_PRECISION=d.ch.pick("settings.out", (0, 4, 6)))
+        out = d.ch.pick("settings.out", (0, 4, 6))
+        task.set("DPU", OUT_PRECISION=out, **size_e(1 if out == INT32.dpu_code else 0))
+        task.set("DPU", CHANNEL_WDMA=2 * task.get("DPU", "CHANNEL") + 1)  # not fewer than are made
         task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(1 << 17, "surfaces") + (1 << 15))
         task.set("DPU", DST_SURF_STRIDE=70, SURF_ADD=600, NOTCH_ADDR_0=0, NOTCH_ADDR_1=0)
     return Plan([task])

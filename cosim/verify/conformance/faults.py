@@ -6,7 +6,7 @@ from rkcosim.golden.task.rules_conv import SIZES
 from rkcosim.regcmd import pack_word, register_word
 from rkcosim.spec.layouts import depthwise_bytes
 from rkcosim.spec.regs import registers
-from rkcosim.spec.types import ALTERNATE, BF16, FP16, FP32, INT8, INT16
+from rkcosim.spec.types import ALTERNATE, BF16, FP16, FP32, INT8, INT16, INT32
 from rkcosim.verify.conformance.arena import UNMAPPED
 from rkcosim.verify.conformance.case import (
     CLEAR,
@@ -231,6 +231,28 @@ def _combination(d: Draw, plan: Plan) -> None:
     plan.task.set("DPU_RDMA", COMB_USE=combination)
     if combination == ALTERNATE:
         plan.task.set("DPU", COMB_USE=0)
+
+
+@WAITS.add(fly((INT8, INT16, FP16, FP32)), "SIZE_E of a flying task")
+def _flying_surfaces(d: Draw, plan: Plan) -> None:
+    """More surfaces than an input surface makes (4.10)."""
+    made = plan.task.get("DPU", "SIZE_E_1")
+    if made == 7:
+        raise Refused("SIZE_E names no more")
+    plan.task.set("DPU", **size_e(d.ch.integer("hang.flying_surfaces", made + 1, 7)))
+
+
+@WAITS.add(fly((INT16, FP16, BF16, INT32)), "atoms partly filled with bytes")
+def _part_bytes(d: Draw, plan: Plan) -> None:
+    """Narrowed to int8, with more atoms than CHANNEL_WDMA names (4.10)."""
+    task = plan.task
+    if task.get("DPU", "COMB_USE"):
+        raise Refused("two readers")
+    task.set("DPU", OUT_PRECISION=INT8.dpu_code, SIZE_E_0=0, SIZE_E_1=0, SIZE_E_2=0)
+    last = d.ch.integer("hang.part_bytes", 8, 15)
+    for block in ("DPU", "DPU_RDMA"):
+        task.set(block, CHANNEL=last)
+    task.set("DPU", ORIG_CHANNEL=last, CHANNEL_WDMA=last)
 
 
 @WAITS.add(fly((INT8, INT16)), "nothing reads the correction")

@@ -195,6 +195,15 @@ def _combined_alone(d: Draw, plan: Plan) -> None:
     plan.task.set("DPU", COMB_USE=1)
 
 
+@SETTINGS.add(fly((INT8, INT16, FP16, INT4)))
+def _fewer_surfaces(d: Draw, plan: Plan) -> None:
+    """Fewer surfaces than an input surface makes; the others are not written (4.10)."""
+    made = plan.task.get("DPU", "SIZE_E_1")
+    if not made:
+        raise Refused("one surface")
+    plan.task.set("DPU", **size_e(d.ch.integer("settings.fewer_surfaces", 0, made - 1)))
+
+
 SETTINGS.sets("index", lambda d: d.pool(d.any_type(COMMON)), "PPU", POOLING_METHOD=0, INDEX_EN=1)
 
 

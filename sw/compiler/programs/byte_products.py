@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.programs.dpu import Place
-from rkcosim.compiler.programs.products import Move, moved
+from rkcosim.compiler.programs.products import Move, moved, split
 from rkcosim.compiler.programs.task import Ref, Settings
 from rkcosim.compiler.steps import ByteTilesStep
 from rkcosim.spec.layouts import ATOM_BYTES
@@ -31,7 +31,7 @@ def byte_tiles(step: ByteTilesStep, x: Place, y: Place) -> Iterator[Settings]:
 
 
 def _rows(step: ByteTilesStep, x: Place, y: Place) -> Iterator[Settings]:
-    """Kernels are rows of x: a task for each group of a head puts their atoms together."""
+    """Kernels are rows of x: the tasks of each group of a head put their atoms together."""
     factors = step.factors
     tile = factors.group * factors.block_atoms
     for head in range(factors.heads):
@@ -39,20 +39,19 @@ def _rows(step: ByteTilesStep, x: Place, y: Place) -> Iterator[Settings]:
         first = head * surfaces * x.surface if factors.split_b else head * factors.columns
         for group in range(factors.groups):
             kernel = group * factors.group
-            yield moved(
-                Move(
-                    x.ref + (first + kernel) * ATOM_BYTES,
-                    y.ref + (head * factors.groups + group) * factors.blocks * tile * ATOM_BYTES,
-                    columns=1,
-                    rows=min(factors.group, factors.columns - kernel),
-                    surfaces=surfaces,
-                    apart=x.surface,
-                    line=factors.block_atoms,
-                    step=1,
-                    series=factors.block_atoms,
-                    add=tile,
-                )
+            whole = Move(
+                x.ref + (first + kernel) * ATOM_BYTES,
+                y.ref + (head * factors.groups + group) * factors.blocks * tile * ATOM_BYTES,
+                columns=1,
+                rows=min(factors.group, factors.columns - kernel),
+                surfaces=surfaces,
+                apart=x.surface,
+                line=factors.block_atoms,
+                step=1,
+                series=factors.block_atoms,
+                add=tile,
             )
+            yield from (moved(move) for move in split(whole))
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,8 @@ def _packets(step: ByteTilesStep, ends: tuple[Ref, Ref], surfaces: int, apart: i
             series=PACKET,
             add=factors.group * factors.block_atoms,
             skip=factors.atom * (factors.block_atoms - 1),
-        )
+        ),
+        packets=True,
     )
     # Row and surface of a packet are eight kernels of a surface, and a block of a surface.
     settings.change("DPU", "BS_OW_CFG", TP_ORG_EN=1)

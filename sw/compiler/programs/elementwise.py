@@ -72,7 +72,7 @@ def flying(step: FlyingStep, places: tuple[Place, ...], y: Place, operand: Ref |
         scale, limits, converter = step.scale, step.limits, step.converter
     dpu_cube(settings, y, rows, channels, y.ref, bn_shift_negative=prelu.shift if prelu else 0)
     _input_stage(settings, offset, scale)
-    dpu_rest(settings, y, rows, channels, limits, converter, 2, ew, prelu, table)
+    dpu_rest(settings, y, rows, channels, limits, converter, 1, ew, prelu, table)
     rdma_registers(settings, y, rows, channels, source=places[0].ref, operand=second, slopes=operand)
     if y.itemsize > 1:
         return float_flying(settings, isinstance(step, BinaryStep) and step.method == "sub")
@@ -88,7 +88,7 @@ def copy(step: CopyStep, x: Place, y: Place) -> Settings:
     notch = y.cube[2] - width
     dpu_cube(settings, y, rows, channels, _at(y, step.target), notch=notch)
     _input_stage(settings, -step.inputs[0].zero_point, step.scale)
-    dpu_rest(settings, y, rows, channels, None, step.converter, 2, notch=notch)
+    dpu_rest(settings, y, rows, channels, None, step.converter, 1, notch=notch)
     rdma_registers(
         settings,
         y,
@@ -151,4 +151,4 @@ def _input_stage(settings: Settings, offset: int, scale: int) -> None:
     settings.set("DPU", "BS_ALU_CFG", BS_ALU_OPERAND=offset)
     settings.set("DPU", "BS_MUL_CFG", BS_MUL_OPERAND=scale)
     settings.set("DPU", "BS_RELUX_CMP_VALUE")
-    settings.set("DPU", "BS_OW_CFG", SIZE_E_2=1, SIZE_E_1=1, SIZE_E_0=1, OD_BYPASS=1)
+    settings.set("DPU", "BS_OW_CFG", OD_BYPASS=1)

@@ -42,7 +42,7 @@ class Move:
         Atoms between the surfaces that are read; lines follow one another.
     line, step, series, add
         Atoms between the written lines and between the surfaces of a series, surfaces of a series, and atoms
-        between two series.
+        between two series. A task writes surfaces at one distance only [HW 7.11]: see `split`.
     skip
         Atoms that are skipped after each line that is read.
     """
@@ -60,8 +60,31 @@ class Move:
     skip: int = 0
 
 
-def moved(move: Move) -> Settings:
-    """Return the program of a move: elements of 16 bits pass unchanged through the DPU."""
+def split(move: Move) -> Iterator[Move]:
+    """Yield moves with one distance of surfaces each, as few as possible, that do the same together."""
+    groups = -(-move.surfaces // move.series)
+    if move.series == 1 or groups == 1:
+        yield replace(move, series=1, add=move.add if move.series == 1 else move.step)
+    elif groups < move.series:
+        for first in range(0, move.surfaces, move.series):
+            source = move.source + first * move.apart * ATOM_BYTES
+            target = move.target + first // move.series * move.add * ATOM_BYTES
+            here = min(move.series, move.surfaces - first)
+            yield replace(move, source=source, target=target, surfaces=here, series=1, add=move.step)
+    else:
+        for member in range(move.series):
+            source = move.source + member * move.apart * ATOM_BYTES
+            target = move.target + member * move.step * ATOM_BYTES
+            here, apart = -(-(move.surfaces - member) // move.series), move.apart * move.series
+            yield replace(move, source=source, target=target, surfaces=here, apart=apart, series=1)
+
+
+def moved(move: Move, packets: bool = False) -> Settings:
+    """Return the program of a move: elements of 16 bits pass unchanged through the DPU.
+
+    With `packets` the series are packets of eight atoms [HW 7.12]; otherwise a series has one surface.
+    """
+    assert packets or move.series == 1
     settings = Settings()
     pointers(settings, FLYING_BLOCKS)
     halves = move.surfaces * UNITS_PER_ATOM
@@ -85,8 +108,8 @@ def moved(move: Move) -> Settings:
     return settings
 
 
-def kernel_atoms(step: AtomsStep, x: Place, y: Place) -> Settings:
-    """Return the program of an `AtomsStep`: one task, transposing if kernels are channels.
+def kernel_atoms(step: AtomsStep, x: Place, y: Place) -> Iterator[Settings]:
+    """Yield the programs of an `AtomsStep`; one that transposes if kernels are channels.
 
     Raises
     ------
@@ -95,20 +118,20 @@ def kernel_atoms(step: AtomsStep, x: Place, y: Place) -> Settings:
     """
     kernels, blocks = y.cube[1], y.cube[0] // UNITS_PER_ATOM
     if step.factors.turned:
-        return moved(
-            Move(
-                x.ref,
-                y.ref,
-                1,
-                x.surface,
-                blocks * BLOCK_ATOMS,
-                apart=x.surface,
-                line=BLOCK_ATOMS,
-                step=1,
-                series=BLOCK_ATOMS,
-                add=kernels * BLOCK_ATOMS,
-            )
+        whole = Move(
+            x.ref,
+            y.ref,
+            1,
+            x.surface,
+            blocks * BLOCK_ATOMS,
+            apart=x.surface,
+            line=BLOCK_ATOMS,
+            step=1,
+            series=BLOCK_ATOMS,
+            add=kernels * BLOCK_ATOMS,
         )
+        yield from (moved(move) for move in split(whole))
+        return
     if x.surface != blocks * channel_group():
         raise ModelError(f"{step.kind} '{step.name}': {x.surface} rows are not whole weight tiles")
     surfaces = -(-x.cube[0] // x.c2)
@@ -124,7 +147,8 @@ def kernel_atoms(step: AtomsStep, x: Place, y: Place) -> Settings:
             step=BLOCK_ATOMS,
             series=UNITS_PER_ATOM,
             add=UNITS_PER_ATOM * BLOCK_ATOMS,
-        )
+        ),
+        packets=True,
     )
     # Packets of 8 atoms [HW 7.12]: column, row and surface of a packet are atom and block of the depth, and
     # eight kernels.
@@ -133,7 +157,7 @@ def kernel_atoms(step: AtomsStep, x: Place, y: Place) -> Settings:
     settings.change("DPU", "WDMA_SIZE_1", HEIGHT_WDMA=blocks - 1, WIDTH_WDMA=BLOCK_ATOMS - 1)
     notch = (kernels - 1) * BLOCK_ATOMS
     settings.change("DPU", "DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_1=notch, NOTCH_ADDR_0=notch)
-    return settings
+    yield settings
 
 
 def kernel_tiles(step: TilesStep, x: Place, y: Place) -> Iterator[Settings]:

@@ -30,7 +30,7 @@ def stages(step: FloatStep, places: tuple[Place, ...], y: Place, operands: Ref |
         bits = np.array([half_bits(step.dividend) & 0xFFFF], np.uint32)
         first, stage = FloatStage(relu=True, high=0.0), FloatStage(add=bits.view(np.float32))
     _scaling(settings, "BS", first)
-    settings.set("DPU", "BS_OW_CFG", SIZE_E_2=1, SIZE_E_1=1, SIZE_E_0=1, OD_BYPASS=1)
+    settings.set("DPU", "BS_OW_CFG", OD_BYPASS=1)
     _sizes(settings, y)
     _scaling(settings, "BN", stage, operands)
     method, last, second = step.method, step.last, None
@@ -66,7 +66,7 @@ def table(step: TableStep, x: Place, y: Place) -> Settings:
     """Return the program of a `TableStep`: BN scales x to an index of the LUT's tables [HW 7.9]."""
     settings = _begin(y)
     _scaling(settings, "BS", FloatStage())
-    settings.set("DPU", "BS_OW_CFG", SIZE_E_2=1, SIZE_E_1=1, SIZE_E_0=1, OD_BYPASS=1)
+    settings.set("DPU", "BS_OW_CFG", OD_BYPASS=1)
     _sizes(settings, y)
     _scaling(settings, "BN", FloatStage(mul=np.array([step.scale], np.float16)))
     dpu = partial(settings.set, "DPU")
@@ -149,7 +149,7 @@ def _end(settings: Settings, y: Place, operand: int) -> None:
     dpu("OUT_CVT_SHIFT")
     for lane in range(8):
         dpu(f"EW_OP_VALUE_{lane}", **{f"EW_OPERAND_{lane}": operand})
-    dpu("SURFACE_ADD", SURF_ADD=2 * y.surface)
+    dpu("SURFACE_ADD", SURF_ADD=y.surface)
     dpu("UNDOC_40C4")
 
 

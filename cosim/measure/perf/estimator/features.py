@@ -208,13 +208,22 @@ def _common(r: _Registers, words: int, lut_words: int) -> dict[str, Any]:
     width = r.get("DPU", "DATA_CUBE_WIDTH", "WIDTH") + 1
     pixels = width * (r.get("DPU", "DATA_CUBE_HEIGHT", "HEIGHT") + 1)
     kept = -(-channels // 8)
-    surfaces = max(octets * 8 * out_bits // 128, 1)
+    flying = bool(r.get("DPU", "FEATURE_MODE_CFG", "FLYING_MODE"))
+    readers = 1 + r.get("DPU", "FEATURE_MODE_CFG", "COMB_USE")
+    given = readers * 128 // WIDTHS.get(precision, 8)  # channels of the input atoms of a beat [HW 7.11]
+    lanes = min(given, 128 // out_bits) if flying else 128 // out_bits
+    surfaces = max(octets * 8 // lanes, 1)
     notch = r.get("DPU", "DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")
     stride = r.get("DPU", "DST_SURF_STRIDE", "DST_SURF_STRIDE")
     base = r.get("DPU", "DST_BASE_ADDR", "DST_BASE_ADDR")
     series = r.get("DPU", "BS_OW_CFG", "SIZE_E_1") + 1
-    written = -(-channels * out_bits // 128)
+    written = -(-channels // lanes)
     by_pixel = stride == 1 and width == 1 and series == surfaces
+    if flying:
+        add, made = r.get("DPU", "SURFACE_ADD", "SURF_ADD"), max(1, given * out_bits // 128)
+        near = width == 1 and notch + 1 >= surfaces > 1
+        by_pixel = near and add == made and (made == 1 or stride == 1)
+        stride = add if made == 1 else stride
     here = min(surfaces, written)
     beats, runs = _stripe_beats(base, stride, width, notch, here, by_pixel, pixels)
     copies = 1  # how often unpooling writes each row
