@@ -201,8 +201,8 @@ def _show(report: Any, asked: int) -> None:
         row.style = "bold red" if group.mismatches or not group.tasks else None
     Console(width=100).print(table)
     columns = ("rule", "HW", "", "tasks|")
-    rules = [row for row in report.touched.rows() if row[3]]
-    if rules:
+    rules = report.touched.rows()
+    if any(row[3] for row in rules):
         title = "tasks that matched, by rules of boards that they touch"
         Console(width=100).print(results.table(title, columns, rules, title_justify="center", box=HEAVY_HEAD))
     fields = report.coverage.as_json()

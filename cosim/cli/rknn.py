@@ -71,8 +71,9 @@ class TestOptions(DramOptions):
 def test_command(asked: TestOptions) -> None:
     """Run all .rknn files of folders and check every node.
 
-    The exit code is 1 if a byte differs from the golden model or a node from its mathematical value, and 2 if
-    a file is refused.
+    A table has verdict, reason, nodes right and judged of all nodes, and time of each file and plan. The exit
+    code is 0 if all are right, 1 if a byte differs from the golden model, a node from its mathematical value,
+    or a run failed, and 2 if nothing is wrong but a file is refused.
     """
     from rkcosim.cli import results
     from rkcosim.measure.models.rknn_folder import files_of, run_folder
@@ -93,15 +94,14 @@ def test_command(asked: TestOptions) -> None:
     ):
         rows.append(row)
         if row.cores or len(files) > 1:
-            console.print(_said(row))
-    refused = [row for row in rows if not row.cores]
-    if len(refused) == len(rows):
-        raise ValueError(refused[0].problem)
+            console.print(_said(row), markup=False)
     print_table(console, rows)
+    print_files(console, rows)
     if asked.csv:
         results.write_csv(asked.csv, [{**row.as_json(), "nodes": _by_type(row.nodes)} for row in rows])
     asked.write({"rows": [row.as_json() for row in rows]}, say=True)
-    raise SystemExit(BAD_INPUT if refused else OK if all(row.good for row in rows) else MISMATCH)
+    verdicts = {row.verdict for row in rows}
+    raise SystemExit(MISMATCH if "wrong" in verdicts else BAD_INPUT if "refused" in verdicts else OK)
 
 
 def _said(row: FolderRow) -> str:
@@ -119,6 +119,24 @@ def _said(row: FolderRow) -> str:
 
 def _by_type(nodes: Mapping[str, tuple[int, int]]) -> str:
     return ", ".join(f"{kind} {right}/{every}" for kind, (right, every) in nodes.items())
+
+
+def print_files(console: Any, rows: Sequence[FolderRow]) -> None:
+    """Print verdict, reason, shares of right and judged nodes, and time of each file and plan."""
+    from rich.markup import escape
+
+    from rkcosim.cli import results
+
+    lines = []
+    for row in rows:
+        right, every = row.right
+        plan = f"{row.cores} by {row.jobs}" if row.cores else "-"
+        share = f"{row.judged / every:.0%}" if every else "-"
+        counts = (f"{right}/{every}", f"{row.judged}/{every} {share}") if every else ("-", "-")
+        time = "-" if row.refused else f"{row.seconds:.1f}"
+        lines.append((escape(row.file), plan, row.verdict, *counts, time, escape(row.reason)))
+    heads = ("file", "plan", "verdict", "right|", "judged|", "s|", "reason")
+    console.print(results.table("files", heads, lines))
 
 
 def print_table(console: Any, rows: Sequence[FolderRow]) -> None:

@@ -17,6 +17,7 @@ import flatbuffers
 import numpy as np
 
 from rkcosim.base import version
+from rkcosim.compiler.graph import channels_last
 from rkcosim.compiler.model import CompiledModel
 from rkcosim.compiler.preprocessing import Preprocessing
 from rkcosim.compiler.programs.dpu import Place
@@ -171,11 +172,26 @@ class _Writer:
             if place.ref.region != "activations":
                 continue
             kind = Kind.INPUT if name in given else Kind.OUTPUT if name in taken else Kind.INTERNAL
-            shape = given.get(name) or taken.get(name) or (1, *place.cube)
+            shape = given.get(name) or taken.get(name) or self._shape(name)
             self.roots[name] = len(self.tensors)
             made = self._activation(name, place, kind, tuple(int(n) for n in shape))
             made.name = names.get(name, name)
             self.tensors.append(made)
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape with which a tensor is written: (1, C, H, W), or that of a matrix, from which a
+        reader finds that the channels are its last axis."""
+        tensor = self.graph.tensors[name]
+        if not channels_last(tensor):
+            return (1, *tensor.cube)
+        if len(tensor.shape) in (2, 3) and tensor.shape[-1] == tensor.cube[0] and tensor.cube[1] > 1:
+            return tensor.shape
+        if any(isinstance(s, HostStep) and tensor in (*s.inputs, s.output) for s in self.plan.steps):
+            raise RknnFileError(
+                f"tensor '{name}' of {list(tensor.shape)} has its channels last, which the file cannot "
+                "express"
+            )
+        return (1, *tensor.cube)
 
     def _activation(self, name: str, place: Place, kind: Kind, shape: tuple[int, ...]) -> _Tensor:
         tensor = self.graph.tensors[name]
@@ -275,7 +291,7 @@ class _Writer:
                 Layout.NATIVE,
                 source.dtype,
                 native,
-                (1, *cube),
+                self._shape(name),
                 seen.scale,
                 seen.zero_point,
                 source.size,

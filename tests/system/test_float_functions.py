@@ -160,6 +160,17 @@ def test_special_values(op: str) -> None:
     assert np.array_equal(np.signbit(got)[numbers], np.signbit(want.reshape(a.shape))[numbers])
 
 
+def test_a_nan_keeps_its_sign() -> None:
+    """Between two tasks the negated NaN stays the least of all numbers (tinygrad-backend)."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 8, 2, 2)) for name in ("a", "b", "y")]
+    nodes = [helper.make_node("Neg", ["a"], ["n"]), helper.make_node("Max", ["n", "b"], ["y"])]
+    graph = helper.make_graph(nodes, "nan", ends[:2], ends[2:])
+    opsets = [helper.make_opsetid("", 14)]
+    model = compile_model(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+    a, b = np.full((1, 8, 2, 2), np.nan, np.float32), np.full((1, 8, 2, 2), -1, np.float32)
+    assert (checked_run(model, [a, b]) == -1).all()
+
+
 def test_one_task_of_hard_swish() -> None:
     """The written-out HardSwish and the operator are the same step."""
     steps = [made(name)[0].plan.steps[0] for name in ("hard swish", "written hard swish")]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -14,6 +16,8 @@ from rkcosim.measure.perf import layer_models
 from rkcosim.rknn_file.model import open_file
 from rkcosim.rknn_file.network import network_of
 from rkcosim.rknn_file.writer import write_rknn
+from rkcosim.verify.crosscheck import file_check
+from rkcosim.verify.crosscheck.file_meaning import NotJudged
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
@@ -79,6 +83,44 @@ def test_a_folder(digits: Path, tmp_path: Path):
     assert table.read_text().count("\n") == 4
     (tmp_path / "none").mkdir()
     assert "no .rknn file in" in called("rknn", "test", tmp_path / "none", code=2)
+
+
+def test_verdicts_have_different_exit_codes(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """0 if all are right, 1 if one is wrong, 2 if none is wrong and one is refused; each row says why."""
+    said = tmp_path / "rows.json"
+    words = ("rknn", "test", digits, "--engine", "golden", "--jobs-by", "chain", "--json", said)
+
+    def row() -> dict[str, Any]:
+        return json.loads(said.read_text())["rows"][0]
+
+    text = called(*words)
+    assert row()["verdict"] == "right" and row()["judged"] == 10 and not row()["reason"]
+    assert "right" in text and "10/10 100%" in text
+    broken = tmp_path / "broken.rknn"
+    broken.write_bytes(digits.read_bytes()[:999])
+    found = called("rknn", "test", broken, "--engine", "golden", "--json", said, code=2)
+    assert row()["verdict"] == "refused" and row()["reason"].startswith("damaged .rknn file")
+    assert "refused" in found
+
+    def unknown(*_: object) -> object:
+        raise NotJudged("its tasks move [packets]")
+
+    real = file_check.judge
+    monkeypatch.setattr(
+        file_check, "judge", lambda plan, n, *rest: unknown() if n == 3 else real(plan, n, *rest)
+    )
+    text = " ".join(called(*words).split())
+    assert row()["verdict"] == "right" and row()["judged"] == 9 and "9/10 90%" in text
+    assert "its tasks move [packets]" in text
+    assert row()["reason"].startswith("1 not compared: ") and "its tasks move [packets]" in row()["reason"]
+
+    def shifted(plan: Any, index: int, cubes: Any, actual: Any) -> Any:
+        return real(plan, index, cubes, actual + np.int8(5) if index == 3 else actual)
+
+    monkeypatch.setattr(file_check, "judge", shifted)
+    called(*words, code=1)
+    assert row()["verdict"] == "wrong" and row()["nodes"] and row()["reason"]
+    called("rknn", "test", digits, broken, "--engine", "golden", "--jobs-by", "chain", code=1)
 
 
 def test_both_plans(digits: Path, tmp_path: Path):

@@ -269,13 +269,14 @@ def steep(value: Single, slopes: Half) -> Single:
     """Multiply numbers whose sign bit is set, in binary32."""
     factors = slopes.astype(np.float32).reshape(-1, 1, 1)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.where(np.signbit(value), value * factors, value)
+        return np.where(np.signbit(value), one_nan(value * factors), value)
 
 
 def to_half(value: Single) -> Half:
-    """Round binary32 to fp16; every NaN becomes the one that OUT_CVT writes [HW 7.10]."""
+    """Round binary32 to fp16; a NaN becomes the one that OUT_CVT writes, and keeps its sign [HW 7.10]."""
     with np.errstate(over="ignore"):
-        return np.where(np.isnan(value), NAN16, value.astype(np.float16))
+        half = value.astype(np.float16)
+    return np.where(np.isnan(value), np.copysign(NAN16, half), half)
 
 
 def exact_sum(products: NDArray[np.float64], axis: int) -> Single:
@@ -388,10 +389,10 @@ def conv(x: Half, node: FConv) -> Half:
         taps = np.where(good, taps, np.float16(0)).astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
             acc = _depthwise(taps, weights) if node.depthwise else _direct(taps, weights, finite)
-            acc = acc + node.bias.astype(np.float32)[:, None, None]
+            acc = one_nan(acc + node.bias.astype(np.float32)[:, None, None])
             if node.slopes is not None:
                 acc = steep(acc, node.slopes)
-        out[:, rows] = to_half(clamp32(one_nan(acc), node.clamp))
+        out[:, rows] = to_half(clamp32(acc, node.clamp))
     return out
 
 
@@ -428,7 +429,7 @@ def product(a: Half, b: Half, node: FProduct) -> Half:
             taps = left[first].T[:, :, None, None, None]  # [K, M, 1, 1, 1]: windows of one tap
             weights = right[second].T[:, :, None, None]
             acc = _direct(taps, weights, finite) * np.float32(np.float16(node.scale))
-            y.reshape(-1)[target] = to_half(acc)[:, :, 0].T
+            y.reshape(-1)[target] = to_half(one_nan(acc))[:, :, 0].T
     return y
 
 
@@ -458,7 +459,8 @@ def pool(x: Half, node: FPool) -> Half:
     total = np.where(good, taps, np.float16(0)).astype(np.float64).sum(axis=(3, 4)).astype(np.float32)
     for size in (node.kernel[1], node.kernel[0]):
         total = total * np.float32(_eleven_bits(1 / size))
-    return to_half(total)
+    with np.errstate(over="ignore"):
+        return one_nan(total).astype(np.float16)
 
 
 def _eleven_bits(value: float) -> float:

@@ -373,10 +373,10 @@ class Dpu:
         if dpu("EW_CFG", "EW_OP_TYPE"):
             shifts = dpu("EW_CVT_SCALE_VALUE", "EW_TRUNCATE") % 64, dpu("DATA_FORMAT", "EW_TRUNCATE_NEG") % 64
             prelu = bool(dpu("EW_CFG", "EW_MUL_PRELU"))
+            if isinstance(domain, Integers):
+                return domain.element_multiply(value, operand, *shifts, prelu=prelu, register=register)
             product = domain.element_multiply(value, operand, *shifts, prelu=prelu, register=register)
-            if isinstance(domain, Floats):
-                return domain.truncate(value, fp.bits32(product.astype(np.int64)), *shifts, prelu=prelu)
-            return product
+            return domain.truncate(value, product, *shifts, prelu=prelu)
         algorithm = dpu("EW_CFG", "EW_ALU_ALGO")
         if dpu("EW_CFG", "EW_BINARY_EN") and algorithm in COMPARISONS:
             return domain.compare(algorithm, value, operand)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from errno import ENOENT
 from pathlib import Path
 from typing import Any
 
+from rkcosim.base import BAD_INPUT
 from rkcosim.base.files import read_model
 from rkcosim.compiler.model import naming_model
 from rkcosim.driver import DriverError
@@ -36,6 +38,8 @@ class FolderRow:
     worst : largest distance from a mathematical value, in units of its bound.
     problem : reason for which the file or run was refused or failed; "" without one.
     seconds : duration of the run on this machine.
+    refused : whether the file or its plan was refused, so that nothing ran.
+    first : the first difference, in words.
     """
 
     file: str
@@ -50,6 +54,28 @@ class FolderRow:
     worst: float = 0.0
     problem: str = ""
     seconds: float = 0.0
+    refused: bool = False
+    first: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """ "right", "wrong" or "refused"."""
+        return "refused" if self.refused else "right" if self.good else "wrong"
+
+    @property
+    def judged(self) -> int:
+        """Number of nodes whose mathematical value was compared."""
+        return self.right[1] - len(self.not_judged)
+
+    @property
+    def reason(self) -> str:
+        """Why the verdict is not "right", or what was not compared; "" if there is nothing to say."""
+        if self.problem or self.refused:
+            return self.problem
+        if self.equal is False or self.first:
+            return self.first or "bytes differ from the golden model's"
+        reasons = Counter(f"{item.get('kind', '')} {item['why']}".strip() for item in self.not_judged)
+        return "; ".join(f"{count} not compared: {why}" for why, count in reasons.most_common())
 
     @property
     def right(self) -> tuple[int, int]:
@@ -63,8 +89,9 @@ class FolderRow:
         return not self.problem and self.equal is True and right + len(self.not_judged) == every
 
     def as_json(self) -> dict[str, Any]:
-        """Return all members and `good`."""
-        return {**self.__dict__, "good": self.good}
+        """Return all members, `good`, `verdict`, `judged` and `reason`."""
+        said = {"good": self.good, "verdict": self.verdict, "judged": self.judged, "reason": self.reason}
+        return {**self.__dict__, **said}
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -117,7 +144,7 @@ def run_folder(
             with naming_model(path):
                 plans = read_rknn(data).plans
         except (ValueError, OSError) as error:
-            yield FolderRow(path.name, problem=str(error))
+            yield FolderRow(path.name, problem=str(error).removeprefix(f"{path}: "), refused=True)
             continue
         for count in (n for n in cores if n in plans):
             for how in jobs:
@@ -141,9 +168,11 @@ def _run(path: Path, cores: int, how: JobsBy, seed: int, options: dict[str, Any]
             assert session.model is not None
             row.cycles = session.report.cycles if session.device.has_cycles else None
             row.submits = session.checker.loaded.model.plan.jobs
-            if verdict.first is not None and row.good:
-                row.problem = str(verdict.first)
+            row.first = "" if verdict.first is None else str(verdict.first)
+            if row.first and row.good:
+                row.problem = row.first
     except (RunError, DriverError, ValueError) as error:
-        row.problem = str(error).split("\n")[0]
+        row.problem = str(error).split("\n")[0].removeprefix(f"{path}: ")
+        row.refused = getattr(error, "exit_code", BAD_INPUT) == BAD_INPUT
     row.seconds = round(time.perf_counter() - begun, 1)
     return row

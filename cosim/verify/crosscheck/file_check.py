@@ -129,7 +129,9 @@ class FileChecker(ModelChecker):
 
     def levels(self) -> dict[str, Any]:
         """Return the members of a verdict without differences: levels and numbers of compared nodes."""
-        missing = [{"node": row.name, "why": row.reason} for row in self.nodes if row.right is None]
+        missing = [
+            {"node": row.name, "kind": row.kind, "why": row.reason} for row in self.nodes if row.right is None
+        ]
         return {
             "levels": [self.device, "task golden"],
             "nodes": len(self.nodes),
