@@ -37,6 +37,10 @@ class Job:
         if self.packed and mode["FLYING_MODE"]:
             self.group = 8  # surface by surface
         self.bits = BITS[form["OUT_PRECISION"]]
+        self.flying = bool(mode["FLYING_MODE"])
+        self.given = 128 // BITS[form["IN_PRECISION"]]
+        """Channels of an input atom of a flying task (7.2.1)."""
+        self.per_atom = min(128 // self.bits, self.given) if self.flying else 128 // self.bits
         self.pend = cfg["OFFSET_PEND"]["OFFSET_PEND"]
         rng = random.Random(seed)
         self.values = [[rng.getrandbits(32) for _ in range(self.pixels)] for _ in range(self.channels)]
@@ -67,16 +71,16 @@ class Job:
 
     def atom(self, surface: int, pixel: int) -> bytes:
         """Return a surface's atom of a pixel."""
-        per_atom, word = 128 // self.bits, 0
-        for lane in range(per_atom):
-            value = self.element(surface * per_atom + lane, pixel)
+        word = 0
+        for lane in range(self.per_atom):
+            value = self.element(surface * self.per_atom + lane, pixel)
             word |= (value & (1 << self.bits) - 1) << lane * self.bits
         return word.to_bytes(16, "little")
 
     @property
     def surfaces(self) -> int:
         """Return the surfaces of the whole cube."""
-        return -(-self.channels * self.bits // 128)
+        return -(-self.channels // self.per_atom)
 
     @property
     def want(self) -> int:
@@ -87,9 +91,17 @@ class Job:
     @property
     def series(self) -> int:
         """Return Z of 4.10."""
+        if self.flying and not self.copies:
+            return max(1, self.given * self.bits // 128)
         if not self.cfg["FEATURE_MODE_CFG"]["FLYING_MODE"] and self.want > 8:
             return self.want
         return self.cfg["BS_OW_CFG"]["SIZE_E_1"] + 1
+
+    @property
+    def kept(self) -> int:
+        """Return the surfaces of a series that are written."""
+        named = self.flying and not self.copies and self.series <= 8
+        return min(self.series, self.cfg["BS_OW_CFG"]["SIZE_E_1"] + 1) if named else self.series
 
     def write(self, memory: bytearray) -> None:
         """Apply the task's effect to memory."""
@@ -116,6 +128,8 @@ class Job:
             return
         pitch, copies = self.width + notch, max(self.copies, 1)
         for number in range(self.surfaces * copies):
+            if number % self.series >= self.kept:
+                continue
             for pixel in range(self.pixels):
                 y, x = divmod(pixel, self.width)
                 place = number // self.series * jump + number % self.series * stride + y * pitch + x
@@ -126,7 +140,7 @@ class Job:
         """Return the atoms for the PPU by group, stripe, surface of the group, pixel."""
         if not self.cfg["FEATURE_MODE_CFG"]["OUTPUT_MODE"] & 1 or self.packed:
             return
-        per_group = self.group * self.bits // 128
+        per_group = self.group // self.per_atom
         for first in range(0, self.surfaces, per_group):
             for start in range(0, self.pixels, 16):
                 for surface in range(first, min(first + per_group, self.surfaces)):
@@ -164,6 +178,9 @@ def random_job(rng: random.Random, **changes: dict[str, int]) -> Job:
     cfg["WDMA_SIZE_0"]["CHANNEL_WDMA"] = job.channels - 1
     if not cfg["FEATURE_MODE_CFG"]["FLYING_MODE"]:
         cfg["BS_OW_CFG"]["SIZE_E_1"] = min(job.want, 8) - 1
+    elif not job.copies and "SIZE_E_1" not in changes.get("BS_OW_CFG", {}):
+        most = min(job.series, 8) - 1
+        cfg["BS_OW_CFG"]["SIZE_E_1"] = rng.choice([most, most, rng.randint(0, most)])
     if job.width == 1 and rng.random() < 0.6:  # surfaces side by side
         stride, notch, jump = 1, job.surfaces - 1 + rng.choice([0, 2]), job.series
     else:

@@ -117,8 +117,8 @@ def read_operands(
                     if lane < per_block:
                         into[per_block * block + lane] = value
     if drops_rest and use & 7 == 4 and channels > 8 and channels % 8:
-        for c in range(channels // 8 * 8, channels):
-            result.mul[c] = 0
+        for lane in range(8):
+            result.mul[channels // 8 * 8 + lane] = 0
     return result
 
 

@@ -10,6 +10,7 @@ from rkcosim.verify.conformance.draw_conv import ConvWish
 from rkcosim.verify.conformance.draw_dpu import DpuWish
 from rkcosim.verify.conformance.draw_writer import settings_packets, settings_unpooling
 from rkcosim.verify.conformance.draws import COMMON, PLAIN, Draw, Kinds, conv_of, fly
+from rkcosim.verify.crosscheck.program import Task
 
 SETTINGS = Kinds(diagnostics=True)
 SETTINGS.draws(settings_packets)
@@ -114,6 +115,17 @@ def _weight_bytes(d: Draw, plan: Plan) -> None:
     plan.task.set("CNA", WEIGHT_BYTES=plan.task.get("CNA", "WEIGHT_BYTES") - less)
 
 
+def _regroup(d: Draw, task: Task) -> None:
+    """What a flying task says of its atoms, for the element that the DPU now reads (7.2.1)."""
+    group = 128 // ELEMENT_BITS.get(task.get("DPU", "IN_PRECISION"), 8) * (1 + task.get("DPU", "COMB_USE"))
+    out = task.get("DPU", "OUT_PRECISION")
+    surfaces = max(1, group * ELEMENT_BITS.get(out, 8) // 128)
+    task.set("DPU", **size_e(min(surfaces, 8) - 1))
+    if out == INT8.dpu_code and group < 16:  # as many atoms as are made, partly filled
+        task.set("DPU", CHANNEL_WDMA=16 * -(-(task.get("DPU", "CHANNEL") + 1) // group) - 1)
+    task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(1 << 17, "output"))
+
+
 @SETTINGS.add(fly((INT8, INT16, FP16, FP32)))
 def _types(d: Draw, plan: Plan) -> None:
     """Undefined type codes of the DPU, or codes of the other domain (0.4)."""
@@ -131,6 +143,8 @@ def _types(d: Draw, plan: Plan) -> None:
     if kind in (0, 3, 4):  # nothing may depend on the size of what is read or written
         task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(1 << 17, "output"))
         task.address("DPU_RDMA", "SRC_BASE_ADDR", d.arena.alloc(1 << 17, "input"))
+    if kind in (2, 3):
+        _regroup(d, task)
 
 
 @SETTINGS.draws
@@ -142,6 +156,7 @@ def _two_groups(d: Draw) -> Plan:
         raise Refused("lanes without a channel, of no known content, would take the places of others")
     others = tuple({0, 1, 6} - {plan.task.get("DPU", "IN_PRECISION")})
     plan.task.set("DPU", IN_PRECISION=d.ch.pick("settings.group", others))
+    _regroup(d, plan.task)
     return plan
 
 
