@@ -68,6 +68,8 @@ class Program:
         Why the chain could not be followed further; "" if it could.
     chained
         Whether each task was found through the link of the previous one.
+    held
+        (first address, bytes) of memory that the host or other kicks read and write as well.
     following
         Words after the last task that runs, if its link leads to another task.
     """
@@ -84,6 +86,7 @@ class Program:
     stopped: str = ""
     chained: bool = False
     following: int | None = None
+    held: list[tuple[int, int]] = field(default_factory=list)
 
 
 def program_of_words(words: Iterable[int], name: str = "words", address: int | None = None) -> Program:

@@ -346,6 +346,10 @@ class _Maker:
             outputs = [self._tensor(n) for n in node.outputs]
             return [host_step(self.file, node, read, before, sources, outputs, others)]
         if node.index not in self.by_node:
+            if any(node.tasks):
+                raise RknnFileError(
+                    f"{label} has tasks, but none in the plan for {self.cores} cores; use another number"
+                )
             if len(read) != 1 or len(node.outputs) != 1:
                 raise RknnFileError(
                     f"{label} has no task, {len(read)} inputs and {len(node.outputs)} outputs"

@@ -180,6 +180,15 @@ def _found(program: Program, rule: str) -> list[Finding]:
     return [f for f in lint(program) if f.rule == rule]
 
 
+def test_amounts_of_vendor_lists_are_known() -> None:
+    """Lists for several cores carry 1 and 2 from bit 16 on, and files of the toolkit 1.6 have bit 30 set."""
+    amounts = registers()["PC"]["REGISTER_AMOUNTS"]
+    for bits, told in ((1 << 16, False), (2 << 16, False), (1 << 30, False), (1 << 20, True)):
+        pool = _pool()
+        pool.raw(register_word(amounts, 0x40 | bits))
+        assert bool(_found(_program([pool]), "word.reserved-bits")) == told, hex(bits)
+
+
 def test_the_small_task_is_clean() -> None:
     assert lint(_program([_pool()])) == []
 

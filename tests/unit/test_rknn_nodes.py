@@ -245,3 +245,11 @@ def test_lists_for_one_core_run_in_the_plans_for_several(sigmoid: bytes, monkeyp
         [(0, 1)],
     ]
     assert version2._parts(both, (1, 2)) == [[], []]
+
+
+def test_a_node_without_tasks_in_one_plan_is_no_view(sigmoid: bytes):
+    file = read_rknn(as_version_6(read_rknn(sigmoid)))
+    place = next(n for n, node in enumerate(file.nodes) if node.on_npu)
+    whole = [[number for number in part if file.records[number].node != place] for part in file.plans[1]]
+    with pytest.raises(RknnFileError, match=r"has tasks, but none in the plan for 1 cores"):
+        FileModel(replace(file, plans={1: whole}), b"")

@@ -603,6 +603,13 @@ class _Node:
         algorithm = self.get("DPU", f"{stage}_CFG", f"{stage}_ALU_ALGO")
         if algorithm not in (2, 4):
             raise NotJudged(f"{stage} uses algorithm {algorithm}")
+        if stage == "BN" and not self.real and not self.get("DPU", "BN_CFG", "BN_MUL_BYPASS"):
+            down = self.get("DPU", "BN_MUL_CFG", "BN_MUL_SHIFT_VALUE")  # of the sum [HW 7.7]
+            if down != self.get("DPU", "DATA_FORMAT", "BN_MUL_SHIFT_VALUE_NEG"):
+                raise NotJudged("BN shifts sums of different signs differently")
+            if self.get("DPU", "BN_CFG", "BN_MUL_PRELU"):
+                raise NotJudged("BN multiplies negative values alone and adds")
+            operand = operand / 2.0**down
         return v - operand if algorithm == 4 else v + operand
 
     def _multiplied(self, stage: str, v: Real) -> Real:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ctypes import sizeof
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -140,9 +140,34 @@ def _of_model(path: Path, data: bytes, cores: int) -> Source:
     if isinstance(compiled, FileModel):
         source.notes += compiled.plan.notes
         source.places = compiled.file_plan.named_places(bases_of_plan(compiled.plan))
+        held = _held(compiled)
+        for program in source.programs:  # its jobs end where TASK_NUMBER says, before the host or other jobs
+            program.following, program.held = None, held
     hosted = [segment for segment in compiled.plan.segments() if segment.host is not None]
     source.notes += [f"on the host: {compiled.plan.steps[s.host].name}" for s in hosted if s.host is not None]
     return source
+
+
+if TYPE_CHECKING:
+    from rkcosim.rknn_file.model import FileModel
+
+
+def _held(compiled: FileModel) -> list[tuple[int, int]]:
+    """Return address and size of the activations that the host or several jobs of a file read or write."""
+    plan = compiled.file_plan
+    users = {plan.graph.root(item.tensor): {0} for item in plan.graph.inputs}
+    job = 0
+    for segment in plan.segments():
+        steps = [segment.host] if segment.host is not None else []
+        job += 1
+        steps += [plan.tasks[n].layer for n in range(segment.first, segment.first + segment.count)]
+        for number in dict.fromkeys(steps):
+            step = plan.steps[number]
+            for tensor in (*step.inputs, step.output):
+                users.setdefault(plan.graph.root(tensor.name), set()).add(job)
+    bases = bases_of_plan(plan)
+    shared = (plan.places[name] for name, jobs in users.items() if len(jobs) > 1 and name in plan.places)
+    return [(place.ref.address(bases), place.size) for place in shared]
 
 
 def _of_json(path: Path, text: bytes) -> Source:

@@ -35,9 +35,14 @@ class Atoms:
         return self.pages.get(page, 0) & bits
 
 
-def _bits(access: Access) -> Iterator[tuple[int, int]]:
-    """(page, bits) of all atoms that an access touches."""
-    for start, size in access.pieces:
+def _bits(access: Access, real: bool = False) -> Iterator[tuple[int, int]]:
+    """(page, bits) of all atoms that an access touches; with `real` without those of padding channels."""
+    yield from _atoms(access.pieces[: access.real] if real else access.pieces)
+
+
+def _atoms(pieces: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """(page, bits) of all atoms of pieces of memory."""
+    for start, size in pieces:
         first, end = start % SPACE // ATOM, -(-(start % SPACE + size) // ATOM)
         while first < end:
             page, low = divmod(first, PAGE_ATOMS)
@@ -73,9 +78,11 @@ def _half_written(check: Check) -> None:
     """Every atom of a tensor that earlier tasks computed should be written before it is read; a gap shows
     that address, pitch or size of writer and reader differ."""
     written = Atoms()
+    for page, bits in _atoms(check.program.held):
+        written.add(page, bits)
     for start, items in _by_start(check):
         for access in items:
-            if access.write or not _sane(access):
+            if access.write or access.moved or not _sane(access):
                 continue
             there = missing = 0
             hole: int | None = None
@@ -100,7 +107,9 @@ def _half_written(check: Check) -> None:
 @rule("memory.overwritten", WARNING, "[HW 7.11]", whole=True)
 def _overwritten(check: Check) -> None:
     """A task overwrites results that no task has read: two outputs share memory."""
-    unread = Atoms()
+    unread, held = Atoms(), Atoms()
+    for page, bits in _atoms(check.program.held):
+        held.add(page, bits)
     past: list[tuple[Start, Access]] = []
     for start, items in _by_start(check):
         for access in items:
@@ -110,8 +119,8 @@ def _overwritten(check: Check) -> None:
         for access in items:
             if access.write and _sane(access):
                 _check_write(check, start, access, unread, past)
-                for page, bits in _bits(access):
-                    unread.add(page, bits)
+                for page, bits in _bits(access, real=True):
+                    unread.add(page, bits & ~held.common(page, bits))
                 past.append((start, access))
 
 

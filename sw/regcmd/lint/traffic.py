@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from rkcosim.golden.task.packed_weights import is_packed, segments
@@ -26,6 +26,8 @@ class Access:
     Members
     -------
     stride : name of the register that is wrong if any piece but the first is wrong.
+    real : number of pieces with channels up to ORIG_CHANNEL, for an output; the others are padding.
+    moved : whether a reader's atoms are only moved (packets), with those of padding channels.
     """
 
     client: str
@@ -35,6 +37,8 @@ class Access:
     stride: tuple[str, str]
     write: bool
     pieces: tuple[tuple[int, int], ...]
+    real: int | None = None
+    moved: bool = False
 
     @property
     def span(self) -> tuple[int, int]:
@@ -73,7 +77,8 @@ def _accesses(check: Check) -> Iterator[Access]:
     if dpu is not None and dpu.output & 2:
         yield _writer(dpu, base)
     if rdma is not None:
-        yield from _readers(rdma, base)
+        moved = dpu is not None and dpu.packets
+        yield from (replace(item, moved=moved) for item in _readers(rdma, base))
     if pool is not None:
         yield from _pool(pool, check.view("PPU_RDMA"), base)
 
@@ -119,7 +124,12 @@ def _writer(dpu: DpuCube, base: int) -> Access:
         pieces: tuple[tuple[int, int], ...] = tuple(_packets(dpu, start))
     else:
         pieces = _cube(start, dpu.written_surfaces, dpu.line, dpu.height, dpu.width)
-    return Access("output", "DPU", "DST_BASE_ADDR", "DST_BASE_ADDR", stride, True, pieces)
+    real = None
+    if not dpu.packets and len(dpu.written_surfaces):
+        channels = dpu.view("DATA_CUBE_CHANNEL", "ORIG_CHANNEL") + 1
+        surfaces = min(ceil(channels * dpu.bits, 8 * ATOM), len(dpu.written_surfaces))
+        real = len(pieces) * surfaces // len(dpu.written_surfaces)
+    return Access("output", "DPU", "DST_BASE_ADDR", "DST_BASE_ADDR", stride, True, pieces, real)
 
 
 def _packets(dpu: DpuCube, start: int) -> Iterator[tuple[int, int]]:
@@ -202,7 +212,10 @@ def _pool(pool: PoolShape, rdma: View | None, base: int) -> Iterator[Access]:
 
 def packets_share(dpu: DpuCube) -> tuple[int, int] | None:
     """The first two pieces (bytes from DST_BASE_ADDR) of a task's packets that share an atom, or None."""
-    if dpu.surfaces * dpu.pixels > PACKET * PIECES:
+    sizes = "WDMA_SIZE_1"
+    width, height = dpu.view(sizes, "WIDTH_WDMA") + 1, dpu.view(sizes, "HEIGHT_WDMA") + 1
+    count = dpu.surfaces * dpu.pixels // PACKET
+    if count > PIECES or min(count, width * height) // width * PACKET > PIECES:
         return None  # such packets are only known by planes
     pieces = sorted(_packets(dpu, 0))
     for (first, size), (second, _) in pairwise(pieces):

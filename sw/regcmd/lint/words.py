@@ -54,15 +54,24 @@ def _offset(check: Check) -> None:
 @rule("word.reserved-bits", WARNING, "[HW 2]", whole=True)
 def _reserved(check: Check) -> None:
     """Bits that belong to no field are dropped; values that were truncated or shifted wrongly show up
-    there. Entries of tables may be sign-extended, as the vendor's compiler writes them."""
+    there. Entries of tables may be sign-extended, and amounts may have the number of cores from bit 16 on,
+    as the vendor's compiler writes them."""
     for index, command in _each(check):
         pointer = command.register is not None and command.register.path == "PC.BASE_ADDRESS"
-        if command.register is not None and command.reserved and not pointer and not _extended(command):
+        known = pointer or _extended(command) or _for_cores(command)
+        if command.register is not None and command.reserved and not known:
             message = f"bits 0x{command.reserved:X} belong to no field"
             register = command.register
             check.say(
                 message, register.block, register.name, task=index, word=command.index, value=command.value
             )
+
+
+def _for_cores(command: Command) -> bool:
+    """Whether the word is the amount of a list as vendor-compiled files have it: with 1 or 2 from bit 16 on
+    in lists for two or three cores, and with bit 30 in files of some toolkits."""
+    amounts = registers()["PC"]["REGISTER_AMOUNTS"]
+    return command.register is amounts and not command.reserved & ~(3 << 16 | 1 << 30)
 
 
 def _extended(command: Command) -> bool:
