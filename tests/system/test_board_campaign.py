@@ -349,3 +349,82 @@ def test_lanes_past_the_real_channels_of_a_sole_atom(board: Board) -> None:
 def test_fp16_product_with_a_live_converter_never_ends(board: Board) -> None:
     task = element_wise(FP16, None).set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=0)
     board.hangs(task, "DPU.EW_CFG.EW_OP_CVT_BYPASS")
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("name", ["BS", "BN"])
+@pytest.mark.board(
+    "8.3.1", "8.3.2", "7.5.6", source="integer-campaign", place="run_fp16_external_mul_layout: 60 streams"
+)
+def test_multipliers_over_partial_and_whole_atoms(board: Board, name: str, width: int) -> None:
+    """A partial last block is right alone, and reads as zero behind a whole one."""
+    for channels in CHANNELS:
+        lane = np.arange(width * channels).reshape(width, channels)
+        values = (lane % 17 - 8).astype(np.float16)
+        factors = (np.arange(channels) * 3 % 9 - 4).astype(np.float16)
+        task = flying(FP16, channels=channels, width=width)
+        stage(task, name, MUL_BYPASS=0)
+        operands(task, name, 4).set("DPU", f"{name}_MUL_CFG", **{f"{name}_MUL_SRC": 1})
+        board.run(task, cube(values), **{name.lower(): cube(factors[None])})
+        got = pixels(board.read(width * -(-channels // 8) * 8, "<f2"), width, channels)
+        there = np.where(np.arange(channels) < channels // 8 * 8, factors, 0) if channels > 8 else factors
+        np.testing.assert_array_equal(got, values * there.astype(np.float16), str(channels))
+
+
+@pytest.mark.parametrize("algorithm", FUNCTIONS)
+@pytest.mark.board("7.11.1", "7.8.4", source="iree-unary", place="ew_unary_*_matches_oracle")
+def test_unary_operations_of_one_real_channel(board: Board, algorithm: int) -> None:
+    """ORIG_CHANNEL 0, CHANNEL 15: the first two pixels of the first atom are computed in all eight lanes."""
+    whole, parts = (-6, -4.5, -2, -0.5, 0, 0.5, 2, 4.5, 6), (-4.5, -3.25, -1.5, -0.5, 0, 0.5, 1.5, 3.25, 4.5)
+    for x in whole if algorithm in (ABS, NEG) else parts:
+        board.run(unary(algorithm, 1, 4, 4), f16(*[x] * 256))
+        expected = FUNCTIONS[algorithm](np.array(x, np.float16))
+        assert np.array_equal(board.read(16, "<f2"), np.full(16, expected)), x
+
+
+@pytest.mark.board("7.8.2", "7.11.1", source="iree-ew", place="ew_round_add_const_matches_oracle")
+def test_constant_sums_of_one_real_channel(board: Board) -> None:
+    for x in (-6, -4.5, -2, -0.5, 0, 0.5, 2, 4.5, 6):
+        board.run(unary(ADD, 1, 4, 4, 0x3F000000), f16(*[x] * 256))
+        assert board.read(16, "<f2").tolist() == [x + 0.5] * 16, x
+
+
+@pytest.mark.board(
+    "7.8.2", source="iree-ew", place="head: only EW_OP_VALUE_0 written, halves 8 to 15 read a zero operand"
+)
+def test_next_register_for_the_next_pixel(board: Board) -> None:
+    """The halves 8 to 15 of a cube are its second pixel (the source's own later correction)."""
+    task = unary(ADD, 1, 4, 4)
+    task.word("DPU", "EW_OP_VALUE_0", 0x3F000000)
+    board.run(task, f16(*[2] * 256))
+    assert board.read(16, "<f2").tolist() == [2.5] * 8 + [2.0] * 8
+
+
+@pytest.mark.board("7.8.2", "7.8.4", source="iree-ew", place="ew_round_matches_oracle")
+def test_rounding_by_two_tasks(board: Board) -> None:
+    for x in (-4.75, -3.25, -1.75, -0.25, 0, 0.25, 1.75, 3.25, 4.75):
+        board.run(unary(ADD, 1, 4, 4, 0x3F000000), f16(*[x] * 256))
+        middle = board.read(256, "<u2").tobytes()
+        board.run(unary(FLOOR, 1, 4, 4), middle)
+        assert board.read(16, "<f2").tolist() == [np.floor(x + 0.5)] * 16, x
+
+
+@pytest.mark.parametrize("out", [5, INT32])
+@pytest.mark.board("7.11.4", "7.2.1", source="elementwise-sizes", place="SIZE_E 3 of 16 to 32 bits: time-out")
+def test_flying_tasks_with_too_large_a_size_e_never_end(board: Board, out: int) -> None:
+    board.hangs(flying(FP16, out, channels=8, size_e=3), "DPU.BS_OW_CFG.SIZE_E_1")
+
+
+@pytest.mark.board(
+    "7.2.1",
+    "7.11.6",
+    source="tinygrad-mask-probe",
+    place="main: time-out, then an exact task after the recovery",
+)
+def test_sixteen_lanes_of_halves_to_bytes_without_comb_use(board: Board) -> None:
+    values = f16(0, 1, 1, 0, 1, 0, 0, 1, 1, 1, 0, 0, 1, 0, 1, 0)
+    task = flying(FP16, INT8, channels=16)
+    board.hangs(task, "DPU", values)
+    after = registers_add(flying(FP16, channels=8, width=4), 0x40400000)
+    board.run(after, bytes(64))
+    assert board.read(32, "<f2").tolist() == [3.0] * 32

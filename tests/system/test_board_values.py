@@ -569,3 +569,40 @@ def test_sum_of_a_part_of_the_rows(board: Board) -> None:
     board.run(task, a.tobytes(), b.tobytes())
     got = board.read(3 * rows * width * 8, "<f2").reshape(3, rows * width, 8)
     np.testing.assert_array_equal(got, (a + b)[:, : rows * width])
+
+
+# --- atoms of the input ---------------------------------------------------------------------------
+
+
+@pytest.mark.board(
+    "7.2.1",
+    "7.11.2",
+    source="remaining-ops",
+    place="MULACC: four half lanes at offset 0 and four at offset 16",
+)
+def test_fp32_to_fp16_makes_two_atoms_of_four(board: Board) -> None:
+    got = halves(board, flying(FP32, FP16, channels=8), f32(1, 2, 3, 4, 5, 6, 7, 8), count=12)
+    assert got[:4] == [0x3C00, 0x4000, 0x4200, 0x4400] and got[8:] == [0x4500, 0x4600, 0x4700, 0x4800]
+
+
+@pytest.mark.board(
+    "8.3.1",
+    "7.2.1",
+    source="remaining-ops",
+    place="EXP2: four half multipliers at offset 0 and four at offset 16",
+)
+@pytest.mark.parametrize("name", ["BS", "BN"])
+def test_fp32_multipliers_come_in_fours(board: Board, name: str) -> None:
+    task = flying(FP32, channels=8)
+    stage(task, name, MUL_BYPASS=0)
+    task.set("DPU", f"{name}_MUL_CFG", **{f"{name}_MUL_SRC": 1})
+    operands(task, name, 4)
+    factors = f16(2, 3, 4, 5) + f16(*[99] * 4) + f16(6, 7, 8, 9) + f16(*[99] * 4)
+    board.run(task, f32(*[1] * 8), **{name.lower(): factors})
+    assert board.read(8, "<f4").tolist() == [2, 3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.board("7.10.1", "7.2.1", source="tinygrad-backend", place="23.3: INT32 to FP16, 32767 and 65536")
+def test_int32_to_fp16(board: Board) -> None:
+    got = halves(board, flying(INT32, FP16, channels=8), i32(32767, 65536, 1, -1, 2, 3, 4, 5), count=12)
+    assert h16(*got[:4]) == f16(32768, INF, 1, -1) and h16(*got[8:]) == f16(2, 3, 4, 5)
