@@ -105,7 +105,8 @@ class SurfaceSettings(wiring.Component):
         stalls, want, said = size_e_wrong(cfg), group_surfaces(cfg), ow.SIZE_E_1 + 1
         group, series, surfaces, allowed, thin = Signal(5), Signal(5), Signal(12), Signal(12), Signal()
         flying, kept, joined, near = Signal(), Signal(5), Signal(), Signal()
-        apart = cfg.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_0 + 1 >= group  # pixels do not share an atom's place
+        # Pixels do not share the place of an atom.
+        apart = (cfg.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_0 + 1 >= group) | (cfg.DATA_CUBE_HEIGHT.HEIGHT == 0)
         with m.If(self.start):
             told = surfaces_m1(cfg.WDMA_SIZE_0.CHANNEL_WDMA, kind) + 1
             whole = surfaces & ~(want - 1)[:12]
