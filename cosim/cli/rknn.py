@@ -101,6 +101,9 @@ def test_command(asked: TestOptions) -> None:
         results.write_csv(asked.csv, [{**row.as_json(), "nodes": _by_type(row.nodes)} for row in rows])
     asked.write({"rows": [row.as_json() for row in rows]}, say=True)
     verdicts = {row.verdict for row in rows}
+    if verdicts == {"refused"}:
+        several = f"all {len(rows)} files are refused, the first one because: " if len(rows) > 1 else ""
+        raise ValueError(f"{several}{rows[0].problem}")
     raise SystemExit(MISMATCH if "wrong" in verdicts else BAD_INPUT if "refused" in verdicts else OK)
 
 

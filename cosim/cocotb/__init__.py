@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from rkcosim.base.extras import extra_of, missing
+from rkcosim.base import extras
 
 _MODULES = {
     "agent": "NpuAgent AgentDevice",
@@ -35,6 +35,6 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
     except ModuleNotFoundError as error:
-        if extra_of(error.name or "") == "cocotb":
-            raise ModuleNotFoundError(missing(str(error.name)), name=error.name) from error
+        if extras.extra_of(error.name or "") == "cocotb":
+            raise ModuleNotFoundError(extras.missing(str(error.name)), name=error.name) from error
         raise

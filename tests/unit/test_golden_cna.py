@@ -159,7 +159,6 @@ def test_types_that_disagree() -> None:
     [
         ("CONV_CON1", {"DECONV": 1}, None, ""),
         ("CONV_CON3", {"DECONV_Y_STRIDE": 3}, None, ""),
-        ("CONV_CON3", {"CONV_Y_STRIDE": 0}, "RESERVED_MODE", "CONV_CON3"),
         ("CONV_CON1", {"CONV_MODE": 2}, "RESERVED_MODE", "CONV_CON1"),
         ("CONV_CON1", {"ARGB_IN": 3}, "RESERVED_MODE", "CONV_CON1"),
         ("CONV_CON1", {"NONALIGN_DMA": 1}, "RESERVED_MODE", "CONV_CON1"),
