@@ -38,20 +38,31 @@ def pool_task(source: int, target: int, height: int, width: int, name: str = "po
 
 
 def _destination(
-    task: TaskBuilder, target: int, height: int, width: int, channels: int, bypass: int | None = 1
+    task: TaskBuilder,
+    target: int,
+    height: int,
+    width: int,
+    channels: int,
+    bypass: int | None = 1,
+    *,
+    series: int = 1,
 ) -> None:
-    """Write the registers of the DPU's output cube: int8, surfaces one after the other."""
+    """Write the registers of the DPU's output cube: int8, surfaces one after the other.
+
+    `series` are those of a kernel group, or of an input atom.
+    """
     area = height * width
     task.set("DPU", "DATA_FORMAT")
     task.set("DPU", "DST_BASE_ADDR", DST_BASE_ADDR=target // ATOM)
     task.set("DPU", "DST_SURF_STRIDE", DST_SURF_STRIDE=area)
-    task.set("DPU", "SURFACE_ADD", SURF_ADD=area)
+    task.set("DPU", "SURFACE_ADD", SURF_ADD=series * area)
     task.set("DPU", "DATA_CUBE_WIDTH", WIDTH=width - 1)
     task.set("DPU", "DATA_CUBE_HEIGHT", HEIGHT=height - 1)
     task.set("DPU", "DATA_CUBE_CHANNEL", CHANNEL=channels - 1, ORIG_CHANNEL=channels - 1)
     task.set("DPU", "WDMA_SIZE_0", CHANNEL_WDMA=channels - 1)
     task.set("DPU", "WDMA_SIZE_1", HEIGHT_WDMA=height - 1, WIDTH_WDMA=width - 1)
-    task.set("DPU", "BS_OW_CFG", OD_BYPASS=1)
+    more = series - 1
+    task.set("DPU", "BS_OW_CFG", SIZE_E_0=more, SIZE_E_1=more, SIZE_E_2=more, OD_BYPASS=1)
     if bypass is not None:
         task.set("DPU", "BS_CFG", BS_BYPASS=bypass)
         task.set("DPU", "BN_CFG", BN_BYPASS=bypass)
@@ -89,7 +100,7 @@ def conv_task(
     task.set("CORE", "CLIP_TRUNCATE")
     task.set("DPU", "S_POINTER", **POINTER)
     task.set("DPU", "FEATURE_MODE_CFG", BURST_LEN=15, OUTPUT_MODE=2)
-    _destination(task, target, height, width, 32)
+    _destination(task, target, height, width, 32, series=2)
     task.set("DPU", "EW_CFG", EW_BYPASS=1, EW_LUT_BYPASS=1, EW_OP_CVT_BYPASS=1, EW_OP_BYPASS=1)
     task.set("DPU", "OUT_CVT_SCALE", OUT_CVT_SCALE=1)
     task.set("DPU", "OUT_CVT_SHIFT", OUT_CVT_SHIFT=shift)

@@ -332,6 +332,18 @@ def joint(**changes: int) -> Program:
     return task
 
 
+def test_a_pool_takes_eight_surfaces_of_a_group() -> None:
+    """Sums of 32 bits narrowed to bytes fill a quarter of each atom, so that 64 channels are 16 surfaces."""
+    task = joint(DATA_CUBE_IN_CHANNEL=63, DATA_CUBE_OUT_CHANNEL=63)
+    task.set("DPU", "DATA_FORMAT", IN_PRECISION=4)
+    task.set("DPU_RDMA", "FEATURE_MODE_CFG", IN_PRECISION=4)
+    task.run(device())
+    for block in ("DPU", "DPU_RDMA"):
+        task.set(block, "FEATURE_MODE_CFG", CONV_MODE=3)
+    with pytest.raises(GoldenHang, match=r"16 surfaces of a group.*SIZE_MISMATCH"):
+        task.run(device())
+
+
 def test_a_pool_of_another_size_than_the_dpus_hangs() -> None:
     joint().run(device())
     joint(DATA_CUBE_IN_CHANNEL=8, DATA_CUBE_OUT_CHANNEL=8).run(device())  # the same atom
