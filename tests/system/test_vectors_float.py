@@ -332,7 +332,7 @@ def sigmoid_program(width: int) -> Program:
     p.add("DPU", "EW_CFG", 0x300)
     p.add("DPU", "OUT_CVT_OFFSET", 1)
     p.add("DPU", "OUT_CVT_SHIFT", CVT_TYPE=1, MINUS_EXP=15)
-    output_cube(p, OUT, (8, 1, width), width, 1)
+    output_cube(p, OUT, (8, 1, width), width, 0)
     p.add("DPU_RDMA", "S_POINTER", 0x0E)
     p.add("DPU_RDMA", "DATA_CUBE_WIDTH", width - 1)
     p.add("DPU_RDMA", "DATA_CUBE_HEIGHT", 0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rkcosim.spec.types import BF16, FLOAT_CODES, FP16, FP32, STRIPE
+from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, FLOAT_CODES, FP16, FP32, INT8, STRIPE
 from rkcosim.verify.crosscheck.program import Task
 
 DIVISION = 3
@@ -112,7 +112,74 @@ def _unwidened(t: Task) -> bool:
     return "DPU_RDMA" in t.blocks and half and not t.get("DPU_RDMA", "MRDMA_FP16TOFP32_EN")
 
 
+def _flying(t: Task) -> bool:
+    return bool(t.get("DPU", "FLYING_MODE"))
+
+
+def _widths(t: Task) -> tuple[int, int]:
+    """Bits of the DPU's input and output elements."""
+    return tuple(ELEMENT_BITS.get(t.get("DPU", name), 8) for name in ("IN_PRECISION", "OUT_PRECISION"))  # type: ignore[return-value]
+
+
+def _input_surface(t: Task) -> int:
+    """Channels of an input surface of a flying task."""
+    return 8 * ATOM // _widths(t)[0] * (2 if t.get("DPU", "COMB_USE") else 1)
+
+
+def _changed_width(t: Task) -> bool:
+    before, after = _widths(t)
+    return _flying(t) and before != after
+
+
+def _too_many_surfaces(t: Task) -> bool:
+    """Whether SIZE_E of a flying task names more surfaces than an input surface makes."""
+    makes = max(1, _input_surface(t) * _widths(t)[1] // (8 * ATOM))
+    return _flying(t) and t.get("DPU", "SIZE_E_1") + 1 > makes
+
+
+def _padding_lanes(t: Task) -> bool:
+    channels, real = t.get("DPU", "CHANNEL") + 1, t.get("DPU", "ORIG_CHANNEL") + 1
+    return _flying(t) and real < channels and bool(real % (8 * ATOM // _widths(t)[1]))
+
+
+def _element_surfaces(t: Task) -> bool:
+    """Whether ERDMA reads several surfaces whose pitch is not EW_SURF_STRIDE."""
+    each = t.get("DPU_RDMA", "ERDMA_DATA_MODE") == 1 and not t.get("DPU_RDMA", "ERDMA_DISABLE")
+    rows, width = t.get("DPU_RDMA", "HEIGHT"), t.get("DPU_RDMA", "WIDTH") + 1
+    pitch = (
+        rows * (width + t.get("DPU_RDMA", "EW_LINE_NOTCH_ADDR")) + width + t.get("DPU_RDMA", "EW_SURF_NOTCH")
+    )
+    several = t.get("DPU_RDMA", "CHANNEL") >= 8 * ATOM // _widths(t)[0]
+    return "DPU_RDMA" in t.blocks and each and several and pitch != t.get("DPU_RDMA", "EW_SURF_STRIDE")
+
+
+def _two_readers(t: Task) -> bool:
+    return _flying(t) and t.get("DPU_RDMA", "COMB_USE") == 3 and bool(t.get("DPU", "COMB_USE"))
+
+
+def _partial_factors(t: Task) -> bool:
+    """Whether the last block of BRDMA's or NRDMA's factors is used in part and is not the only one."""
+    channels, factors = t.get("DPU_RDMA", "CHANNEL") + 1, 4
+    alone = any(t.get("DPU_RDMA", f"{reader}_DATA_USE") == factors for reader in ("BRDMA", "NRDMA"))
+    return "DPU_RDMA" in t.blocks and _flying(t) and alone and channels > 8 and bool(channels % 8)
+
+
+def _narrow_bytes(t: Task) -> bool:
+    """Whether a flying task narrows to int8 and makes more atoms than CHANNEL_WDMA has."""
+    lanes = _input_surface(t)
+    atoms = -(-(t.get("DPU", "CHANNEL") + 1) // lanes)
+    byte = t.get("DPU", "OUT_PRECISION") == INT8.dpu_code
+    return _flying(t) and byte and lanes < ATOM and atoms > -(-(t.get("DPU", "CHANNEL_WDMA") + 1) // ATOM)
+
+
 RULES: dict[str, Rule] = {
+    "F2": Rule("8.4.3", "surfaces of ERDMA at a pitch of their own", _element_surfaces),
+    "F6": Rule("8.5.4", "two readers of main data, in turn", _two_readers),
+    "H5": Rule("8.3.1", "factors of a last block that is used in part", _partial_factors),
+    "H10": Rule("7.11.12", "narrowing to int8 that never ends", _narrow_bytes),
+    "R1": Rule("7.11.10", "flying tasks whose elements change their width", _changed_width),
+    "R1e": Rule("7.11.11", "flying tasks with a SIZE_E that is too large", _too_many_surfaces),
+    "R2": Rule("7.11.1", "OFFSET_PEND within an atom of a flying task", _padding_lanes),
     "R3": Rule("7.8.2", "each pixel takes its own EW_OP_VALUE", _registers),
     "R4": Rule("7.8.5", "products of floats are shifted", _shifted_product),
     "R5": Rule("7.5.5", "factors of BS and BN are bf16", _brain_factor),
