@@ -120,11 +120,15 @@ def _regroup(d: Draw, task: Task) -> None:
     group = 128 // ELEMENT_BITS.get(task.get("DPU", "IN_PRECISION"), 8) * (1 + task.get("DPU", "COMB_USE"))
     out = task.get("DPU", "OUT_PRECISION")
     surfaces = max(1, group * ELEMENT_BITS.get(out, 8) // 128)
-    stride = task.get("DPU", "DST_SURF_STRIDE")
+    stride, room = task.get("DPU", "DST_SURF_STRIDE"), 1 << 17
+    atoms = surfaces * -(-(task.get("DPU", "CHANNEL") + 1) // group)
+    area = (task.get("DPU", "HEIGHT") + 1) * (task.get("DPU", "WIDTH") + 1 + task.get("DPU", "NOTCH_ADDR_0"))
+    if 16 * (atoms * stride + area) > room:  # also a stride towards lower addresses
+        raise Refused("more surfaces than the output has room for")
     task.set("DPU", SURF_ADD=surfaces * stride % (1 << 28), **size_e(min(surfaces, 8) - 1))
     if out == INT8.dpu_code and group < 16:  # as many atoms as are made, partly filled
         task.set("DPU", CHANNEL_WDMA=16 * -(-(task.get("DPU", "CHANNEL") + 1) // group) - 1)
-    task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(1 << 17, "output"))
+    task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(room, "output"))
 
 
 @SETTINGS.add(fly((INT8, INT16, FP16, FP32)))
@@ -144,7 +148,7 @@ def _types(d: Draw, plan: Plan) -> None:
     if kind in (0, 3, 4):  # nothing may depend on the size of what is read or written
         task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(1 << 17, "output"))
         task.address("DPU_RDMA", "SRC_BASE_ADDR", d.arena.alloc(1 << 17, "input"))
-    if kind in (2, 3):
+    if kind in (0, 2, 3):
         _regroup(d, task)
 
 
