@@ -1,4 +1,4 @@
-"""The extras of the package: the modules that they bring, their purpose, and what to type if one is missing.
+"""The extras of the package: the modules of each, its purpose, and the command that installs it.
 
 The core of `pyproject.toml` is what running a model needs; everything else is in an extra.
 """

@@ -16,6 +16,9 @@ QUICK_MACS = 100_000
 ENGINE_MACS = 15_000
 MAX_CYCLES = 2_000_000
 
+RULES = ("3.2", "3.4.1", "3.6.1", "3.6.2", "4.1.3", "4.4.3", "4.5.2", "6.2.2", "7.11.2", "7.11.3")
+"""Rules that the shapes hold against the board."""
+
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
@@ -38,20 +41,7 @@ def test_table_is_whole() -> None:
         for shape in ALL
     ],
 )
-@pytest.mark.board(
-    "3.2",
-    "3.4.1",
-    "3.6.1",
-    "3.6.2",
-    "4.1.3",
-    "4.4.3",
-    "4.5.2",
-    "6.2.2",
-    "7.11.2",
-    "7.11.3",
-    source="allbilly-sweep",
-    place="217 shapes, largest difference of each",
-)
+@pytest.mark.board(*RULES, source="allbilly-sweep", place="217 shapes, largest difference of each")
 def test_board_difference(shape: BoardConvolution) -> None:
     shape.check(GoldenDriver)
 
@@ -64,19 +54,6 @@ def test_board_difference(shape: BoardConvolution) -> None:
         if 2_000 < shape.macs < ENGINE_MACS and shape.batch == 1
     ],
 )
-@pytest.mark.board(
-    "3.2",
-    "3.4.1",
-    "3.6.1",
-    "3.6.2",
-    "4.1.3",
-    "4.4.3",
-    "4.5.2",
-    "6.2.2",
-    "7.11.2",
-    "7.11.3",
-    source="allbilly-sweep",
-    place="217 shapes, largest difference of each",
-)
+@pytest.mark.board(*RULES, source="allbilly-sweep", place="217 shapes, largest difference of each")
 def test_board_difference_on_the_rtl(engine: Engine, shape: BoardConvolution) -> None:
     shape.check(lambda: Driver(engine, MAX_CYCLES))

@@ -160,7 +160,7 @@ class Draw:
             p.set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=1)  # otherwise it never ends [HW 7.8.6]
         words = integer and self.element and p.get("DPU", "EW_CFG", "EDATA_SIZE") == 3
         if words and len({self.kind, self.process, self.out}) > 1:
-            p.set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=1)  # a sum is told otherwise [HW 7.8.6]
+            p.set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=1)  # with 0, sums raise RESERVED_MODE [HW 7.8.6]
         algorithm = p.get("DPU", "EW_CFG", "EW_ALU_ALGO")
         if not p.get("DPU", "EW_CFG", "EW_OP_TYPE") and algorithm < 2 and integer:
             p.set("DPU", "EW_CFG", EW_BINARY_EN=self.chance(0.5))

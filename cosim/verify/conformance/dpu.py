@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rkcosim.spec.types import ATOM, FLOAT_CODES, ElementType
+from rkcosim.spec.types import ATOM, ELEMENT_BITS, FLOAT_CODES, ElementType
 from rkcosim.verify.conformance.choices import Refused
 from rkcosim.verify.conformance.conv import Tile
 from rkcosim.verify.crosscheck.program import Task
@@ -26,6 +26,22 @@ def dpu_blocks(task: Task) -> list[str]:
 def in_floats(task: Task) -> bool:
     """Return whether the DPU works on floats."""
     return task.get("DPU", "PROC_PRECISION") in FLOAT_CODES
+
+
+def element_bits(task: Task) -> tuple[int, int]:
+    """Return the bits of the DPU's input and output elements; 8 for codes that are no type."""
+    data = task.get("DPU", "IN_PRECISION"), task.get("DPU", "OUT_PRECISION")
+    return ELEMENT_BITS.get(data[0], 8), ELEMENT_BITS.get(data[1], 8)
+
+
+def input_surface(task: Task) -> int:
+    """Return the channels of an input surface of a flying task [HW 7.11.10]."""
+    return 8 * ATOM // element_bits(task)[0] * (1 + task.get("DPU", "COMB_USE"))
+
+
+def surfaces_made(task: Task) -> int:
+    """Return the output surfaces that an input surface of a flying task makes [HW 7.11.10]."""
+    return max(1, input_surface(task) * element_bits(task)[1] // (8 * ATOM))
 
 
 @dataclass

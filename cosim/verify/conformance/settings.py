@@ -5,7 +5,7 @@ from __future__ import annotations
 from rkcosim.spec.types import BF16, CONV_TYPES, ELEMENT_BITS, FP16, FP32, INT4, INT8, INT16, INT32
 from rkcosim.verify.conformance.case import Plan
 from rkcosim.verify.conformance.choices import Refused
-from rkcosim.verify.conformance.dpu import in_floats, size_e
+from rkcosim.verify.conformance.dpu import in_floats, input_surface, size_e, surfaces_made
 from rkcosim.verify.conformance.draw_conv import ConvWish
 from rkcosim.verify.conformance.draw_dpu import DpuWish
 from rkcosim.verify.conformance.draw_writer import settings_packets, settings_unpooling
@@ -117,16 +117,16 @@ def _weight_bytes(d: Draw, plan: Plan) -> None:
 
 def _regroup(d: Draw, task: Task) -> None:
     """What a flying task says of its atoms, for the element that the DPU now reads (7.2.1)."""
-    group = 128 // ELEMENT_BITS.get(task.get("DPU", "IN_PRECISION"), 8) * (1 + task.get("DPU", "COMB_USE"))
-    out = task.get("DPU", "OUT_PRECISION")
-    surfaces = max(1, group * ELEMENT_BITS.get(out, 8) // 128)
+    group, surfaces = input_surface(task), surfaces_made(task)
     stride, room = task.get("DPU", "DST_SURF_STRIDE"), 1 << 17
     atoms = surfaces * -(-(task.get("DPU", "CHANNEL") + 1) // group)
     area = (task.get("DPU", "HEIGHT") + 1) * (task.get("DPU", "WIDTH") + 1 + task.get("DPU", "NOTCH_ADDR_0"))
     if 16 * (atoms * stride + area) > room:  # also a stride towards lower addresses
         raise Refused("more surfaces than the output has room for")
     task.set("DPU", SURF_ADD=surfaces * stride % (1 << 28), **size_e(min(surfaces, 8) - 1))
-    if out == INT8.dpu_code and group < 16:  # as many atoms as are made, partly filled
+    if (
+        task.get("DPU", "OUT_PRECISION") == INT8.dpu_code and group < 16
+    ):  # as many atoms as are made, partly filled
         task.set("DPU", CHANNEL_WDMA=16 * -(-(task.get("DPU", "CHANNEL") + 1) // group) - 1)
     task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(room, "output"))
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, FLOAT_CODES, FP16, FP32, INT8, STRIPE
+from rkcosim.spec.types import ATOM, BF16, FP16, FP32, INT8, STRIPE
+from rkcosim.verify.conformance.dpu import element_bits, in_floats, input_surface, surfaces_made
 from rkcosim.verify.crosscheck.program import Task
 
 DIVISION = 3
@@ -22,10 +23,6 @@ class Rule:
     touches: Callable[[Task], bool]
 
 
-def _floats(t: Task) -> bool:
-    return t.get("DPU", "PROC_PRECISION") in FLOAT_CODES
-
-
 def _lut(t: Task) -> bool:
     return not t.get("DPU", "EW_BYPASS") and not t.get("DPU", "EW_LUT_BYPASS")
 
@@ -37,7 +34,7 @@ def _operates(t: Task) -> bool:
 
 def _in_floats(t: Task) -> bool:
     """Whether the EW operation is on and works on floats."""
-    return _operates(t) and _floats(t) and not _lut(t)
+    return _operates(t) and in_floats(t) and not _lut(t)
 
 
 def _product(t: Task) -> bool:
@@ -94,7 +91,7 @@ def _limits(t: Task) -> bool:
     """Whether ReLUX limits floats."""
     stages = (not t.get("DPU", f"{s}_BYPASS") and t.get("DPU", f"{s}_RELUX_EN") for s in ("BS", "BN"))
     late = not t.get("DPU", "EW_BYPASS") and not _lut(t) and bool(t.get("DPU", "EW_RELUX_EN"))
-    return _floats(t) and (any(stages) or late)
+    return in_floats(t) and (any(stages) or late)
 
 
 def _in(domain: bool, *algorithms: int) -> Callable[[Task], bool]:
@@ -116,30 +113,19 @@ def _flying(t: Task) -> bool:
     return bool(t.get("DPU", "FLYING_MODE"))
 
 
-def _widths(t: Task) -> tuple[int, int]:
-    """Bits of the DPU's input and output elements."""
-    return tuple(ELEMENT_BITS.get(t.get("DPU", name), 8) for name in ("IN_PRECISION", "OUT_PRECISION"))  # type: ignore[return-value]
-
-
-def _input_surface(t: Task) -> int:
-    """Channels of an input surface of a flying task."""
-    return 8 * ATOM // _widths(t)[0] * (2 if t.get("DPU", "COMB_USE") else 1)
-
-
 def _changed_width(t: Task) -> bool:
-    before, after = _widths(t)
+    before, after = element_bits(t)
     return _flying(t) and before != after
 
 
 def _too_many_surfaces(t: Task) -> bool:
     """Whether SIZE_E of a flying task names more surfaces than an input surface makes."""
-    makes = max(1, _input_surface(t) * _widths(t)[1] // (8 * ATOM))
-    return _flying(t) and t.get("DPU", "SIZE_E_1") + 1 > makes
+    return _flying(t) and t.get("DPU", "SIZE_E_1") + 1 > surfaces_made(t)
 
 
 def _padding_lanes(t: Task) -> bool:
     channels, real = t.get("DPU", "CHANNEL") + 1, t.get("DPU", "ORIG_CHANNEL") + 1
-    return _flying(t) and real < channels and bool(real % (8 * ATOM // _widths(t)[1]))
+    return _flying(t) and real < channels and bool(real % (8 * ATOM // element_bits(t)[1]))
 
 
 def _element_surfaces(t: Task) -> bool:
@@ -149,7 +135,7 @@ def _element_surfaces(t: Task) -> bool:
     pitch = (
         rows * (width + t.get("DPU_RDMA", "EW_LINE_NOTCH_ADDR")) + width + t.get("DPU_RDMA", "EW_SURF_NOTCH")
     )
-    several = t.get("DPU_RDMA", "CHANNEL") >= 8 * ATOM // _widths(t)[0]
+    several = t.get("DPU_RDMA", "CHANNEL") >= 8 * ATOM // element_bits(t)[0]
     return "DPU_RDMA" in t.blocks and each and several and pitch != t.get("DPU_RDMA", "EW_SURF_STRIDE")
 
 
@@ -166,7 +152,7 @@ def _partial_factors(t: Task) -> bool:
 
 def _narrow_bytes(t: Task) -> bool:
     """Whether a flying task narrows to int8 and makes more atoms than CHANNEL_WDMA has."""
-    lanes = _input_surface(t)
+    lanes = input_surface(t)
     atoms = -(-(t.get("DPU", "CHANNEL") + 1) // lanes)
     byte = t.get("DPU", "OUT_PRECISION") == INT8.dpu_code
     return _flying(t) and byte and lanes < ATOM and atoms > -(-(t.get("DPU", "CHANNEL_WDMA") + 1) // ATOM)
