@@ -233,7 +233,7 @@ def _model(
         wanted = np.dtype(tensor.host or np.float32)
         name, given_type = result, np.dtype(helper.tensor_dtype_to_np_dtype(code))
         if given_type != wanted:
-            if given_type.kind == "f" and wanted.kind != "f" and not tensor.host == "":
+            if given_type.kind == "f" and wanted.kind != "f" and tensor.host != "":
                 raise _NotThis(f"its result is {given_type}, and the file has {wanted}")
             target = helper.np_dtype_to_tensor_dtype(wanted)
             nodes.append(helper.make_node("Cast", [name], [f"{result}t"], to=target))
