@@ -337,12 +337,16 @@ def test_damage_is_found_wherever_it_is(file: Path, tmp_path: Path) -> None:
 
 
 def place_of_model(state: bytes) -> int:
-    """Return where the model of a one-core engine begins: its bytes and those of the cell end the state."""
+    """Return where the model of a one-core engine begins: its bytes and those of the cell end the state.
+
+    The search begins at the end: ahead of the model are bytes that differ from run to run, among which a
+    number may look like the model's length.
+    """
 
     def length(at: int) -> int:
         return int.from_bytes(state[at : at + 8], "little")
 
-    for at in range(len(state) - 16):
+    for at in reversed(range(len(state) - 16)):
         cell = at + 8 + length(at)
         if at + 1000 < cell < len(state) - 8 and cell + 8 + length(cell) == len(state):
             return at + 8
