@@ -18,6 +18,14 @@ from rkcosim.rknn_api import declarations
 
 SOURCES = PACKAGE / "rknn_api" / "native"
 LITE = PACKAGE / "rknn_api" / "lite"
+LITE_MODULES = ("rknn_lite.py", "rknn_log.py", "rknn_runtime.py")
+LITE_API = """from rknnlite.api import rknn_log, rknn_runtime
+from rknnlite.api.rknn_lite import RKNNLite
+
+__all__ = ["RKNNLite", "rknn_log", "rknn_runtime"]
+"""
+"""Text of the module `rknnlite.api`."""
+
 TOOLKIT = PACKAGE / "rknn_api" / "toolkit"
 NAME = "librknnrt.so"
 OLD_NAMES = ("librknn_api.so",)
@@ -119,7 +127,7 @@ def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
     OSError
         if a file cannot be written.
     """
-    for name in ("lib", "include", "python/rknnlite", "python/rknn"):
+    for name in ("lib", "include", "python/rknnlite/api", "python/rknn"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     place_library(folder, NAME, library, OLD_NAMES, copy=copy)
     if copy:
@@ -130,8 +138,10 @@ def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
     (package / "__init__.py").write_text(
         '"""Look-alike of RKNN-Toolkit Lite2 on librknnrt.so of rkcosim."""\n'
     )
-    shutil.copyfile(LITE / "api.py", package / "api.py")
-    (package / "declarations.json").write_text(declarations.as_json())
+    (package / "api" / "__init__.py").write_text(LITE_API)
+    for module in LITE_MODULES:
+        shutil.copyfile(LITE / module, package / "api" / module)
+    (package / "api" / "declarations.json").write_text(declarations.as_json())
     package = folder / "python" / "rknn"
     (package / "__init__.py").write_text('"""Look-alike of RKNN-Toolkit2 on rkcosim."""\n')
     for module in ("api.py", "conversion.py", "hybrid.py"):
