@@ -45,7 +45,13 @@ class Refusal(Exception):
     """Ends a call with a code of the header; the text goes to the log and to `last_error`.
 
     `api` puts the name of the called function before the text.
+
+    Members
+    -------
+    level : level of the line in the log.
     """
+
+    level = logging.ERROR
 
     def __init__(self, code: int, message: str, cause: BaseException | None = None) -> None:
         self.code = code
@@ -65,6 +71,12 @@ class Refusal(Exception):
             yield
         except errors as error:
             raise cls(code, f"{text}{error}", error) from error
+
+
+class Expected(Refusal):
+    """A refusal that programs ask for on purpose: the line in the log is a warning."""
+
+    level = logging.WARNING
 
 
 class Verbatim(Refusal):
@@ -254,7 +266,7 @@ def api(function: Callable[..., Result]) -> Callable[..., Result]:
                 refusal.args = (f"{name}: {refusal}",)
             code = refusal.code
             error: BaseException = refusal.cause or refusal
-            log.error("%s", refusal)
+            log.log(refusal.level, "%s", refusal)
         except Exception as unforeseen:  # a program in C cannot catch what Python raises
             code, error = t.RKNN_ERR_FAIL, unforeseen
             log.error("%s: %s: %s", name, type(unforeseen).__name__, unforeseen)
