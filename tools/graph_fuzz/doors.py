@@ -202,19 +202,32 @@ class Doors:
 
         try:
             done = run_model(
-                path, [list(graph.feeds.values())], engine=self.engine, cores=form.cores or 1, check=True
+                path, self._items(path, graph), engine=self.engine, cores=form.cores or 1, check=True
             )
         except Exception as error:
             raise DoorFault(_kind(error)) from error
         if done.verdict["match"] is False:
             raise DoorFault(f"MISMATCH: {done.verdict.get('first')}")
-        return list(done.results[0])
+        return [
+            np.concatenate(parts) if len(parts) > 1 else parts[0] for parts in zip(*done.results, strict=True)
+        ]
+
+    def _items(self, path: Path, graph: Graph) -> list[list[Array]]:
+        """Return the inputs of each inference, as `--input` reads them from files."""
+        from rkcosim.cli.inputs import load_batch
+        from rkcosim.rknn_file.model import open_file
+
+        files = []
+        for number, array in enumerate(graph.feeds.values()):
+            files.append(self.folder / f"in{number}.npy")
+            np.save(files[-1], array)
+        return [list(item) for item in load_batch(files, list(open_file(path).inputs), None).items]
 
     def _by_compare(self, path: Path, graph: Graph, form: Form) -> None:
         from rkcosim.measure.models.compare import compare
 
         try:
-            found = compare(path, [list(graph.feeds.values())])
+            found = compare(path, self._items(path, graph))
         except Exception as error:
             raise DoorFault(_kind(error)) from error
         if not found.match:
