@@ -12,16 +12,7 @@ from rkcosim.rknn_api.memory import allocated_bytes
 from rkcosim.rknn_api.native import fill_native, fill_native_nhwc, native_input, native_output
 from rkcosim.rknn_api.perf import detail_text
 from rkcosim.rknn_api.signatures import QUERIES, type_named
-from rkcosim.rknn_api.state import (
-    CLOCK_MHZ,
-    Context,
-    Expected,
-    Refusal,
-    Verbatim,
-    api,
-    context_of,
-    target_of,
-)
+from rkcosim.rknn_api.state import CLOCK_MHZ, Context, Expected, Refusal, Verbatim, api, context_of, target_of
 
 API_VERSION = "2.3.2 (rkcosim)"
 """Version of the header that is implemented, as SDK_VERSION reports it."""

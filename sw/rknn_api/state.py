@@ -46,10 +46,13 @@ class Refusal(Exception):
     """Ends a call with a code of the header; the text goes to the log and to `last_error`.
 
     `api` puts the name of the called function before the text.
+
+    Members
+    -------
+    level : level of the line in the log.
     """
 
     level = logging.ERROR
-    """Level of the line in the log."""
 
     def __init__(self, code: int, message: str, cause: BaseException | None = None) -> None:
         self.code = code

@@ -518,12 +518,16 @@ static uint64_t target_size(int number, int place, const uint64_t *given)
         return argument->size;
     case RK_COUNT_TEXT:
         return strlen((const char *)(uintptr_t)given[place]) + 1;
-    case RK_COUNT_MATRIX: {
+    case RK_COUNT_MATRIX:
+    case RK_COUNT_UNPACKED: {
         const rknn_matmul_info *info = (const rknn_matmul_info *)(uintptr_t)given[4];
         int32_t rows = (int32_t)given[2], columns = (int32_t)given[3];
         if (!info || rows <= 0 || columns <= 0)
             return 0;
-        return (uint64_t)rows * (uint64_t)columns * rk_operand_bits((int)info->type) / 8;
+        uint32_t bits = rk_operand_bits((int)info->type);
+        if (argument->count == RK_COUNT_UNPACKED && bits && bits < 8)
+            bits = 8;
+        return (uint64_t)rows * (uint64_t)columns * bits / 8;
     }
     }
     uint64_t count = given[(int)argument->count];

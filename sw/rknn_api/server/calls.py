@@ -15,7 +15,7 @@ import rkcosim.rknn_api as rk
 from rkcosim.base.failures import one_line
 from rkcosim.rknn_api import custom_types as cu
 from rkcosim.rknn_api import types as t
-from rkcosim.rknn_api.declarations import COUNT_MATRIX, COUNT_ONE, COUNT_TEXT, operand_bits
+from rkcosim.rknn_api.declarations import COUNT_ONE, COUNT_TEXT, COUNT_UNPACKED, MATRICES, operand_bits
 from rkcosim.rknn_api.memory import forget, memory_of, no_descriptor
 from rkcosim.rknn_api.server.board import board_of
 from rkcosim.rknn_api.server.protocol import Arena, Channel, Gone, Op, Packet, ProtocolError, aligned
@@ -52,8 +52,8 @@ class _Given:
         self.count = COUNT_ONE
         if argument.kind == "text":
             self.count = COUNT_TEXT
-        elif argument.count == "matrix":
-            self.count = COUNT_MATRIX
+        elif argument.count in MATRICES:
+            self.count = MATRICES[argument.count]
         elif argument.count:
             self.count = signature.place(argument.count)
 
@@ -165,8 +165,8 @@ class Calls:
             return 0
         if one.count == COUNT_TEXT:
             return self.arena.text(raw)
-        if one.count == COUNT_MATRIX:
-            return self._matrix(raw, packet)
+        if one.argument.count in MATRICES:
+            return self._matrix(raw, packet, 8 if one.count == COUNT_UNPACKED else 0)
         count = one.elements(name, packet.a)
         if name == "rknn_init" and one.argument.name == "model" and not count:
             return self.arena.text(raw)
@@ -189,10 +189,11 @@ class Calls:
                     offset.value = self.arena.address(offset.value, size)
         return items if one.argument.count else items[0]
 
-    def _matrix(self, raw: int, packet: Packet) -> int:
+    def _matrix(self, raw: int, packet: Packet, least_bits: int) -> int:
         rows, columns = (ct.c_int32(packet.a[n]).value for n in (2, 3))
         info = mt_info(self.arena, packet.a[4])
         bits = _BITS.get(int(info.type), 0) if info is not None else 0
+        bits = max(bits, least_bits) if bits else 0
         return self.arena.address(raw, max(rows, 0) * max(columns, 0) * bits // 8)
 
     # -- allocation in the arena --------------------------------------------------------------------
