@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -97,8 +97,13 @@ class Program:
     def close(self) -> None:
         """End the program."""
         if self.process is not None:
-            self.process.kill() if self.process.poll() is None and self._stuck() else None
+            if self.process.poll() is None and self._stuck():
+                self.process.kill()
             self.process.wait()
+            for pipe in (self.process.stdin, self.process.stdout):
+                with suppress(BrokenPipeError):
+                    assert pipe is not None
+                    pipe.close()
             self.process = None
 
     def _stuck(self) -> bool:
@@ -138,6 +143,7 @@ class Doors:
         for program in (self._c, self._lite):
             if program is not None:
                 program.close()
+                program.log.close()
         self._stack.close()
 
     def outputs(self, door: str, graph: Graph, form: Form) -> list[Array] | None:
