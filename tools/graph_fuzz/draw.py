@@ -59,7 +59,11 @@ class Graph:
         for item in graph.initializer:
             array = numpy_helper.to_array(item)
             few = array.size <= 8
-            constants[item.name] = array.round(4).tolist() if few else f"{array.dtype}{list(array.shape)}"
+            constants[item.name] = (
+                (array.round(4) if array.dtype.kind == "f" else array).tolist()
+                if few
+                else f"{array.dtype}{list(array.shape)}"
+            )
         for node in graph.node:
             given = ", ".join(f"{constants.get(name, name)}" for name in node.input)
             how = {item.name: helper.get_attribute_value(item) for item in node.attribute}
