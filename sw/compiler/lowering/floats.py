@@ -45,6 +45,13 @@ from rkcosim.compiler.steps import (
 )
 
 
+def _limited(step: Step) -> bool:
+    """Whether a step limits its results."""
+    if isinstance(step, FloatStep):
+        return any(stage.relu or stage.high is not None for stage in (step.first, step.second, step.last))
+    return getattr(step, "limits", None) is not None
+
+
 class Floats(Moves):
     """Lowering for fp16: float16 weights, float32 biases, limits as binary32 patterns, no converter."""
 
@@ -53,8 +60,11 @@ class Floats(Moves):
 
     def steps(self) -> list[Step]:
         clamp = self.op.clamp
-        if clamp == Clamp() or (clamp.low == 0.0 and clamp.high > 0.0):
+        if clamp == Clamp():
             return super().steps()
+        if clamp.low == 0.0 and clamp.high > 0.0:
+            made = super().steps()
+            return made if any(map(_limited, made)) else self.clamp_apart("unclamped")
         last = FloatStage(high=clamp.high if math.isfinite(clamp.high) else None)
         fields: dict[str, Any] = {"last": last}
         if math.isfinite(clamp.low):
