@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rkcosim.cli.app import command, option
-from rkcosim.cli.options import Cores, Program, RecordedOptions
+from rkcosim.cli.options import BoardName, Cores, MachineName, Program, RecordedOptions
 
 if TYPE_CHECKING:
     from rkcosim.devices.simulated import SimulatedMachine
@@ -39,6 +39,7 @@ class MachineOptions(RecordedOptions):
         metavar="clears|keeps",
         words="rkcosim.driver.kernel.rknpu_jobs:SOFT_RESETS",
     )
+    board: BoardName = None
     fault: tuple[str, ...] = option(
         "Inject a fault that boards showed and nobody explained (docs/board.md); repeatable.",
         metavar="NAME",
@@ -81,6 +82,7 @@ class MachineOptions(RecordedOptions):
             drivers=DRIVERS[chosen],
             rocket_interface=self.rocket_interface or DEFAULT,
             soft_reset=self.soft_reset or CLEARS,
+            board=self.board,
             faults=self.fault,
         )
 
@@ -100,6 +102,7 @@ class DeviceOptions(MachineOptions):
         "Use the server (rkcosim serve) that listens at this socket; default: a device of the program alone."
     )
     cores: int | None = option("Cores of the simulated NPU; default: 3.", low=1, high=3)
+    machine_: MachineName = None
 
     @property
     def of_server(self) -> list[str]:
@@ -108,7 +111,7 @@ class DeviceOptions(MachineOptions):
         given = {f"--{name}": getattr(self, name) for name in names}
         given["--events or --timeline"] = self.events or self.timeline
         given |= {"--drivers": self.drivers, "--rocket-interface": self.rocket_interface}
-        given |= {"--soft-reset": self.soft_reset, "--fault": self.fault}
+        given |= {"--soft-reset": self.soft_reset, "--fault": self.fault, "--board": self.board}
         return [name for name, value in given.items() if value]
 
 
@@ -191,14 +194,14 @@ def device_command(asked: DeviceOptions) -> None:
                     "--socket"
                 )
             run.check_server(asked.socket)
-            raise SystemExit(run.run_program(program, run.environment(asked.socket)))
+            raise SystemExit(run.run_program(program, run.environment(asked.socket, machine=asked.machine_)))
         check_trace(trace, Work(None, cores=cores))
         run.many_descriptors()
         machine = asked.machine(cores, stack.enter_context(_log_stream(asked.log)), trace)
         ending = stack.enter_context(Ending(run.ENDING))  # active until the machine is closed
         stack.enter_context(machine)
         with run.private_server(machine, ending) as server:
-            env = run.environment(server.path)
+            env = run.environment(server.path, machine=asked.machine_)
             machine.start_clock()
             code = run.run_program(program, env, ending)
             account = machine.report()

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rkcosim.cli.app import command, option
-from rkcosim.cli.options import Cores, Html, Program, RecordedOptions
+from rkcosim.cli.options import BOARDS, Cores, Html, MachineName, Program, RecordedOptions
 
 if TYPE_CHECKING:
     from rkcosim.measure.models.products import ProductRow
     from rkcosim.measure.models.run import ModelRun
+
+NO_BOARD = "none"
 
 MODELS = (".rknn", ".onnx", ".tflite")
 """Suffixes of arguments that are assumed to name models."""
@@ -35,6 +37,13 @@ class RunOptions(RecordedOptions):
         "Also redirect requests for librknnrt.so with a path, as /usr/lib/librknnrt.so (by LD_AUDIT).",
         default=False,
     )
+    board: str | None = option(
+        "Board whose device tree and NPU files the program sees (docs/device.md), or none; default: "
+        "radxa,rock-5b.",
+        metavar="NAME",
+        words=BOARDS,
+    )
+    machine: MachineName = None
     prefix: Path | None = option(
         "Install library, declarations and the rknnlite module in this folder; run no program.",
         metavar="FOLDER",
@@ -105,6 +114,8 @@ def run_command(asked: RunOptions) -> None:
         return
     if not asked.program:
         raise ValueError("rknn: name a program: rkcosim rknn -- PROGRAM ARGUMENTS...")
+    if asked.board == NO_BOARD and asked.machine is not None:
+        raise ValueError("rknn: --machine needs a board")
     raise SystemExit(_run(asked, list(asked.program)))
 
 
@@ -114,15 +125,19 @@ def _run(asked: RunOptions, program: list[str]) -> int:
     from rkcosim.cli.moments import Work, check_trace
     from rkcosim.devices import program as run
     from rkcosim.devices.ending import Ending
-    from rkcosim.devices.rknn_library import audit_library, environment, lay_out, rknn_library
+    from rkcosim.devices.rknn_library import audit_library, environment, lay_out, rknn_library, seeing
     from rkcosim.devices.simulated import Metered, account_of
     from rkcosim.driver import Driver
+    from rkcosim.driver.kernel import BoardView
+    from rkcosim.driver.kernel.boards import board_named
+    from rkcosim.driver.server import Server
     from rkcosim.engines.engine import open_named
     from rkcosim.measure.models.products import products_table
     from rkcosim.measure.perf.measure import meter
     from rkcosim.measure.report.kept import keeping, write_page
     from rkcosim.rknn_api.server import RknnServer
 
+    board = None if asked.board == NO_BOARD else board_named(asked.board)
     with asked.recording() as trace, keeping(asked.html) as kept, contextlib.ExitStack() as stack:
         check_trace(trace, Work(None, cores=asked.cores))
         library = rknn_library()
@@ -135,14 +150,20 @@ def _run(asked: RunOptions, program: list[str]) -> int:
         stack.callback(engine.close)
         device = Metered(engine)
         stack.callback(rknn_api.use_device, None)
-        rknn_api.use_device(Driver(device, shared=True), meter=meter(engine) if engine.has_cycles else None)
+        driver = Driver(device, shared=True)
+        rknn_api.use_device(driver, meter=meter(engine) if engine.has_cycles else None)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rkcosim-")))
         ending.at_last(lambda: _remove(folder))
         lay_out(folder, library)
         account = Account(engine)
         device.start_clock()
         with RknnServer(folder / "rknn", account.add) as server:
-            code = run.run_program(program, environment(folder, server.path, audit), ending)
+            env = environment(folder, server.path, audit)
+            if board is not None:
+                view = BoardView(board, driver.files())
+                files = stack.enter_context(Server(view, folder / "board"))
+                env = seeing(env, files.path, asked.machine)
+            code = run.run_program(program, env, ending)
         done = account_of(device)
     _tell_missing(program, code)
     if asked.report and account.products:

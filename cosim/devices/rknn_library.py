@@ -6,10 +6,11 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rkcosim.base import PACKAGE, version
+from rkcosim.devices import program
 from rkcosim.devices.preload import SANITIZERS, c_compiler
 from rkcosim.devices.program import place_library, put_first
 from rkcosim.engines import cache, toolchain
@@ -170,3 +171,22 @@ def environment(folder: Path, socket: Path, audit: Path | None = None) -> dict[s
         joined[AUDIT_VARIABLE] = str(folder.absolute() / "lib" / NAME)
     joined[PYTHON_VARIABLE] = sys.executable
     return {**os.environ, **joined, SOCKET_VARIABLE: str(socket.absolute())}
+
+
+def seeing(env: Mapping[str, str], path: Path, machine: str | None = None) -> dict[str, str]:
+    """Return an environment in which a program also sees the files of the board's server at a socket.
+
+    Parameters
+    ----------
+    env : the result of `environment`.
+    path : path of the socket (`rkcosim.driver.server.Server`).
+    machine : what uname tells the program as the machine; None for the real one.
+
+    Raises
+    ------
+    BuildError
+        if the preload library cannot be compiled.
+    """
+    added = program.environment(path, machine=machine)
+    names = ("LD_PRELOAD", program.SOCKET_VARIABLE, program.MACHINE_VARIABLE)
+    return {**env, **{name: added[name] for name in names if name in added}}

@@ -150,6 +150,8 @@ class SimulatedMachine:
     dram : timing of the memory, None for the RK3588's.
     drivers : which of "rknpu" and "rocket" have device nodes.
     rocket_interface : version of the Rocket uapi (`rkcosim.driver.kernel.rocket_interface.INTERFACES`).
+    board : name of the board in the device tree (`rkcosim.driver.kernel.boards.BOARDS`), None for the default
+        one.
     log : stream for the kernel's log, or None; `verbose` adds every failed ioctl to it.
     trace : waveform to write (a path: of everything), or None.
     capture : called with every kick when it ends (`rkcosim.devices.recorder.Captured`), as a stream that can
@@ -172,6 +174,7 @@ class SimulatedMachine:
         drivers: Iterable[str] = DRIVERS["both"],
         rocket_interface: str = DEFAULT,
         soft_reset: str = CLEARS,
+        board: str | None = None,
         faults: Iterable[str] = (),
         log: TextIO | None = None,
         verbose: bool = False,
@@ -203,6 +206,7 @@ class SimulatedMachine:
                 log=log_,
                 rocket_interface=rocket_interface,
                 soft_reset=soft_reset,
+                board=board,
             )
             if recorder is not None:
                 recorder.scheduler = self.kernel.scheduler

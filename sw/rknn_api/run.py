@@ -12,9 +12,9 @@ import select
 import threading
 from typing import Any
 
+from rkcosim.compiler.batch import BatchLoaded
 from rkcosim.driver import DriverTimeout
 from rkcosim.rknn_api import types as t
-from rkcosim.rknn_api.batch import BatchLoaded
 from rkcosim.rknn_api.dynamic import Shape, shown
 from rkcosim.rknn_api.io import give_outputs, keep_outputs, take_inputs
 from rkcosim.rknn_api.loading import choose_shape, plan_for

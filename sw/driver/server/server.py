@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rkcosim.base import BAD_INPUT
-from rkcosim.driver.kernel import Credentials, Kernel, KernelError
+from rkcosim.driver.kernel import BoardView, Credentials, Kernel, KernelError
 from rkcosim.driver.kernel.interface import CallerError
 from rkcosim.driver.kernel.memory import leaves_room
 from rkcosim.driver.server.calls import Machine
@@ -59,7 +59,7 @@ class Server:
         If the path is in use, too long or cannot be created.
     """
 
-    def __init__(self, kernel: Kernel, path: Path) -> None:
+    def __init__(self, kernel: Kernel | BoardView, path: Path) -> None:
         self.path = path.absolute()
         if len(os.fsencode(self.path)) > _PATH_BYTES:
             raise ServerError(f"{self.path}: a socket's path has at most {_PATH_BYTES} bytes")

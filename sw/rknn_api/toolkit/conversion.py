@@ -25,6 +25,9 @@ else:
 PYTHON_VARIABLE = "RKCOSIM_PYTHON"
 """Environment variable with the interpreter that runs `rkcosim`; `rkcosim rknn` sets it."""
 
+OF_PROGRAM = ("LD_AUDIT", "RKCOSIM_SOCKET", "RKCOSIM_MACHINE")
+"""Environment variables by which the program sees a board, which the commands do not."""
+
 LONGEST = 6 * 3600
 """Seconds after which a command is given up."""
 
@@ -423,7 +426,7 @@ class Conversion(RKNNLite):
             self._failed(f"{call}: start the script with `rkcosim rknn -- python SCRIPT`")
             return None
         self._folder.mkdir(parents=True, exist_ok=True)
-        apart = {name: value for name, value in os.environ.items() if name != "LD_AUDIT"}
+        apart = {name: value for name, value in os.environ.items() if name not in OF_PROGRAM}
         self._say(f"{call}: rkcosim {' '.join(words)}")
         try:
             done = subprocess.run(
