@@ -102,7 +102,7 @@ def run_command(asked: RunOptions) -> None:
     """Run an unmodified program that calls rknn_api.h on the simulated NPU.
 
     The program finds librknnrt.so and a Python module rknnlite. The word "run" may be omitted before "--".
-    The exit code is that of the program.
+    The exit code is that of the program; 70 if it is 0 and an internal error occurred behind a call.
     """
     from rkcosim.devices.rknn_library import lay_out, rknn_library
 
@@ -121,6 +121,7 @@ def run_command(asked: RunOptions) -> None:
 
 def _run(asked: RunOptions, program: list[str]) -> int:
     from rkcosim import rknn_api
+    from rkcosim.base.failures import Failures
     from rkcosim.base.tables import console
     from rkcosim.cli.moments import Work, check_trace
     from rkcosim.devices import program as run
@@ -157,22 +158,27 @@ def _run(asked: RunOptions, program: list[str]) -> int:
         lay_out(folder, library)
         account = Account(engine)
         device.start_clock()
-        with RknnServer(folder / "rknn", account.add) as server:
+        failures = Failures()
+        stack.enter_context(failures.watching())
+        with RknnServer(folder / "rknn", account.add, failures) as server:
             env = environment(folder, server.path, audit)
             if board is not None:
                 view = BoardView(board, driver.files())
+                view.log.failures = failures
                 files = stack.enter_context(Server(view, folder / "board"))
                 env = seeing(env, files.path, asked.machine)
             code = run.run_program(program, env, ending)
         done = account_of(device)
     _tell_missing(program, code)
-    if asked.report and account.products:
-        console(error=True).print(products_table(account.products))
+    code = failures.code(code)
     if asked.report:
+        if account.products:
+            console(error=True).print(products_table(account.products))
         print("\n".join(filter(None, (done.text(), account.text()))), file=sys.stderr)
     models = [row.as_json() | {"frames": frames} for frames, row in account.rows]
     products = [row.as_json() for row in account.products]
-    asked.write(done.as_json() | {"exit_code": code, "models": models, "products": products})
+    more = {"exit_code": code, "errors": failures.lines, "models": models, "products": products}
+    asked.write(done.as_json() | more)
     for number, row in enumerate(models if asked.html else ()):
         assert asked.html is not None
         name = asked.html.name if not number else f"{asked.html.stem}-{number + 1}{asked.html.suffix}"
