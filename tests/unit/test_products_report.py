@@ -110,8 +110,9 @@ def test_shares_of_a_layer_on_several_cores() -> None:
     """1.41 times the work of one array on three of them is 47 % of all (it was 141 %)."""
     measures = tuple(TaskMeasure(1000, 10, 10, mac_busy=500, core=core, start=0) for core in range(3))
     macs = round(1.41 * 1000 * 1024)
-    layer = LayerReport("a", "Conv", "npu", 3, 1000, macs, 30, 30, 500, (), (), 1500, measures=measures)
+    layer = LayerReport("a", "Conv", "npu", 3, 1000, macs, 30, 30, 1500, (), (), 1500, measures=measures)
     row = layer_row(layer)
     assert row.utilisation == pytest.approx(0.47, abs=1e-3) and row.mac_busy == 0.5
-    alone = layer_row(replace(layer, measures=measures[:1], macs=macs // 2, mac_busy=500))
+    assert row.formula_npu == 500 and row.formula_cycles <= 1000  # a lower bound of the cycles
+    alone = layer_row(replace(layer, measures=measures[:1], macs=macs // 2, mac_busy=500, formula_npu=500))
     assert alone.utilisation == pytest.approx(0.705, abs=1e-3) and alone.mac_busy == 0.5

@@ -40,6 +40,7 @@ class LayerRow:
     bytes_read: int
     bytes_written: int
     formula_npu: int
+    """Lower bound of the array's cycles, divided evenly among the cores that ran it."""
     formula_ddr: int
     formula_cycles: int
     core_cycles: int | None = None
@@ -92,6 +93,7 @@ def layer_row(layer: Any, dram: DramConfig | None = None) -> LayerRow:
     busy = getattr(layer, "mac_busy", None)
     cycles = layer.cycles
     capacity = cycles * (len(cores) or 1) if cycles else 0  # cycles of all cores that ran it
+    npu = -(-layer.formula_npu // (len(cores) or 1))
     row = LayerRow(
         layer.name,
         layer.op,
@@ -103,9 +105,9 @@ def layer_row(layer: Any, dram: DramConfig | None = None) -> LayerRow:
         round(busy / capacity, 4) if capacity and busy is not None else None,
         layer.bytes_read,
         layer.bytes_written,
-        layer.formula_npu,
+        npu,
         ddr,
-        max(ddr, layer.formula_npu),
+        max(ddr, npu),
         peak=_peak(layer),
         input_shape=[int(n) for n in layer.input_shape],
         output_shape=[int(n) for n in layer.output_shape],
