@@ -116,6 +116,19 @@ def test_limits_behind_other_operators(doors: Doors, kind: str) -> None:
     right(doors, graph(nodes, constants, x=shape))
 
 
+@pytest.mark.parametrize("limits", [(), (0, 6), (0, None)])
+@pytest.mark.parametrize("factor", [1.0, 1 / 6])
+@pytest.mark.parametrize("channels", [1, 19])
+def test_a_gate_with_a_number_per_channel(
+    doors: Doors, limits: tuple[float | None, ...], factor: float, channels: int
+) -> None:
+    """x * limited(x + c), as a written-out HardSwish has it, with one c or one per channel."""
+    ends = {f"end{n}": np.float32(end) for n, end in enumerate(limits) if end is not None}
+    constants = {"c": floats(1, channels), "f": np.float32(factor)} | ends
+    nodes = [N("Add", ["x", "c"], ["t"]), N("Clip", ["t", *ends], ["u"]), N("Mul", ["x", "u"], ["v"])]
+    right(doors, graph([*nodes, N("Mul", ["v", "f"], ["y"])], constants, x=(1, 19)))
+
+
 def test_a_factor_whose_unused_lanes_are_not_zero(doors: Doors) -> None:
     """Six channels leave two lanes of their atom, to which the sum adds as well."""
     nodes = [N("Add", ["b", "c"], ["t"]), N("MatMul", ["a", "t"], ["y"])]

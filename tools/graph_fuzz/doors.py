@@ -213,7 +213,7 @@ class Doors:
         except Exception as error:
             raise DoorFault(_kind(error)) from error
         if done.verdict["match"] is False:
-            raise DoorFault(f"MISMATCH: {done.verdict.get('first')}")
+            raise DoorFault(f"MISMATCH: {done.verdict['first_difference']}")
         return [
             np.concatenate(parts) if len(parts) > 1 else parts[0] for parts in zip(*done.results, strict=True)
         ]

@@ -130,12 +130,15 @@ class Floats(Moves):
         return self.step(kind, factors=self.op.factors, **more)
 
     def affine(self) -> list[Step]:
-        """Multiply and add in BN; a gate is limited in BS, scaled in BN and multiplied by x in EW."""
+        """Multiply and add in BN; a gate is limited in BS, scaled in BN and multiplied by x in EW.
+
+        BS has its operand in a register, so a gate with one number per channel is in BN.
+        """
         op, limits = self.op, self._last()
         if not op.gated:
             second = float_stage(op.scale, op.shift, limits)
             return self.step(FloatStep, second=second)
-        if op.scale.size == 1 and float(op.scale[0]) == 1.0:
+        if op.shift.size == 1 and op.scale.size == 1 and float(op.scale[0]) == 1.0:
             first = float_stage(np.ones(1), op.shift, limits)
             second = float_stage(np.array([op.gain]), np.zeros(1))
         else:
