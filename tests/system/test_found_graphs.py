@@ -70,6 +70,23 @@ def test_padding_of_named_axes(doors: Doors) -> None:
     right(doors, graph([N("Pad", ["x", "p", "v", "a"], ["y"])], constants, 18, x=(1, 3, 5, 6)))
 
 
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("value", [-2.0, -0.7])
+def test_padding_of_bytes_with_a_number_that_they_may_not_have(
+    doors: Doors, value: float, again: bool
+) -> None:
+    constants: dict[str, Any] = {"p": np.array([0, 0, 2, 0, 0, 0, 0, 1]), "v": np.float32(value)}
+    constants |= {"s": np.float32(0.006), "z": np.int8(-1), "t": np.float32(0.0152), "w": np.int8(4)}
+    nodes = [
+        N("QuantizeLinear", ["x", "s", "z"], ["a"]),
+        N("DequantizeLinear", ["a", "s", "z"], ["b"]),
+        N("Pad", ["b", "p", "v"], ["c" if again else "y"]),
+    ]
+    if again:
+        nodes += [N("QuantizeLinear", ["c", "t", "w"], ["d"]), N("DequantizeLinear", ["d", "t", "w"], ["y"])]
+    right(doors, graph(nodes, constants, x=(1, 3, 5, 2)))
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 def test_a_softmax_over_any_axis(doors: Doors, axis: int) -> None:
     nodes = [N("Softmax", ["x"], ["s"], axis=axis), N("Conv", ["s", "k"], ["y"])]

@@ -409,7 +409,9 @@ class OnnxNode(Node):
         if fill and x.real:
             code = float(np.float16(fill))
         elif fill:
-            code = int(np.clip(np.rint(fill / x.scale) + x.zero_point, -128, 127))
+            code = int(np.rint(fill / x.scale) + x.zero_point)
+            if not -128 <= code <= 127:
+                raise self.wrong(f"{fill:g} is no number of a tensor with scale {x.scale:g}")
         return edges[:4], edges[4:], code
 
     def order(self, shape: Shape) -> tuple[dict[str, Any], Shape]:
