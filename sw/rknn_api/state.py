@@ -173,6 +173,8 @@ class Runtime:
         self.error: BaseException | None = None
         self.quiet = False
         """Print nothing unless RKNN_LOG_LEVEL is set: for callers that report errors on their own."""
+        self.backing_of: Callable[[int], Any] | None = None
+        """Returns the pages of a dma-buf of the simulated kernel from its descriptor; None for others."""
         self.failures: Failures | None = None
         """Takes the unforeseen errors of a server's calls; None: the caller has `last_error`."""
         self.lock = threading.RLock()
