@@ -27,6 +27,10 @@ class CompileOptions(ModelOptions):
         "--output",
     )
     explain: bool = option("Print tasks, tiles, CBUF banks and memory addresses.", default=False)
+    no_weights: bool = option(
+        "Write no weights: the file uses those of another model (docs/rknn_api.md#shared-weights).",
+        default=False,
+    )
     keep: bool = option("Do not let tensors share memory.", default=False)
     cores: Share = 1
     mean: str | None = option(
@@ -69,6 +73,8 @@ def compile_command(asked: CompileOptions) -> None:
     container = asked.output is not None and asked.output.suffix == ".rknn"
     if not container and (asked.mean or asked.std or asked.bgr or asked.batch > 1):
         raise ValueError("--mean, --std, --bgr and --batch need -o with a name that ends with .rknn")
+    if asked.no_weights and (container or asked.output is None):
+        raise ValueError("--no-weights needs -o with a name that does not end with .rknn")
     from rkcosim.measure.models.hosted import host_work
     from rkcosim.rknn_file.model import FileModel, open_file
 
@@ -85,7 +91,7 @@ def compile_command(asked: CompileOptions) -> None:
         if plan_of_ours:
             data = write_rknn(compiled, asked.preprocessing(), asked.batch)
         else:
-            data = compiled.save()
+            data = compiled.save(weights=not asked.no_weights)
         write_bytes(asked.output, data)
         print(f"container: {asked.output}, {asked.output.stat().st_size:,} bytes")
     asked.write({"model": asked.model.name, **summary}, say=True)

@@ -134,6 +134,8 @@ class Context:
     buffers: dict[int, Any] = field(default_factory=dict)
     """Memory given to the program by `rknn_outputs_get`, by address."""
     perf_text: Any = None
+    weightless: bool = False
+    """Whether the model's file has no weights, so that they are those of another model."""
     variants: Any = None
     """`Variants` of a model of several shapes, otherwise None."""
     custom: dict[str, Any] = field(default_factory=dict)

@@ -104,8 +104,8 @@ WANTED = {
     "read only": [0, EACCES, 0],
     "refused": [EINVAL, EINVAL, ENOMEM, EINVAL, EINVAL, EINVAL, EINVAL, EFAULT, ENODEV, EINVAL],
 }
-"""What torvalds/linux answers (drivers/dma-buf/dma-heap.c, dma-buf.c; mm/mmap.c for the access modes); names and
-numbers as in a listing of a board (rockchip-linux/mpp, issue 626)."""
+"""Answers of torvalds/linux (drivers/dma-buf/dma-heap.c and dma-buf.c; mm/mmap.c for the access modes); names
+and numbers are those of a board (rockchip-linux/mpp, issue 626)."""
 
 
 def cli(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -56,7 +56,6 @@ WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
         "quantize_weight": False,
         "quantized_hybrid_level": 0,
         "remove_reshape": False,
-        "remove_weight": False,
         "single_core_mode": False,
         "sparse_infer": False,
     },
@@ -110,6 +109,7 @@ class Conversion(RKNNLite):
         quantized_method: str = "channel",
         target_platform: Any = None,
         auto_hybrid_cos_thresh: float = 0.98,
+        remove_weight: bool = False,
         **others: Any,
     ) -> int:
         """Set the options of the conversion.
@@ -125,6 +125,8 @@ class Conversion(RKNNLite):
         target_platform : None or "rk3588".
         auto_hybrid_cos_thresh : cosine of a layer alone, below which `auto_hybrid` of `build` leaves it in
             floating point.
+        remove_weight : `export_rknn` writes no weights; the file uses those of a full model
+            (RKNN_FLAG_SHARE_WEIGHT_MEM).
         others : options of the toolkit that have no effect here.
         """
         if not self._without_effect("config", others):
@@ -153,6 +155,7 @@ class Conversion(RKNNLite):
             "method": ALGORITHMS[quantized_algorithm],
             "weights": METHODS[quantized_method],
             "below": auto_hybrid_cos_thresh,
+            "removes": bool(remove_weight),
         }
         return SUCCESS
 
@@ -396,8 +399,18 @@ class Conversion(RKNNLite):
             self._once(f"export_rknn: the option '{name}' has no effect")
         if self.rknn_data is None:
             return self._failed("export_rknn: call build first")
+        data = self.rknn_data
+        if self._settings["removes"]:
+            full, target = self._folder / "full.rkc", self._folder / "without.rkc"
+            full.write_bytes(data)
+            if (
+                self._command("export_rknn", ["compile", str(full), "-o", str(target), "--no-weights"])
+                is None
+            ):
+                return FAILED
+            data = target.read_bytes()
         try:
-            Path(export_path).write_bytes(self.rknn_data)
+            Path(export_path).write_bytes(data)
         except (OSError, TypeError) as error:
             return self._failed(f"export_rknn: {error}")
         self._once("export_rknn: the file is a container of rkcosim, which boards do not read")
