@@ -42,7 +42,8 @@ class CompileOptions(ModelOptions):
         default=False,
     )
     batch: int = option(
-        "With a .rknn file: number of samples that a program gives at once (rknn_batch_size).",
+        "With a .rknn file: number of samples that a program gives at once (rknn_batch_size), for a model of "
+        "one sample; a model of batches keeps its own number.",
         default=1,
         low=1,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -167,3 +168,29 @@ def test_commands_take_the_same_models_in_the_same_way(name: str, tmp_path: Path
     assert again.verdict["match"] and again.samples == samples
     for ours, theirs in zip(again.results[0], found.results[0], strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["rows_of_a_dense_layer", "between layers, 4"])
+def test_samples_run_on_the_rtl(name: str, tmp_path: Path):
+    """Cycles are those of all samples; every tensor of every sample is that of the golden models."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes((model(name) if name in ALL else host_models()[name]).SerializeToString())
+    found = run_model(path, reference=True)
+    assert found.verdict["match"] and found.samples in (N, 4)
+    assert all(output["reference_worst"] < 5e-3 for output in found.outputs)
+    assert found.cycles > found.samples * sum(row.cycles or 0 for row in found.layers) * 0.8
+
+
+def test_onnxruntimes_provider_has_the_samples_on_the_npu(tmp_path: Path):
+    from tests.models.ort_scripts import inputs_of, results, session
+
+    file = tmp_path / "run.json"
+    data = model("convolutions").SerializeToString()
+    ours, alone = session(data, check=1, json=file), session(data, alone=True)
+    values = inputs_of(ours, 5)
+    for mine, theirs in zip(results(ours, values), results(alone, values), strict=True):
+        same("convolutions", mine, theirs)
+    del ours
+    document = json.loads(file.read_text())
+    assert [(run["samples"], run["verdict"]["match"]) for run in document["models"]] == [(N, True)]
+    assert document["left"] == []
