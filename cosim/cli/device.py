@@ -176,7 +176,8 @@ def _tell_trouble(machine: SimulatedMachine, *, again: bool = False) -> None:
 def device_command(asked: DeviceOptions) -> None:
     """Run an unmodified program on the simulated NPU.
 
-    The program finds the NPU's device nodes. The exit code is the program's.
+    The program finds the NPU's device nodes. The exit code is the program's; 70 if it is 0 and an internal
+    error occurred behind a call.
     """
     from rkcosim.cli.moments import Work, check_trace
     from rkcosim.devices import program as run
@@ -200,13 +201,15 @@ def device_command(asked: DeviceOptions) -> None:
         machine = asked.machine(cores, stack.enter_context(_log_stream(asked.log)), trace)
         ending = stack.enter_context(Ending(run.ENDING))  # active until the machine is closed
         stack.enter_context(machine)
+        stack.enter_context(machine.failures.watching())
         with run.private_server(machine, ending) as server:
             env = run.environment(server.path, machine=asked.machine_)
             machine.start_clock()
             code = run.run_program(program, env, ending)
             account = machine.report()
             _tell_trouble(machine)
-        asked.give_account(account, exit_code=code)
+        code = machine.failures.code(code)
+        asked.give_account(account, exit_code=code, errors=machine.failures.lines)
     raise SystemExit(code)
 
 
@@ -214,7 +217,8 @@ def device_command(asked: DeviceOptions) -> None:
 def serve_command(asked: ServeOptions) -> None:
     """Serve one simulated NPU to several programs until stopped.
 
-    The programs are started with `rkcosim device --socket`. SIGINT or SIGTERM stops the server.
+    The programs are started with `rkcosim device --socket`. SIGINT or SIGTERM stops the server. The exit code
+    is 0; 70 if an internal error occurred behind a call.
     """
     from rkcosim.cli.moments import Work, check_trace
     from rkcosim.devices.ending import Ending, say_now
@@ -229,6 +233,7 @@ def serve_command(asked: ServeOptions) -> None:
         machine = asked.machine(asked.cores, stack.enter_context(_log_stream(asked.log)), trace)
         ending = stack.enter_context(Ending((signal.SIGINT, signal.SIGTERM), lambda _: stop.set()))
         stack.enter_context(machine)
+        stack.enter_context(machine.failures.watching())
         environment(path)  # compiles the library now instead of at the first program
         with Server(machine.kernel, path) as server:
             ending.at_last(server.remove)
@@ -240,4 +245,6 @@ def serve_command(asked: ServeOptions) -> None:
             stop.wait()
             account = machine.report()
             _tell_trouble(machine, again=True)
-        asked.give_account(account)
+        asked.give_account(account, errors=machine.failures.lines)
+    if machine.failures.count:
+        raise SystemExit(machine.failures.code(0))

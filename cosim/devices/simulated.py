@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from rkcosim.base.failures import Failures
 from rkcosim.devices.faults import FaultyDevice
 from rkcosim.driver.kernel import Kernel, KernelError, Log
 from rkcosim.driver.kernel.rknpu_jobs import CLEARS
@@ -158,6 +159,10 @@ class SimulatedMachine:
         be run again.
     progress : called with one line for each step that takes long.
 
+    Members
+    -------
+    failures : unforeseen errors behind the calls of programs.
+
     Raises
     ------
     ValueError, rkcosim.engines.EngineError
@@ -199,6 +204,7 @@ class SimulatedMachine:
         faults = tuple(faults)
         try:
             log_ = Log(log, "debug" if verbose else "info")
+            self.failures = log_.failures = Failures()
             device = recorder or self.device
             self.kernel = Kernel(
                 FaultyDevice(device, faults) if faults else device,

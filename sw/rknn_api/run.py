@@ -117,6 +117,7 @@ def _work(state: Context, frame: Frame, bound: int | None, fence_in: int, signal
         frame.failure = Verbatim(code, f"failed to submit!, {error}", error)
     except Exception as error:  # devices raise exceptions of various classes; see last_error
         frame.failure = Verbatim(t.RKNN_ERR_FAIL, f"failed to submit!, {error}", error)
+        runtime.failed("rknn_run", error)
     finally:
         if signal >= 0:
             with contextlib.suppress(OSError):  # the program may have closed its end

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeGuard, TypeVar
 
+from rkcosim.base.failures import Failures, is_internal
 from rkcosim.driver import Device, Driver
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.signatures import SIGNATURES
@@ -73,14 +74,14 @@ class Refusal(Exception):
             raise cls(code, f"{text}{error}", error) from error
 
 
-class Expected(Refusal):
-    """A refusal that programs ask for on purpose: the line in the log is a warning."""
-
-    level = logging.WARNING
-
-
 class Verbatim(Refusal):
     """A refusal whose text is not changed: a text of the vendor, or of a frame that ran before the call."""
+
+
+class Expected(Verbatim):
+    """A refusal that programs provoke to learn something: its line is a warning."""
+
+    level = logging.WARNING
 
 
 @dataclass
@@ -172,8 +173,17 @@ class Runtime:
         self.error: BaseException | None = None
         self.quiet = False
         """Print nothing unless RKNN_LOG_LEVEL is set: for callers that report errors on their own."""
+        self.failures: Failures | None = None
+        """Takes the unforeseen errors of a server's calls; None: the caller has `last_error`."""
         self.lock = threading.RLock()
         """Held while the device runs or its memory map changes."""
+
+    def failed(self, what: str, error: BaseException) -> bool:
+        """Record an error of the call `what` if it is an unforeseen one; return whether that was done."""
+        if self.failures is None or not is_internal(error):
+            return False
+        self.failures.add(what, error)
+        return True
 
 
 runtime = Runtime()
@@ -269,8 +279,9 @@ def api(function: Callable[..., Result]) -> Callable[..., Result]:
             log.log(refusal.level, "%s", refusal)
         except Exception as unforeseen:  # a program in C cannot catch what Python raises
             code, error = t.RKNN_ERR_FAIL, unforeseen
-            log.error("%s: %s: %s", name, type(unforeseen).__name__, unforeseen)
-            log.debug("%s: where", name, exc_info=unforeseen)
+            if not runtime.failed(name, unforeseen):
+                log.error("%s: %s: %s", name, type(unforeseen).__name__, unforeseen)
+                log.debug("%s: where", name, exc_info=unforeseen)
         _remember(name, args, error)
         return signature.failure(code)
 

@@ -257,6 +257,8 @@ class _Connection:
             pass
         except ProtocolError as error:
             self.machine.kernel.log.warn(f"server: process {self.who.pid}: {error}")
+        except Exception as error:  # outside of a call: only this connection ends
+            self.machine.kernel.log.failed(f"the server of process {self.who.pid}", error)
         finally:
             self.channel.socket.close()
             self.server._ended(self)
@@ -274,7 +276,7 @@ class _Connection:
         except (Gone, ProtocolError):
             raise
         except Exception as error:  # a call of one program must not end the server
-            self.machine.kernel.log.err(f"server: {type(error).__name__}: {error}")
+            self.machine.kernel.log.failed(f"the call {_name(message.op)}", error)
             result, extra, fd = -EIO, 0, None
         try:
             address, data = user.pending()
@@ -354,6 +356,10 @@ _HANDLERS: dict[int, Any] = {
     Op.SIZE: _Connection._size,
     Op.TEXT: _Connection._text,
 }
+
+
+def _name(number: int) -> str:
+    return Op(number).name if number in list(Op) else str(number)
 
 
 class _User:
