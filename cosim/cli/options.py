@@ -105,6 +105,28 @@ Outputs = Annotated[
         "Compute these values of the model instead of its outputs, separated by commas.", metavar="NAMES"
     ),
 ]
+
+
+def _board(name: str) -> None:
+    from rkcosim.driver.kernel.boards import board_named
+
+    board_named(name)
+
+
+BOARDS = "rkcosim.driver.kernel.boards:BOARDS"
+BoardName = Annotated[
+    str | None,
+    Parameter(
+        "Board whose device tree programs see (docs/device.md); default: radxa,rock-5b.",
+        metavar="NAME",
+        words=BOARDS,
+        check=_board,
+    ),
+]
+MachineName = Annotated[
+    Literal["aarch64"] | None,
+    Parameter("What uname tells the program as the machine, as on a board; default: the real one."),
+]
 Program = Annotated[tuple[str, ...], Parameter("Program and its arguments, after --.", argument=True)]
 
 

@@ -19,11 +19,14 @@ import numpy as np
 
 from rkcosim.compiler import graph, graph_products, steps, tiling
 from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.interpreters import MOST_SAMPLES
 from rkcosim.compiler.plan import Plan
 from rkcosim.compiler.programs import dpu, task
 
 MAGIC = b"RKCOSIM\0"
 VERSION = 4
+VERSION_OF_BATCHES = 5
+"""Version of files with a batch, which differ from the others only by the number of samples."""
 _HEADER = struct.Struct("<8sIIQ")
 """Magic, version, zero, size of the JSON text in bytes."""
 _DIGEST = 32
@@ -61,21 +64,40 @@ def is_container(data: bytes) -> bool:
     return data[: len(MAGIC)] == MAGIC
 
 
-def save_plan(plan: Plan) -> bytes:
-    """Return the bytes of a compiled model's container."""
+def save_plan(plan: Plan, samples: int = 1) -> bytes:
+    """Return the bytes of a compiled model's container.
+
+    Parameters
+    ----------
+    plan
+        The plan of the model.
+    samples
+        Number of samples of a batch, if the plan is that of one of them.
+    """
     blob = bytearray()
     fields = {
         "graph": {name: _encode(getattr(plan.graph, name), blob) for name in _GRAPH_FIELDS},
         "plan": {name: _encode(getattr(plan, name), blob) for name in _PLAN_FIELDS},
         "weights": _encode(np.frombuffer(bytes(plan.weights), np.uint8), blob),
     }
+    if samples > 1:
+        fields["samples"] = samples
     text = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
-    data = _HEADER.pack(MAGIC, VERSION, 0, len(text)) + text + bytes(blob)
+    data = (
+        _HEADER.pack(MAGIC, VERSION if samples == 1 else VERSION_OF_BATCHES, 0, len(text))
+        + text
+        + bytes(blob)
+    )
     return data + hashlib.sha256(data).digest()
 
 
 def load_plan(data: bytes) -> Plan:
-    """Read the plan of a compiled model, with its graph.
+    """Read the plan of a compiled model, with its graph; see `load_batch`."""
+    return load_batch(data)[0]
+
+
+def load_batch(data: bytes) -> tuple[Plan, int]:
+    """Read the plan of a compiled model, with its graph, and the number of samples of its batch, 1 without.
 
     Raises
     ------
@@ -85,8 +107,9 @@ def load_plan(data: bytes) -> Plan:
     if len(data) < _HEADER.size + _DIGEST or not is_container(data):
         raise ModelError(f"not a compiled model, or cut short ({len(data)} bytes)")
     _, version, reserved, length = _HEADER.unpack_from(data)
-    if version != VERSION:
-        raise ModelError(f"compiled model of version {version}; this program reads version {VERSION}")
+    if version not in (VERSION, VERSION_OF_BATCHES):
+        known = f"{VERSION} and {VERSION_OF_BATCHES}"
+        raise ModelError(f"compiled model of version {version}; this program reads versions {known}")
     body, digest = data[:-_DIGEST], data[-_DIGEST:]
     if hashlib.sha256(body).digest() != digest:
         raise ModelError("damaged compiled model: its checksum does not fit")
@@ -94,7 +117,14 @@ def load_plan(data: bytes) -> Plan:
         raise ModelError("damaged compiled model: its header makes no sense")
     text, blob = body[_HEADER.size : _HEADER.size + length], body[_HEADER.size + length :]
     try:
-        return _make(json.loads(text), blob)
+        fields = json.loads(text)
+        plan, samples = _make(fields, blob), fields.get("samples", 1)
+        if not isinstance(samples, int) or not 1 <= samples <= MOST_SAMPLES:
+            raise ModelError(f"damaged compiled model: a batch of {samples}")
+        shapes = [item.shape for item in plan.graph.inputs] + [item.shape for item in plan.graph.outputs]
+        if samples > 1 and any(shape[:1] != (1,) for shape in shapes):
+            raise ModelError("damaged compiled model: a batch of inputs or outputs without a sample in front")
+        return plan, samples
     except ModelError:
         raise
     except Exception as error:  # a valid checksum does not make the content valid

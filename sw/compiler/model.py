@@ -15,6 +15,7 @@ import numpy.typing as npt
 from rkcosim.base.files import read_model
 from rkcosim.compiler import container, host
 from rkcosim.compiler.graph import Graph, GraphOutput, ModelError, Tensor, from_cube, to_cube
+from rkcosim.compiler.interpreters import Source
 from rkcosim.compiler.options import load_options
 from rkcosim.compiler.plan import Plan
 from rkcosim.compiler.planner import make_plan, refusals, replan, rounded_in_vain
@@ -80,6 +81,8 @@ class CompiledModel:
         fuse: bool = True,
     ) -> None:
         self.graph = graph
+        self.undivided = ""
+        """Why a first dimension above 1 is not taken as a batch (`rkcosim.compiler.batch`)."""
         self.plan: Plan = plan or make_plan(graph, reuse, cores, fuse)
         self.inputs = [_info(item.name, item.shape, graph.tensors[item.tensor]) for item in graph.inputs]
         self.outputs = [self._output_info(item) for item in graph.outputs]
@@ -273,8 +276,14 @@ def compile_model(
         return CompiledModel(plan.graph, plan=plan)
     from rkcosim.compiler.loaders import open_source  # the package onnx takes long to import
 
-    shared = not _KEEP.get() if reuse is None else reuse
-    source, refused = open_source(data), dict[str, str]()
+    return compile_source(open_source(data), reuse, cores, fuse)
+
+
+def compile_source(
+    source: Source, reuse: bool | None = None, cores: int | None = None, fuse: bool = True
+) -> CompiledModel:
+    """Compile a model that is read already; parameters and errors are those of `compile_model`."""
+    shared, refused = not _KEEP.get() if reuse is None else reuse, dict[str, str]()
     fallback = load_options().fallback
     while True:
         try:

@@ -26,6 +26,7 @@ from rkcosim.driver.kernel.log import Log
 from rkcosim.driver.kernel.memory import PAGE, GemObject, Ram, RangeSpace
 from rkcosim.driver.kernel.rknpu_jobs import RknpuCore, RknpuJob, record_of
 from rkcosim.driver.kernel.scheduler import Scheduler
+from rkcosim.driver.kernel.sysfs import TextFile, rknpu_files
 from rkcosim.regcmd.job import CoreRun, Job, JobResult, interrupt_bits, interrupt_names
 from rkcosim.spec.regs import registers
 
@@ -201,6 +202,10 @@ class Driver:
     def write(self, core: int, block: str, register: str, value: int) -> None:
         """Write a register of a core by name."""
         CorePort(self.device, core).write(block, register, value)
+
+    def files(self) -> dict[str, TextFile]:
+        """The texts of the vendor's driver that programs read, by path; they cannot change the clock."""
+        return rknpu_files(self._kernel, fixed_clock=True)
 
     def version(self, core: int = 0) -> int:
         """Hardware version as the vendor driver prints it [HW 2.1]."""

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from rkcosim.base.files import with_weights
+from rkcosim.compiler import compile_model
+from rkcosim.compiler.batch import BatchModel, compile_divided
 from rkcosim.driver import DriverError
 from rkcosim.rknn_api import types as t
-from rkcosim.rknn_api.batch import BatchModel, single
 from rkcosim.rknn_api.custom_graph import TailModel, split, tail_of_file
 from rkcosim.rknn_api.dynamic import variants
 from rkcosim.rknn_api.loading import connect, place
@@ -85,7 +86,6 @@ def _open(state: Context, handle: Any) -> None:
 
 def _compile(data: bytes, flag: int) -> Context:
     """Create a context with the model, or with the models of all its shapes."""
-    import rkcosim.compiler
     from rkcosim.rknn_file import is_rknn
     from rkcosim.rknn_file.model import FileModel, open_model
 
@@ -98,20 +98,16 @@ def _compile(data: bytes, flag: int) -> Context:
             if custom is not None:
                 model = TailModel(model, *custom)
             return Context(model if batch == 1 else BatchModel(model, batch), None, flag)
-        several = variants(data, rkcosim.compiler.compile_model)
+        several = variants(data, compile_divided)
         if several is not None:
             if flag & t.RKNN_FLAG_SHARE_WEIGHT_MEM:
                 raise ValueError("RKNN_FLAG_SHARE_WEIGHT_MEM does not support a model of several shapes")
             return Context(several.models[several.largest], None, flag, variants=several)
-        batched = single(data)
-        if batched is not None:
-            one = rkcosim.compiler.compile_model(batched[0])
-            return Context(BatchModel(one, batched[1]), None, flag)
         parts = split(data)
         if parts is None:
-            return Context(rkcosim.compiler.compile_model(data), None, flag)
+            return Context(compile_divided(data), None, flag)
         head, tail, outputs = parts
-        return Context(TailModel(rkcosim.compiler.compile_model(head), tail, outputs), None, flag)
+        return Context(TailModel(compile_model(head), tail, outputs), None, flag)
     except ValueError as error:
         raise Refusal(t.RKNN_ERR_MODEL_INVALID, f"invalid model: {error}", error) from error
 

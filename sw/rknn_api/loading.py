@@ -6,9 +6,9 @@ import functools
 from typing import Any
 
 from rkcosim.compiler import CompiledModel, LoadedModel, ModelError
+from rkcosim.compiler.batch import BatchLoaded, BatchModel
 from rkcosim.driver import DriverError
 from rkcosim.rknn_api import types as t
-from rkcosim.rknn_api.batch import BatchLoaded, BatchModel
 from rkcosim.rknn_api.custom import compute
 from rkcosim.rknn_api.custom_graph import TailLoaded, TailModel
 from rkcosim.rknn_api.native import native_input, native_output
@@ -37,7 +37,8 @@ def place(model: Any, share: Any = None, outside: list[str] | None = None) -> An
             natives += [native_output(model.one, n) for n in count[1]]
             sizes = {native.tensor: native.bytes for native in natives if native.tensor is not None}
             copy = None if outside else functools.partial(place, model.one)
-            return BatchLoaded(model, first, copy, runtime.driver.device.cores, sizes)
+            together = not isinstance(model.one, TailModel)
+            return BatchLoaded(model, first, copy, runtime.driver.device.cores, sizes, together)
         return LoadedModel(model, runtime.driver, share=share, outside=outside or ())
 
 

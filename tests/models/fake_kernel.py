@@ -127,9 +127,12 @@ class FakeFile:
 
 
 class FakeKernel:
+    hidden = ("/dev/dri", "/dev/accel")
+
     def __init__(self) -> None:
         self.log = Log()
-        self.scheduler = SimpleNamespace(lock=threading.RLock())
+        self.lock = threading.RLock()
+        self.scheduler = SimpleNamespace(lock=self.lock)
         self.buffer = FakeBuffer(8192)
         self.calls = self.open_files = 0
         self.text = FakeText()

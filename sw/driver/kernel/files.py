@@ -179,7 +179,7 @@ class File(Client):
         except CallerError:
             raise
         except Exception as error:  # an error in this model must not stop the server
-            self.device.log.err(f"rkcosim: internal error in {name}: {type(error).__name__}: {error}")
+            self.device.log.failed(name, error)
             raise KernelError(EIO, "internal error") from error
         finally:
             self.last_passed = call.passed

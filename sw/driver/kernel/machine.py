@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from errno import EINVAL, ENXIO
+from typing import Any
 
 from rkcosim.driver.device import Device
 from rkcosim.driver.kernel import sysfs
+from rkcosim.driver.kernel.boards import Board, board_named
 from rkcosim.driver.kernel.clock import Clock
 from rkcosim.driver.kernel.files import DrmDevice, File
 from rkcosim.driver.kernel.interface import Credentials, KernelError
@@ -66,12 +69,21 @@ class Kernel:
     soft_reset
         What a soft reset of the vendor's driver does to cores without a job: "clears" gives their registers
         the reset values, "keeps" leaves them.
+    board
+        Name of the board that the device tree shows (`rkcosim.driver.kernel.boards.BOARDS`); None for the
+        default.
+
+    Members
+    -------
+    hidden : folders whose real entries programs do not see.
 
     Raises
     ------
     ValueError
-        For drivers, an interface or a soft reset that do not exist.
+        For drivers, an interface, a soft reset or a board that do not exist.
     """
+
+    hidden = ("/dev/dri", "/dev/accel")
 
     def __init__(
         self,
@@ -87,8 +99,10 @@ class Kernel:
         isolate: bool = True,
         rocket_interface: str = DEFAULT,
         soft_reset: str = CLEARS,
+        board: str | None = None,
     ) -> None:
         drivers = tuple(drivers)
+        self.board = board_named(board)
         if not drivers or not set(drivers) <= {"rknpu", "rocket"}:
             raise ValueError(f"drivers must be of rknpu and rocket, not {', '.join(drivers) or 'none'}")
         if soft_reset not in SOFT_RESETS:
@@ -97,6 +111,7 @@ class Kernel:
         self.log = Log() if log is None else log
         self.scheduler = Scheduler(device, Clock(clock_hz), self.log, isolate=isolate)
         self.log.clock = lambda: self.scheduler.time / 1e9
+        self.lock = self.scheduler.lock
         self._nodes: dict[str, tuple[Node, str, DrmDevice]] = {}
         memory, guard = Ram(ram), guard_pages * PAGE
         self.rknpu: Rknpu | None = None
@@ -135,7 +150,7 @@ class Kernel:
 
     def files(self) -> dict[str, sysfs.TextFile]:
         """Every other file of the machine that programs read, by absolute path."""
-        files = sysfs.board_files()
+        files = sysfs.board_files(self.board)
         if self.rknpu is not None:
             files |= sysfs.rknpu_files(self.rknpu)
         return files | sysfs.node_files(
@@ -184,3 +199,41 @@ class Kernel:
                 files = [file for file in device.files if file.credentials.pid == pid]
             for file in files:
                 file.close()
+
+
+class BoardView:
+    """The files of a board without device nodes, for programs that reach the NPU in another way.
+
+    It has the members of `Kernel` that a server needs.
+
+    Parameters
+    ----------
+    board
+        The board.
+    files
+        Further files by absolute path, for example those of `rkcosim.driver.Driver.files`.
+    log
+        Log of the kernel; None: a new one.
+    """
+
+    hidden: tuple[str, ...] = ()
+
+    def __init__(self, board: Board, files: Mapping[str, sysfs.TextFile], log: Log | None = None) -> None:
+        self.board, self.log, self.lock = board, Log() if log is None else log, threading.RLock()
+        self._files = sysfs.board_files(board) | dict(files)
+
+    def nodes(self) -> list[Node]:
+        """The device nodes: none."""
+        return []
+
+    def files(self) -> dict[str, sysfs.TextFile]:
+        """The files, by absolute path."""
+        return dict(self._files)
+
+    def links(self) -> dict[str, str]:
+        """Symbolic links: none."""
+        return {}
+
+    def open(self, path: str, flags: int, credentials: Credentials) -> Any:
+        """Raise KernelError, because there is no device node."""
+        raise KernelError(ENXIO, f"{path} is not a device of this machine")

@@ -68,6 +68,7 @@ class RknpuCore(GenericDrm):
     """
 
     name = "rknpu"
+    date, description, version = "20240828", "RKNPU driver", (0, 9, 8)
 
     def __init__(
         self,
@@ -84,7 +85,9 @@ class RknpuCore(GenericDrm):
         self.domains = [Domain(f"rknpu {number}", space) for number, space in enumerate(spaces)]
         self.domain = 0
         self.objects: dict[int, GemObject] = {}
-        self.sram_free = 0
+        self.sram = self.sram_free = 0
+        self.delay_ms = 3000
+        self.powered = True
         self.bypass_reset = False
         self.keeps_registers = False
         """Whether a soft reset that a program asks for leaves the registers of cores without a job."""

@@ -8,7 +8,7 @@ from errno import EACCES, EBADF, EINVAL, ENFILE, ENODEV, ENOTTY
 from pathlib import Path
 from typing import Any
 
-from rkcosim.driver.kernel import Kernel, KernelError, TextFile
+from rkcosim.driver.kernel import BoardView, Kernel, KernelError, TextFile
 from rkcosim.driver.server.descriptors import NODES, Descriptors, Mark
 from rkcosim.driver.server.tree import Tree
 
@@ -20,11 +20,11 @@ class Machine:
 
     Parameters
     ----------
-    kernel : see `rkcosim.driver.kernel.Kernel`.
+    kernel : see `rkcosim.driver.kernel.Kernel` and `BoardView`.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Kernel | BoardView) -> None:
+        self.kernel: Any = kernel
         self.descriptors = Descriptors()
         self.nodes = list(kernel.nodes())
         if len(self.nodes) > NODES:
@@ -76,7 +76,7 @@ class Machine:
     def map(self, obj: Any, offset: int, length: int, protection: int, flags: int) -> tuple[int, int]:
         """Return (memory descriptor for the caller to close, offset in it) to map, or raise KernelError."""
         if hasattr(obj, "mmap"):
-            with self.kernel.scheduler.lock:  # the buffer is kept meanwhile
+            with self.kernel.lock:  # the buffer is kept meanwhile
                 fd, place = obj.mmap(offset, length, protection, flags)
                 return os.dup(fd), place
         if obj is None or isinstance(obj, TextFile) or is_sync(obj):
@@ -110,7 +110,7 @@ class Machine:
     def tree(self, root: Path) -> Tree:
         """Create the machine's files below a new folder; raises OSError if that fails."""
         texts = {path: (0o644 if text.writable else 0o444, text.read()) for path, text in self.texts.items()}
-        return Tree(root, self.nodes, dict(self.kernel.links()), texts)
+        return Tree(root, self.nodes, dict(self.kernel.links()), texts, self.kernel.hidden)
 
     def close(self) -> None:
         """Close everything that programs have opened."""

@@ -10,21 +10,23 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rkcosim.rknn_api.lite.api import FAILED, SUCCESS, RKNNLite
+    from rkcosim.rknn_api.lite.rknn_lite import FAILED, SUCCESS, RKNNLite
     from rkcosim.rknn_api.toolkit.hybrid import hybrid_layers, hybrid_text
 else:
     from rknn.hybrid import hybrid_layers, hybrid_text
-    from rknnlite.api import FAILED, SUCCESS, RKNNLite
+    from rknnlite.api.rknn_lite import FAILED, SUCCESS, RKNNLite
 
 PYTHON_VARIABLE = "RKCOSIM_PYTHON"
 """Environment variable with the interpreter that runs `rkcosim`; `rkcosim rknn` sets it."""
+
+OF_PROGRAM = ("LD_AUDIT", "RKCOSIM_SOCKET", "RKCOSIM_MACHINE")
+"""Environment variables by which the program sees a board, which the commands do not."""
 
 LONGEST = 6 * 3600
 """Seconds after which a command is given up."""
@@ -66,7 +68,7 @@ WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
     },
     "load_onnx": {"input_initial_val": None},
     "load_tflite": {"input_is_nchw": False},
-    "inference": {"data_type": None, "get_frame_id": False},
+    "inference": {"data_type": None},
     "eval_perf": {"fix_freq": True},
     "accuracy_analysis": {"device_id": None},
 }
@@ -415,7 +417,7 @@ class Conversion(RKNNLite):
     def _once(self, text: str) -> None:
         if text not in self._named:
             self._named.add(text)
-            print(f"W {self.NAME}: {text}", file=sys.stderr)
+            self.rknn_log.w(text)
 
     def _command(self, call: str, words: Sequence[str]) -> str | None:
         """Run a command of rkcosim; return what it printed, or None after an error."""
@@ -424,7 +426,7 @@ class Conversion(RKNNLite):
             self._failed(f"{call}: start the script with `rkcosim rknn -- python SCRIPT`")
             return None
         self._folder.mkdir(parents=True, exist_ok=True)
-        apart = {name: value for name, value in os.environ.items() if name != "LD_AUDIT"}
+        apart = {name: value for name, value in os.environ.items() if name not in OF_PROGRAM}
         self._say(f"{call}: rkcosim {' '.join(words)}")
         try:
             done = subprocess.run(
