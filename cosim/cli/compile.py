@@ -46,7 +46,8 @@ class CompileOptions(ModelOptions):
         default=False,
     )
     batch: int = option(
-        "With a .rknn file: number of samples that a program gives at once (rknn_batch_size).",
+        "With a .rknn file: number of samples that a program gives at once (rknn_batch_size), for a model of "
+        "one sample; a model of batches keeps its own number.",
         default=1,
         low=1,
     )
@@ -75,6 +76,7 @@ def compile_command(asked: CompileOptions) -> None:
         raise ValueError("--mean, --std, --bgr and --batch need -o with a name that ends with .rknn")
     if asked.no_weights and (container or asked.output is None):
         raise ValueError("--no-weights needs -o with a name that does not end with .rknn")
+    from rkcosim.compiler.batch import batch_size, one_of
     from rkcosim.measure.models.hosted import host_work
     from rkcosim.rknn_file.model import FileModel, open_file
 
@@ -89,7 +91,12 @@ def compile_command(asked: CompileOptions) -> None:
 
         plan_of_ours = container and not isinstance(compiled, FileModel)
         if plan_of_ours:
-            data = write_rknn(compiled, asked.preprocessing(), asked.batch)
+            samples = batch_size(compiled)
+            if samples > 1 and asked.batch > 1:
+                raise ValueError(
+                    f"--batch is for models of one sample; {asked.model.name} has a batch of {samples}"
+                )
+            data = write_rknn(one_of(compiled), asked.preprocessing(), max(samples, asked.batch))
         else:
             data = compiled.save(weights=not asked.no_weights)
         write_bytes(asked.output, data)
@@ -99,6 +106,7 @@ def compile_command(asked: CompileOptions) -> None:
 
 def summarise(compiled: Any) -> dict[str, Any]:
     """Return the figures of a compiled model."""
+    from rkcosim.compiler.batch import batch_size
     from rkcosim.compiler.steps import HostStep
     from rkcosim.measure.models.hosted import host_work
 
@@ -109,6 +117,7 @@ def summarise(compiled: Any) -> dict[str, Any]:
         "tasks": len(plan.tasks),
         "jobs": plan.jobs,
         "cores": plan.cores,
+        "samples": batch_size(compiled),
         "weights_bytes": len(plan.weights),
         "regcmd_bytes": plan.regcmd_bytes(),
         "activation_bytes": plan.activation_bytes,
@@ -125,6 +134,8 @@ def summarise(compiled: Any) -> dict[str, Any]:
 
 def print_summary(name: str, summary: dict[str, Any], host: HostWork) -> None:
     """Print the figures in a few lines."""
+    if summary["samples"] > 1:
+        print(f"{name}: a batch of {summary['samples']} samples, compiled for one, which runs once for each")
     print(
         f"{name}: {summary['layers']} layers, {summary['tasks']} tasks in {summary['jobs']} jobs on "
         f"{summary['cores']} cores, {summary['macs']:,} MACs, {summary['formula_npu']:,} cycles by formula"

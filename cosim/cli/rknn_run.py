@@ -13,6 +13,7 @@ from rkcosim.cli.app import command, option
 from rkcosim.cli.options import BOARDS, Cores, Html, MachineName, Program, RecordedOptions
 
 if TYPE_CHECKING:
+    from rkcosim.measure.models.products import ProductRow
     from rkcosim.measure.models.run import ModelRun
 
 NO_BOARD = "none"
@@ -27,7 +28,10 @@ class RunOptions(RecordedOptions):
 
     program: Program = ()
     cores: Cores = 3
-    report: bool = option("Print jobs, cycles, host time and each model's frames at the end.", default=False)
+    report: bool = option(
+        "Print jobs, cycles, host time, each model's frames and the matrix products at the end.",
+        default=False,
+    )
     html: Html = None
     any_path: bool = option(
         "Also redirect requests for librknnrt.so with a path, as /usr/lib/librknnrt.so (by LD_AUDIT).",
@@ -48,31 +52,40 @@ class RunOptions(RecordedOptions):
 
 @dataclass
 class Account:
-    """Record of the models that programs ran, collected when contexts are destroyed.
+    """Record of the models and products that programs ran, collected when contexts are destroyed.
 
     Members
     -------
     device : the engine.
-    rows : number of frames and last frame of each context that ran.
+    rows : number of frames and last frame of each model's context that ran.
+    products : the matrix products.
     """
 
     device: Any
     rows: list[tuple[int, ModelRun]] = field(default_factory=list)
+    products: list[ProductRow] = field(default_factory=list)
 
     def add(self, name: str, context: Any) -> None:
         """Record a context before it is destroyed; `name` is that of its model."""
+        from rkcosim.measure.models.products import merged, product_rows
         from rkcosim.measure.models.run import run_of_frame
+        from rkcosim.rknn_api.matmul_state import MatmulContext
 
-        if context.report is not None and context.loaded is not None:
+        if isinstance(context, MatmulContext):
+            self.products = merged([*self.products, *product_rows(context, self.device)])
+        elif context.report is not None and context.loaded is not None:
             shown = run_of_frame(name or "model", self.device, context.model, context.loaded, context.report)
             self.rows.append((context.frame_id, shown))
 
     def text(self) -> str:
-        """Return a line for each context."""
+        """Return a line for each model's context, and those about all products."""
+        from rkcosim.measure.models.products import product_lines
+
         lines = []
         for frames, run in self.rows:
             cycles = f"{run.cycles:,} cycles in the last" if run.measured else "- cycles"
             lines.append(f"{run.model}: {frames} frame{'s' * (frames != 1)}, {cycles}")
+        lines += product_lines(self.products, self.device.cores)
         return "\n".join(lines)
 
 
@@ -109,6 +122,7 @@ def run_command(asked: RunOptions) -> None:
 def _run(asked: RunOptions, program: list[str]) -> int:
     from rkcosim import rknn_api
     from rkcosim.base.failures import Failures
+    from rkcosim.base.tables import console
     from rkcosim.cli.moments import Work, check_trace
     from rkcosim.devices import program as run
     from rkcosim.devices.ending import Ending
@@ -119,6 +133,7 @@ def _run(asked: RunOptions, program: list[str]) -> int:
     from rkcosim.driver.kernel.boards import board_named
     from rkcosim.driver.server import Server
     from rkcosim.engines.engine import open_named
+    from rkcosim.measure.models.products import products_table
     from rkcosim.measure.perf.measure import meter
     from rkcosim.measure.report.kept import keeping, write_page
     from rkcosim.rknn_api.server import RknnServer
@@ -158,9 +173,13 @@ def _run(asked: RunOptions, program: list[str]) -> int:
     _tell_missing(program, code)
     code = failures.code(code)
     if asked.report:
+        if account.products:
+            console(error=True).print(products_table(account.products))
         print("\n".join(filter(None, (done.text(), account.text()))), file=sys.stderr)
     models = [row.as_json() | {"frames": frames} for frames, row in account.rows]
-    asked.write(done.as_json() | {"exit_code": code, "errors": failures.lines, "models": models})
+    products = [row.as_json() for row in account.products]
+    more = {"exit_code": code, "errors": failures.lines, "models": models, "products": products}
+    asked.write(done.as_json() | more)
     for number, row in enumerate(models if asked.html else ()):
         assert asked.html is not None
         name = asked.html.name if not number else f"{asked.html.stem}-{number + 1}{asked.html.suffix}"

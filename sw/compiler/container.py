@@ -21,12 +21,15 @@ import numpy.typing as npt
 
 from rkcosim.compiler import graph, graph_products, shared_weights, steps, tiling
 from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.interpreters import MOST_SAMPLES
 from rkcosim.compiler.plan import Plan
 from rkcosim.compiler.planner import replan
 from rkcosim.compiler.programs import dpu, task
 
 MAGIC = b"RKCOSIM\0"
 VERSION = 4
+VERSION_OF_BATCHES = 5
+"""Version of files with a batch, which differ from the others only by the number of samples."""
 _HEADER = struct.Struct("<8sIIQ")
 """Magic, version, flags, size of the JSON text in bytes."""
 
@@ -75,21 +78,39 @@ def is_without_weights(data: bytes) -> bool:
     )
 
 
-def save_plan(plan: Plan, weights: bool = True) -> bytes:
-    """Return the bytes of a compiled model's container, with or without the weights."""
+def save_plan(plan: Plan, samples: int = 1, weights: bool = True) -> bytes:
+    """Return the bytes of a compiled model's container.
+
+    Parameters
+    ----------
+    plan
+        The plan of the model.
+    samples
+        Number of samples of a batch, if the plan is that of one of them.
+    weights
+        Whether the weights are in it; otherwise they are those of another model.
+    """
     blob = _Blob(weights)
     fields = {
         "graph": {name: _encode(getattr(plan.graph, name), blob) for name in _GRAPH_FIELDS},
         "plan": {name: _encode(getattr(plan, name), blob) for name in _PLAN_FIELDS},
         "weights": _encode(np.frombuffer(bytes(plan.weights), np.uint8), blob) if weights else None,
     }
+    if samples > 1:
+        fields["samples"] = samples
     text = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
-    data = _HEADER.pack(MAGIC, VERSION, 0 if weights else NO_WEIGHTS, len(text)) + text + bytes(blob.data)
+    version, flags = VERSION if samples == 1 else VERSION_OF_BATCHES, 0 if weights else NO_WEIGHTS
+    data = _HEADER.pack(MAGIC, version, flags, len(text)) + text + bytes(blob.data)
     return data + hashlib.sha256(data).digest()
 
 
 def load_plan(data: bytes, full: Plan | None = None) -> Plan:
-    """Read the plan of a compiled model, with its graph.
+    """Read the plan of a compiled model, with its graph; see `load_batch`."""
+    return load_batch(data, full)[0]
+
+
+def load_batch(data: bytes, full: Plan | None = None) -> tuple[Plan, int]:
+    """Read the plan of a compiled model, with its graph, and the number of samples of its batch, 1 without.
 
     Parameters
     ----------
@@ -107,8 +128,9 @@ def load_plan(data: bytes, full: Plan | None = None) -> Plan:
     if len(data) < _HEADER.size + _DIGEST or not is_container(data):
         raise ModelError(f"not a compiled model, or cut short ({len(data)} bytes)")
     _, version, flags, length = _HEADER.unpack_from(data)
-    if version != VERSION:
-        raise ModelError(f"compiled model of version {version}; this program reads version {VERSION}")
+    if version not in (VERSION, VERSION_OF_BATCHES):
+        known = f"{VERSION} and {VERSION_OF_BATCHES}"
+        raise ModelError(f"compiled model of version {version}; this program reads versions {known}")
     body, digest = data[:-_DIGEST], data[-_DIGEST:]
     if hashlib.sha256(body).digest() != digest:
         raise ModelError("damaged compiled model: its checksum does not fit")
@@ -121,10 +143,16 @@ def load_plan(data: bytes, full: Plan | None = None) -> Plan:
         )
     text, rest = body[_HEADER.size : _HEADER.size + length], body[_HEADER.size + length :]
     try:
-        blob = _Blob(data=rest)
+        blob, fields = _Blob(data=rest), json.loads(text)
         if flags and full is not None:
             blob.find = shared_weights.finder(_values(full))
-        return _make(json.loads(text), blob)
+        plan, samples = _make(fields, blob), fields.get("samples", 1)
+        if not isinstance(samples, int) or not 1 <= samples <= MOST_SAMPLES:
+            raise ModelError(f"damaged compiled model: a batch of {samples}")
+        shapes = [item.shape for item in plan.graph.inputs] + [item.shape for item in plan.graph.outputs]
+        if samples > 1 and any(shape[:1] != (1,) for shape in shapes):
+            raise ModelError("damaged compiled model: a batch of inputs or outputs without a sample in front")
+        return plan, samples
     except ModelError:
         raise
     except Exception as error:  # a valid checksum does not make the content valid

@@ -81,6 +81,8 @@ class CompiledModel:
         fuse: bool = True,
     ) -> None:
         self.graph = graph
+        self.undivided = ""
+        """Why a first dimension above 1 is not taken as a batch (`rkcosim.compiler.batch`)."""
         self.plan: Plan = plan or make_plan(graph, reuse, cores, fuse)
         self.inputs = [_info(item.name, item.shape, graph.tensors[item.tensor]) for item in graph.inputs]
         self.outputs = [self._output_info(item) for item in graph.outputs]
@@ -222,7 +224,7 @@ class CompiledModel:
 
         Without `weights` it needs a model that has them.
         """
-        return container.save_plan(self.plan, weights)
+        return container.save_plan(self.plan, weights=weights)
 
 
 _KEEP: ContextVar[bool] = ContextVar("keep", default=False)

@@ -105,7 +105,7 @@ def _compile(data: bytes, flag: int, full: Context | None) -> Context:
     try:
         if is_without_weights(data):
             whole = getattr(full.model, "head", full.model).plan if full is not None else None
-            return Context(compile_model(data, full=whole), None, flag, weightless=True)
+            return Context(compile_divided(data, full=whole), None, flag, weightless=True)
         if is_rknn(data):
             model: Any = open_model(data)
             if not isinstance(model, FileModel):

@@ -208,6 +208,9 @@ def _pack_b(state: MatmulContext, product: Matmul) -> None:
     packed = product.pack_b(state.b_matrix)
     state.b.view(0, packed.size)[:] = packed
     state.b_parts = product.parts
+    account = state.account
+    account.conversions += 1
+    account.converted_bytes += product.b_bytes + packed.size
 
 
 @api
@@ -298,10 +301,11 @@ def rknn_matmul_run(ctx: Any) -> int:
     with runtime.lock:
         state.memories["A"].to_device()
         job = _job(state, requant)
+        before = len(runtime.meter()) if runtime.meter else 0
         # devices raise exceptions of various classes
         with Verbatim.instead_of(t.RKNN_ERR_FAIL, Exception, text="failed to submit!, "):
             result = runtime.driver.submit(job)
-        state.cycles = result.cycles
+        state.ran(result.cycles, runtime.meter()[before:] if runtime.meter else ())
         if factor is not None:
             _scale(state, factor)
         state.memories["C"].from_device()

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import rkcosim.rknn_api as rk
 from rkcosim.compiler import ModelError, compile_model
+from rkcosim.compiler.batch import BatchModel, compile_divided
 from rkcosim.compiler.container import is_without_weights
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.rknn_file.model import open_model as open_file_model
@@ -132,6 +133,20 @@ def test_a_model_without_weights_computes_as_with_them(made: Network, sizes: Any
     assert np.array_equal(run(context, z), run(open_model(first), z))
     assert rk.rknn_destroy(context) == rk.RKNN_SUCC
     assert np.array_equal(run(other, x), alone), "the weights outlive the context of the full model"
+
+
+def test_a_batch_uses_the_weights_of_a_full_model():
+    one = two_convolutions((6, 10))
+    proto = onnx.load_model_from_string(two_convolutions((8, 6)))
+    for info in (*proto.graph.input, *proto.graph.output):
+        info.type.tensor_type.shape.dim[0].dim_value = 4
+    several = proto.SerializeToString()
+    batch = compile_divided(several)
+    assert isinstance(batch, BatchModel)
+    x = input_of(several)
+    found = run(shared(open_model(one), batch.save(weights=False)), x)
+    assert found.shape == (4, 24, 8, 6) and np.array_equal(found, run(open_model(several), x))
+    assert np.allclose(found, reference(several, x), atol=0.02, rtol=0.02)
 
 
 def test_one_copy_of_the_weights_in_memory():
