@@ -11,25 +11,22 @@ import dataclasses
 import hashlib
 import json
 import math
-import struct
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from rkcosim.compiler import graph, graph_products, steps, tiling
+from rkcosim.base import progress
+from rkcosim.compiler import graph, graph_products, several, steps, tiling
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.interpreters import MOST_SAMPLES
+from rkcosim.compiler.options import load_options
 from rkcosim.compiler.plan import Plan
 from rkcosim.compiler.programs import dpu, task
+from rkcosim.compiler.several import DIGEST, HEADER, MAGIC, VERSION
 
-MAGIC = b"RKCOSIM\0"
-VERSION = 4
 VERSION_OF_BATCHES = 5
 """Version of files with a batch, which differ from the others only by the number of samples."""
-_HEADER = struct.Struct("<8sIIQ")
-"""Magic, version, zero, size of the JSON text in bytes."""
-_DIGEST = 32
 
 _NAMES: dict[ModuleType, str] = {
     graph: "Tensor Clamp Window GraphInput GraphOutput HostOp HostOperator Port Program State",
@@ -83,11 +80,8 @@ def save_plan(plan: Plan, samples: int = 1) -> bytes:
     if samples > 1:
         fields["samples"] = samples
     text = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
-    data = (
-        _HEADER.pack(MAGIC, VERSION if samples == 1 else VERSION_OF_BATCHES, 0, len(text))
-        + text
-        + bytes(blob)
-    )
+    version = VERSION if samples == 1 else VERSION_OF_BATCHES
+    data = HEADER.pack(MAGIC, version, 0, len(text)) + text + bytes(blob)
     return data + hashlib.sha256(data).digest()
 
 
@@ -99,23 +93,27 @@ def load_plan(data: bytes) -> Plan:
 def load_batch(data: bytes) -> tuple[Plan, int]:
     """Read the plan of a compiled model, with its graph, and the number of samples of its batch, 1 without.
 
+    Of a model of several shapes it is the plan of the shapes in the options, or of the largest.
+
     Raises
     ------
     ModelError
         If the file is damaged, is not a container or has another version; the message says which.
     """
-    if len(data) < _HEADER.size + _DIGEST or not is_container(data):
+    if len(data) < HEADER.size + DIGEST or not is_container(data):
         raise ModelError(f"not a compiled model, or cut short ({len(data)} bytes)")
-    _, version, reserved, length = _HEADER.unpack_from(data)
+    if several.is_several(data):
+        data = _of_one_shape(data)
+    _, version, reserved, length = HEADER.unpack_from(data)
     if version not in (VERSION, VERSION_OF_BATCHES):
         known = f"{VERSION} and {VERSION_OF_BATCHES}"
         raise ModelError(f"compiled model of version {version}; this program reads versions {known}")
-    body, digest = data[:-_DIGEST], data[-_DIGEST:]
+    body, digest = data[:-DIGEST], data[-DIGEST:]
     if hashlib.sha256(body).digest() != digest:
         raise ModelError("damaged compiled model: its checksum does not fit")
-    if reserved or length > len(body) - _HEADER.size:
+    if reserved or length > len(body) - HEADER.size:
         raise ModelError("damaged compiled model: its header makes no sense")
-    text, blob = body[_HEADER.size : _HEADER.size + length], body[_HEADER.size + length :]
+    text, blob = body[HEADER.size : HEADER.size + length], body[HEADER.size + length :]
     try:
         fields = json.loads(text)
         plan, samples = _make(fields, blob), fields.get("samples", 1)
@@ -129,6 +127,28 @@ def load_batch(data: bytes) -> tuple[Plan, int]:
         raise
     except Exception as error:  # a valid checksum does not make the content valid
         raise ModelError(f"damaged compiled model: {type(error).__name__}: {error}") from error
+
+
+def _of_one_shape(data: bytes) -> bytes:
+    """Return the model of the shapes in the options, or of the largest, from a file of several shapes."""
+    try:
+        sets, models = several.unpack(data)
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+    wanted = load_options()
+    if not wanted.shapes and not wanted.input_shapes:
+        number = several.largest(sets)
+        shown = ", ".join(str(list(shape)) for shape in sets[number])
+        progress.say(f"the model has {len(sets)} sets of shapes: {shown} is used (--shape changes it)")
+        return models[number]
+    for shapes, model in zip(sets, models, strict=True):
+        infos = load_plan(model).graph.inputs
+        named = {info.name: shape for info, shape in zip(infos, shapes, strict=True)}
+        chosen = {**named, **wanted.shapes}
+        if chosen == named and wanted.input_shapes in ((), shapes):
+            return model
+    listed = "; ".join(", ".join(str(list(shape)) for shape in shapes) for shapes in sets)
+    raise ModelError(f"the model has no such shapes, only {listed}")
 
 
 def _make(fields: dict[str, Any], blob: bytes) -> Plan:

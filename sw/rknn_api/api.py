@@ -17,6 +17,7 @@ import numpy as np
 from rkcosim.base.files import with_weights
 from rkcosim.compiler import compile_model
 from rkcosim.compiler.batch import BatchModel, compile_divided
+from rkcosim.compiler.options import using_options
 from rkcosim.driver import DriverError
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.custom_graph import TailModel, split, tail_of_file
@@ -70,7 +71,8 @@ def rknn_init(context: Any, model: Any, size: int, flag: int = 0, extend: Any = 
         data = _model_bytes(model, size, more)
     if data is None:
         raise Refusal.invalid("model must be a path, or bytes with their size")
-    state = _compile(data, flag)
+    with using_options(open_dimensions="batches"):
+        state = _compile(data, flag)
     if not flag & t.RKNN_FLAG_COLLECT_MODEL_INFO_ONLY:
         state.loaded = _load(state, more)
     _open(state, handle)
