@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import struct
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -19,24 +18,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler import graph, graph_products, shared_weights, steps, tiling
+from rkcosim.base import progress
+from rkcosim.compiler import graph, graph_products, several, shared_weights, steps, tiling
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.interpreters import MOST_SAMPLES
+from rkcosim.compiler.options import load_options
 from rkcosim.compiler.plan import Plan
 from rkcosim.compiler.planner import replan
 from rkcosim.compiler.programs import dpu, task
+from rkcosim.compiler.several import DIGEST, HEADER, MAGIC, NO_WEIGHTS, VERSION
 
-MAGIC = b"RKCOSIM\0"
-VERSION = 4
 VERSION_OF_BATCHES = 5
 """Version of files with a batch, which differ from the others only by the number of samples."""
-_HEADER = struct.Struct("<8sIIQ")
-"""Magic, version, flags, size of the JSON text in bytes."""
-
-NO_WEIGHTS = 1
-"""Flag of a container whose weights are those of another model (`rkcosim.compiler.shared_weights`)."""
-
-_DIGEST = 32
 
 _NAMES: dict[ModuleType, str] = {
     graph: "Tensor Clamp Window GraphInput GraphOutput HostOp HostOperator Port Program State",
@@ -73,9 +66,7 @@ def is_container(data: bytes) -> bool:
 
 def is_without_weights(data: bytes) -> bool:
     """Whether `data` begins like a container whose weights are those of another model."""
-    return (
-        is_container(data) and len(data) >= _HEADER.size and bool(_HEADER.unpack_from(data)[2] & NO_WEIGHTS)
-    )
+    return is_container(data) and len(data) >= HEADER.size and HEADER.unpack_from(data)[2] == NO_WEIGHTS
 
 
 def save_plan(plan: Plan, samples: int = 1, weights: bool = True) -> bytes:
@@ -100,7 +91,7 @@ def save_plan(plan: Plan, samples: int = 1, weights: bool = True) -> bytes:
         fields["samples"] = samples
     text = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
     version, flags = VERSION if samples == 1 else VERSION_OF_BATCHES, 0 if weights else NO_WEIGHTS
-    data = _HEADER.pack(MAGIC, version, flags, len(text)) + text + bytes(blob.data)
+    data = HEADER.pack(MAGIC, version, flags, len(text)) + text + bytes(blob.data)
     return data + hashlib.sha256(data).digest()
 
 
@@ -111,6 +102,8 @@ def load_plan(data: bytes, full: Plan | None = None) -> Plan:
 
 def load_batch(data: bytes, full: Plan | None = None) -> tuple[Plan, int]:
     """Read the plan of a compiled model, with its graph, and the number of samples of its batch, 1 without.
+
+    Of a model of several shapes it is the plan of the shapes in the options, or of the largest.
 
     Parameters
     ----------
@@ -125,23 +118,25 @@ def load_batch(data: bytes, full: Plan | None = None) -> tuple[Plan, int]:
         If the file is damaged, is not a container or has another version, or if it has no weights and `full`
         does not have them; the message says which.
     """
-    if len(data) < _HEADER.size + _DIGEST or not is_container(data):
+    if len(data) < HEADER.size + DIGEST or not is_container(data):
         raise ModelError(f"not a compiled model, or cut short ({len(data)} bytes)")
-    _, version, flags, length = _HEADER.unpack_from(data)
+    if several.is_several(data):
+        data = _of_one_shape(data)
+    _, version, flags, length = HEADER.unpack_from(data)
     if version not in (VERSION, VERSION_OF_BATCHES):
         known = f"{VERSION} and {VERSION_OF_BATCHES}"
         raise ModelError(f"compiled model of version {version}; this program reads versions {known}")
-    body, digest = data[:-_DIGEST], data[-_DIGEST:]
+    body, digest = data[:-DIGEST], data[-DIGEST:]
     if hashlib.sha256(body).digest() != digest:
         raise ModelError("damaged compiled model: its checksum does not fit")
-    if flags & ~NO_WEIGHTS or length > len(body) - _HEADER.size:
+    if flags not in (0, NO_WEIGHTS) or length > len(body) - HEADER.size:
         raise ModelError("damaged compiled model: its header makes no sense")
     if flags and full is None:
         raise ModelError(
             "the model was made without weights: it needs a model that has them (rknn_init with "
             "RKNN_FLAG_SHARE_WEIGHT_MEM and the context of the full model)"
         )
-    text, rest = body[_HEADER.size : _HEADER.size + length], body[_HEADER.size + length :]
+    text, rest = body[HEADER.size : HEADER.size + length], body[HEADER.size + length :]
     try:
         blob, fields = _Blob(data=rest), json.loads(text)
         if flags and full is not None:
@@ -191,6 +186,28 @@ def _values(plan: Plan) -> Iterator[Any]:
             places += value.values()
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             places += [getattr(value, field.name) for field in dataclasses.fields(value)]
+
+
+def _of_one_shape(data: bytes) -> bytes:
+    """Return the model of the shapes in the options, or of the largest, from a file of several shapes."""
+    try:
+        sets, models = several.unpack(data)
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+    wanted = load_options()
+    if not wanted.shapes and not wanted.input_shapes:
+        number = several.largest(sets)
+        shown = ", ".join(str(list(shape)) for shape in sets[number])
+        progress.say(f"the model has {len(sets)} sets of shapes: {shown} is used (--shape changes it)")
+        return models[number]
+    for shapes, model in zip(sets, models, strict=True):
+        infos = load_plan(model).graph.inputs
+        named = {info.name: shape for info, shape in zip(infos, shapes, strict=True)}
+        chosen = {**named, **wanted.shapes}
+        if chosen == named and wanted.input_shapes in ((), shapes):
+            return model
+    listed = "; ".join(", ".join(str(list(shape)) for shape in shapes) for shapes in sets)
+    raise ModelError(f"the model has no such shapes, only {listed}")
 
 
 def _make(fields: dict[str, Any], blob: _Blob) -> Plan:

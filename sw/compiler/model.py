@@ -259,7 +259,8 @@ def compile_model(
 ) -> CompiledModel:
     """Compile an ONNX or TFLite model, or load a compiled one from its container.
 
-    The content decides which of the three formats it is.
+    Of a compiled model of several shapes it is the one of the shapes in the options, or the largest. The
+    content decides which of the three formats it is.
 
     Parameters
     ----------

@@ -18,6 +18,7 @@ from rkcosim.base.files import with_weights
 from rkcosim.compiler import compile_model
 from rkcosim.compiler.batch import BatchModel, compile_divided
 from rkcosim.compiler.container import is_without_weights
+from rkcosim.compiler.options import using_options
 from rkcosim.driver import DriverError
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.custom_graph import TailModel, split, tail_of_file
@@ -72,7 +73,8 @@ def rknn_init(context: Any, model: Any, size: int, flag: int = 0, extend: Any = 
     if data is None:
         raise Refusal.invalid("model must be a path, or bytes with their size")
     full = _full_model(more) if flag & t.RKNN_FLAG_SHARE_WEIGHT_MEM else None
-    state = _compile(data, flag, full)
+    with using_options(open_dimensions="batches"):
+        state = _compile(data, flag, full)
     if not flag & t.RKNN_FLAG_COLLECT_MODEL_INFO_ONLY:
         state.loaded = _load(state, full)
     _open(state, handle)
