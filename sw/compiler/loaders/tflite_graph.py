@@ -178,7 +178,8 @@ class TfliteSource:
         samples = batch_of([tensors[number].shape for number in self._read.inputs])
         found = None if samples is None else sample_of(self._read, samples)
         if samples is None or found is None:
-            return Divided(self.graph)
+            reason = "" if samples is None else "an operator or a constant may join its samples"
+            return Divided(self.graph, reason=reason)
         one, batched = found
         axes = {tensors[number].name: (0, 1) for number in batched}
         return Divided(self.graph, lambda refused: Loader(one, refused).run(), samples, axes)
