@@ -35,6 +35,10 @@ class CompileOptions(ModelOptions):
         "--output",
     )
     explain: bool = option("Print tasks, tiles, CBUF banks and memory addresses.", default=False)
+    no_weights: bool = option(
+        "Write no weights: the file uses those of another model (docs/rknn_api.md#shared-weights).",
+        default=False,
+    )
     input_shapes: InputShapes = None
     open_dimensions: OpenDimensions = "choose"
     dynamic_input: str | None = option(
@@ -85,12 +89,16 @@ def compile_command(asked: CompileOptions) -> None:
     container = asked.output is not None and asked.output.suffix == ".rknn"
     if not container and (asked.mean or asked.std or asked.bgr or asked.batch > 1):
         raise ValueError("--mean, --std, --bgr and --batch need -o with a name that ends with .rknn")
+    if asked.no_weights and (container or asked.output is None):
+        raise ValueError("--no-weights needs -o with a name that does not end with .rknn")
     from rkcosim.compiler.batch import batch_size, one_of
     from rkcosim.compiler.options import using_options
     from rkcosim.measure.models.hosted import host_work
     from rkcosim.rknn_file.model import FileModel, open_file
 
     if sets := _sets(asked):
+        if asked.no_weights:
+            raise ValueError("--no-weights: a model of several shapes keeps its weights")
         _compile_several(asked, sets)
         return
     shapes, still = input_shapes(asked.input_shapes), asked.open_dimensions
@@ -113,7 +121,7 @@ def compile_command(asked: CompileOptions) -> None:
                 )
             data = write_rknn(one_of(compiled), asked.preprocessing(), max(samples, asked.batch))
         else:
-            data = compiled.save()
+            data = compiled.save(weights=not asked.no_weights)
         write_bytes(asked.output, data)
         print(f"container: {asked.output}, {asked.output.stat().st_size:,} bytes")
     asked.write({"model": asked.model.name, **summary}, say=True)

@@ -15,8 +15,11 @@ from typing import Any
 MAGIC = b"RKCOSIM\0"
 VERSION = 4
 HEADER = struct.Struct("<8sIIQ")
-"""Magic, version, number of shapes (0 for a model of one shape), size of the JSON text in bytes."""
+"""Magic, version, number of shapes (0 for a model of one) or `NO_WEIGHTS`, size of the JSON text in bytes."""
 DIGEST = 32
+
+NO_WEIGHTS = 1 << 31
+"""In the place of the number of shapes: the weights are those of another model."""
 
 KEY = "dynamic_input"
 """Name of the list of shapes: an entry of an ONNX model's metadata, an option of the vendor's converter."""
@@ -80,7 +83,9 @@ def largest(sets: Sequence[ShapeSet]) -> int:
 
 def is_several(data: bytes) -> bool:
     """Whether `data` begins as a compiled model of several shapes."""
-    return data[: len(MAGIC)] == MAGIC and len(data) >= HEADER.size and HEADER.unpack_from(data)[2] > 0
+    if data[: len(MAGIC)] != MAGIC or len(data) < HEADER.size:
+        return False
+    return 0 < int(HEADER.unpack_from(data)[2]) < NO_WEIGHTS
 
 
 def pack(sets: Sequence[ShapeSet], models: Sequence[bytes]) -> bytes:

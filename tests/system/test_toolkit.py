@@ -181,6 +181,69 @@ rknn.release()
 """
 
 
+SHARED = """
+import ctypes
+import os
+import sys
+import numpy as np
+from rknn.api import RKNN
+
+shapes = (16, 12), (40, 24)
+for name, removes, (height, width) in zip(("full", "other"), (False, True), shapes):
+    rknn = RKNN()
+    assert rknn.config(remove_weight=removes, target_platform="rk3588") == 0
+    assert rknn.load_onnx(sys.argv[1], inputs=["x"], input_size_list=[[1, 3, height, width]]) == 0
+    assert rknn.build(do_quantization=False) == 0 and rknn.export_rknn(f"{name}.rknn") == 0
+    assert rknn.init_runtime() == 0  # the built model has its weights
+    x = np.linspace(-1, 1, 3 * height * width, dtype=np.float32).reshape(1, height, width, 3)
+    (found,) = rknn.inference([x])
+    rknn.release()
+sizes = [os.path.getsize(f"{name}.rknn") for name in ("full", "other")]
+rknn = RKNN()
+assert rknn.load_rknn("other.rknn") == 0 and rknn.init_runtime() == -1  # alone it cannot run
+library = ctypes.CDLL("librknnrt.so")
+
+
+class Extend(ctypes.Structure):
+    _fields_ = [("context", ctypes.c_uint64), ("rest", ctypes.c_uint8 * 128)]
+
+
+class Input(ctypes.Structure):
+    _fields_ = [("index", ctypes.c_uint32), ("buf", ctypes.c_void_p), ("size", ctypes.c_uint32)]
+    _fields_ += [(name, ctypes.c_uint32) for name in ("pass_through", "type", "fmt")]
+
+
+class Output(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint8) for name in ("want_float", "is_prealloc")]
+    _fields_ += [("index", ctypes.c_uint32), ("buf", ctypes.c_void_p), ("size", ctypes.c_uint32)]
+
+
+full, other = ctypes.c_uint64(), ctypes.c_uint64()
+assert library.rknn_init(ctypes.byref(full), b"full.rknn", 0, 0, None) == 0
+extend = Extend(full.value)
+assert library.rknn_init(ctypes.byref(other), b"other.rknn", 0, 0x20, ctypes.byref(extend)) == 0
+assert library.rknn_destroy(full) == 0
+given = Input(0, x.ctypes.data, x.nbytes, 0, 0, 1)
+result = np.zeros(found.shape, np.float32)
+wanted = Output(1, 1, 0, result.ctypes.data, result.nbytes)
+assert library.rknn_inputs_set(other, 1, ctypes.byref(given)) == library.rknn_run(other, None) == 0
+assert library.rknn_outputs_get(other, 1, ctypes.byref(wanted), None) == 0
+print(np.array_equal(result, found), sizes[0] - sizes[1])
+"""
+
+
+def test_weights_are_removed_and_shared(tmp_path: Path) -> None:
+    n = Net((1, 3, "h", "w"), seed=2)
+    x = n.add("Relu", n.conv("x", 3, 40, pads=[1] * 4))
+    (tmp_path / "model.onnx").write_bytes(n.model(n.conv(x, 40, 24)).SerializeToString())
+    (tmp_path / "shared.py").write_text(SHARED)
+    done = run(tmp_path / "shared.py", tmp_path / "model.onnx", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    equal, saved = done.stdout.split()[-2:]
+    assert equal == "True" and int(saved) > 2 * (40 * 27 + 24 * 40 * 9)
+    assert "the model was made without weights" in done.stderr
+
+
 def test_hybrid_quantisation_keeps_layers_in_floating_point(model: Path, tmp_path: Path) -> None:
     (tmp_path / "hybrid.py").write_text(HYBRID)
     done = run("hybrid.py", model, folder=tmp_path)

@@ -63,7 +63,6 @@ WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
         "quantize_weight": False,
         "quantized_hybrid_level": 0,
         "remove_reshape": False,
-        "remove_weight": False,
         "single_core_mode": False,
         "sparse_infer": False,
     },
@@ -118,6 +117,7 @@ class Conversion(RKNNLite):
         quantized_method: str = "channel",
         target_platform: Any = None,
         auto_hybrid_cos_thresh: float = 0.98,
+        remove_weight: bool = False,
         dynamic_input: Any = None,
         **others: Any,
     ) -> int:
@@ -134,6 +134,8 @@ class Conversion(RKNNLite):
         target_platform : None or "rk3588".
         auto_hybrid_cos_thresh : cosine of a layer alone, below which `auto_hybrid` of `build` leaves it in
             floating point.
+        remove_weight : `export_rknn` writes no weights; the file uses those of a full model
+            (RKNN_FLAG_SHARE_WEIGHT_MEM).
         dynamic_input : sets of shapes, one shape for each input of an ONNX model, for example
             [[[1, 3, 64, 64]], [[1, 3, 96, 96]]]; the model is built for each set, in the place of the shapes
             in the file. A dataset has the shapes of the largest set, whose scales the others share.
@@ -160,6 +162,8 @@ class Conversion(RKNNLite):
             sets = sets_of(dynamic_input) if dynamic_input else []
         except ValueError as error:
             return self._failed(f"config: {error}")
+        if sets and remove_weight:
+            return self._failed("config: a model of several shapes (dynamic_input) keeps its weights")
         if means and stds and [len(group) for group in means] != [len(group) for group in stds]:
             return self._failed("config: mean_values and std_values have different numbers of values")
         self._settings = {
@@ -169,6 +173,7 @@ class Conversion(RKNNLite):
             "method": ALGORITHMS[quantized_algorithm],
             "weights": METHODS[quantized_method],
             "below": auto_hybrid_cos_thresh,
+            "removes": bool(remove_weight),
             "sets": sets,
         }
         if sets:
@@ -477,8 +482,18 @@ class Conversion(RKNNLite):
             self._once(f"export_rknn: the option '{name}' has no effect")
         if self.rknn_data is None:
             return self._failed("export_rknn: call build first")
+        data = self.rknn_data
+        if self._settings["removes"]:
+            full, target = self._folder / "full.rkc", self._folder / "without.rkc"
+            full.write_bytes(data)
+            if (
+                self._command("export_rknn", ["compile", str(full), "-o", str(target), "--no-weights"])
+                is None
+            ):
+                return FAILED
+            data = target.read_bytes()
         try:
-            Path(export_path).write_bytes(self.rknn_data)
+            Path(export_path).write_bytes(data)
         except (OSError, TypeError) as error:
             return self._failed(f"export_rknn: {error}")
         self._once("export_rknn: the file is a container of rkcosim, which boards do not read")
