@@ -20,6 +20,7 @@ from rkcosim.compiler.loaders.node import (
     Pending,
     Shape,
     Weights,
+    channel_axis,
     is_line,
     natural_cube,
     same_pads,
@@ -360,8 +361,8 @@ class OnnxNode(Node):
         if constant is None:
             raise self.wrong("the slope is missing")
         slopes = np.asarray(constant.real(), np.float64)
-        axis = len(x.shape) - slopes.ndim
-        per_channel = slopes.ndim <= len(x.shape) and slopes.shape[1 - axis : 2 - axis] == (slopes.size,)
+        wide = (1,) * (len(x.shape) - slopes.ndim) + slopes.shape
+        per_channel = len(wide) == len(x.shape) and wide[channel_axis(x)] == slopes.size
         plain = not in_rows(x.shape, x.cube)
         if slopes.size != 1 and not (plain and per_channel and slopes.size == x.cube[0]):
             raise self.wrong(f"slopes '{self.names[1]}' {slopes.shape} are not per channel")
