@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,6 +33,9 @@ LONGEST = 6 * 3600
 """Seconds after which a command is given up."""
 
 PLATFORM = "rk3588"
+
+MOST_BATCH = 1024
+"""Largest batch of a .rknn file."""
 
 PROPOSED = 3
 """Layers that `hybrid_quantization_step1` proposes for floating point."""
@@ -97,6 +101,7 @@ class Conversion(RKNNLite):
         self._model = self._folder / "model.onnx"  # the quantised one
         self._reading: list[str] = []
         self._normalising: list[str] = []
+        self._own = ""  # why the built model is in a container of rkcosim; "" if it is a .rknn file
         self._built = self._ran = False
         self.config()
 
@@ -195,7 +200,7 @@ class Conversion(RKNNLite):
         if not path.is_file():
             return self._failed(f"{call}: there is no file {model}")
         self._close()
-        self.rknn_data, self._built = None, False
+        self.rknn_data, self._built, self._own = None, False, ""
         self._source, self._reading = path.absolute(), reading
         self._say(f"{call}: {model}, {path.stat().st_size} bytes")
         return SUCCESS
@@ -255,11 +260,10 @@ class Conversion(RKNNLite):
         stem, report = self._source.stem, self._folder / "layers.json"
         model = self._folder / "float.model"
         floats = ["quantize", str(self._source), "-o", str(model), "--float-only"]
-        if self._command(call, [*floats, *self._reading, *self._pixels()]) is None:
+        if self._command(call, [*floats, *self._reading]) is None:
             return FAILED
         quantising = ["--method", self._settings["method"], self._settings["weights"]]
-        # The model normalises pixels itself if there is a normalisation; its samples then stay as they are.
-        quantising += [*self._raw(), *(["--bgr"] if self._settings["bgr"] else [])]
+        quantising += [*_outside(self._pixels()), *(["--bgr"] if self._settings["bgr"] else [])]
         words = ["quantize", str(model), "-o", str(self._folder / "trial.onnx"), "--data", str(dataset)]
         words += [*quantising, "--limit", str(max(1, int(proposal_dataset_size))), "--json", str(report)]
         words += ["--gains"] if proposal else []
@@ -308,10 +312,16 @@ class Conversion(RKNNLite):
         words = ["quantize", str(self._source), "-o", str(model), "--data", str(dataset), *quantising]
         for name in kept:
             words += ["--keep", name]
-        if self._command(call, words) is None or not self._compiled(call, model, []):
+        if self._command(call, words) is None:
             return FAILED
-        self._built = True
-        self._normalising = [word for word in quantising if word.startswith(("--mean", "--std"))]
+        normalising = [word for word in quantising if word.startswith(("--mean", "--std"))]
+        if not self._vendor_form(call, model, normalising):
+            normalising += ["--pixels"] * bool(normalising)
+            if normalising and self._command(call, [*words, "--pixels"]) is None:
+                return FAILED
+            if not self._compiled(call, model, []):
+                return FAILED
+        self._built, self._normalising = True, normalising
         self._settings["bgr"] = "--bgr" in quantising
         return SUCCESS
 
@@ -319,12 +329,23 @@ class Conversion(RKNNLite):
         """Return whether the model that was loaded is a TFLite file."""
         return self._source is not None and self._source.suffix.lower() == ".tflite"
 
-    def _raw(self) -> list[str]:
-        """Return the options for samples that the model normalises itself, none if it does not."""
-        return ["--mean=0", "--std=1"] if self._pixels() else []
+    def _vendor_form(self, call: str, model: Path, options: Sequence[str]) -> bool:
+        """Compile a model to a `.rknn` file in the vendor's form; return whether it has such a form.
+
+        If it has none, `_own` says why, and `_compiled` makes a container of rkcosim.
+        """
+        target = self._folder / "model.rknn"
+        self.rknn_data, self._own = None, ""
+        code, _, said = self._ended(call, ["compile", str(model), "-o", str(target), "--plans", *options])
+        if code:
+            self._own = (said.splitlines() or [f"rkcosim ended with {code}"])[-1].removeprefix("rkcosim: ")
+            self._say(f"{call}: {self._own}")
+            return False
+        self.rknn_data = target.read_bytes()
+        return True
 
     def _compiled(self, call: str, model: Path, reading: list[str]) -> bool:
-        """Compile a model to the container that `export_rknn` writes; return whether that worked."""
+        """Compile a model to a container of rkcosim; return whether that worked."""
         target = self._folder / "model.rkc"
         if self._command(call, ["compile", str(model), "-o", str(target), *reading]) is None:
             return False
@@ -341,43 +362,65 @@ class Conversion(RKNNLite):
     ) -> int:
         """Quantise and compile the model that was loaded.
 
+        The result is a `.rknn` file in the vendor's form, which has `mean_values` and `std_values` of the
+        inputs and the batch. A model that this form cannot hold becomes a container of rkcosim, in which the
+        network of an ONNX model normalises pixels itself.
+
         Parameters
         ----------
         do_quantization : whether to quantise a float model; otherwise it runs in fp16, and a model that is
             already quantised as it is.
         dataset : a text file with the files of one sample (pictures or .npy) on each line.
-        rknn_batch_size : None or 1.
+        rknn_batch_size : number of samples that a program gives at once.
         auto_hybrid : whether layers with a small cosine stay in floating point.
         auto_hybrid_quant : an older name of the same.
         """
         if self._source is None:
             return self._failed("build: call load_onnx or load_tflite first")
-        if rknn_batch_size not in (None, 1):
-            return self._failed(f"build: rknn_batch_size {rknn_batch_size} is not available, only 1")
+        if rknn_batch_size is not None and not 1 <= rknn_batch_size <= MOST_BATCH:
+            return self._failed(f"build: rknn_batch_size {rknn_batch_size}; 1 to {MOST_BATCH} are available")
         if do_quantization and dataset is None:
             return self._failed("build: do_quantization needs a dataset")
         self._built, self.rknn_data = False, None
-        model, reading = self._source, self._reading
-        # A TFLite model takes normalised samples; only an ONNX model can normalise pixels itself.
+        quantising = []
+        if do_quantization:
+            quantising = ["--data", str(dataset), "--method", self._settings["method"]]
+            quantising += [self._settings["weights"], *(["--bgr"] if self._settings["bgr"] else [])]
+            if auto_hybrid or auto_hybrid_quant:
+                quantising += ["--below", str(self._settings["below"])]
+        batch = [] if rknn_batch_size in (None, 1) else ["--batch", str(rknn_batch_size)]
+        # The runtime normalises what programs give to a .rknn file. In a container of rkcosim an ONNX model
+        # does that itself, and a TFLite model takes normalised samples.
         pixels = self._pixels()
-        if self._tflite():
-            pixels = [word for word in pixels if word != "--pixels"]
-        if do_quantization or (pixels and not self._tflite()):
-            model = self._model = self._folder / f"model{self._source.suffix.lower()}"
-            words = ["quantize", str(self._source), "-o", str(model), *reading, *pixels]
-            if do_quantization:
-                words += ["--data", str(dataset), "--method", self._settings["method"]]
-                words += [self._settings["weights"], *(["--bgr"] if self._settings["bgr"] else [])]
-                words += ["--below", str(self._settings["below"])] if auto_hybrid or auto_hybrid_quant else []
-            else:
-                words += ["--float-only"]
-            if self._command("build", words) is None:
-                return FAILED
-            reading = []
-        if not self._compiled("build", model, reading):
+        normalising = _outside(pixels)
+        made = self._quantised(quantising, normalising)
+        if made is None:
             return FAILED
-        self._built, self._normalising = do_quantization, pixels
+        if self._vendor_form("build", made[0], [*made[1], *normalising, *batch]):
+            self._built, self._normalising = do_quantization, normalising
+            return SUCCESS
+        if batch:
+            return self._failed(f"build: rknn_batch_size: {self._own}")
+        self._normalising = normalising if self._tflite() else pixels
+        if self._normalising != normalising:
+            made = self._quantised(quantising, self._normalising)
+        if made is None or not self._compiled("build", *made):
+            return FAILED
+        self._built = do_quantization
         return SUCCESS
+
+    def _quantised(self, quantising: list[str], normalising: list[str]) -> tuple[Path, list[str]] | None:
+        """Return the model to compile, and the options for its shapes; None after an error.
+
+        Without `quantising` a model stays as it is, unless it is to normalise pixels itself.
+        """
+        assert self._source is not None
+        if not quantising and "--pixels" not in normalising:
+            return self._source, self._reading
+        model = self._model = self._folder / f"model{self._source.suffix.lower()}"
+        words = ["quantize", str(self._source), "-o", str(model), *self._reading, *normalising]
+        done = self._command("build", [*words, *(quantising or ["--float-only"])])
+        return None if done is None else (model, [])
 
     def _pixels(self) -> list[str]:
         """Return the options for the normalisation, none if it changes nothing."""
@@ -388,7 +431,7 @@ class Conversion(RKNNLite):
         return [f"--mean={mean}", f"--std={std}", "--pixels"]
 
     def export_rknn(self, export_path: str, **others: Any) -> int:
-        """Write the built model, as a container of rkcosim, to a file.
+        """Write the built model to a file: a `.rknn` file in the vendor's form, or a container of rkcosim.
 
         The file runs on the simulated NPU only. Other arguments of the toolkit have no effect.
         """
@@ -400,7 +443,8 @@ class Conversion(RKNNLite):
             Path(export_path).write_bytes(self.rknn_data)
         except (OSError, TypeError) as error:
             return self._failed(f"export_rknn: {error}")
-        self._once("export_rknn: the file is a container of rkcosim, which boards do not read")
+        if self._own:
+            self._once(f"export_rknn: the file is a container of rkcosim, no .rknn file: {self._own}")
         return SUCCESS
 
     def _without_effect(self, call: str, given: dict[str, Any]) -> bool:
@@ -421,10 +465,18 @@ class Conversion(RKNNLite):
 
     def _command(self, call: str, words: Sequence[str]) -> str | None:
         """Run a command of rkcosim; return what it printed, or None after an error."""
+        code, printed, said = self._ended(call, words)
+        if code:
+            said = said.strip() or f"rkcosim ended with {code}"
+            self._failed(f"{call}: {said.splitlines()[-1].removeprefix('rkcosim: ')}")
+            return None
+        return printed
+
+    def _ended(self, call: str, words: Sequence[str]) -> tuple[int, str, str]:
+        """Run a command of rkcosim; return its exit code, what it printed, and its messages."""
         python = os.environ.get(PYTHON_VARIABLE)
         if not python:
-            self._failed(f"{call}: start the script with `rkcosim rknn -- python SCRIPT`")
-            return None
+            return FAILED, "", "start the script with `rkcosim rknn -- python SCRIPT`"
         self._folder.mkdir(parents=True, exist_ok=True)
         apart = {name: value for name, value in os.environ.items() if name not in OF_PROGRAM}
         self._say(f"{call}: rkcosim {' '.join(words)}")
@@ -432,20 +484,21 @@ class Conversion(RKNNLite):
             done = subprocess.run(
                 [python, "-m", "rkcosim", *words, *([] if self.verbose else ["--quiet"])],
                 env=apart,
-                stdout=subprocess.PIPE,
-                stderr=None if self.verbose else subprocess.PIPE,
+                capture_output=True,
                 text=True,
                 timeout=LONGEST,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            self._failed(f"{call}: {error}")
-            return None
-        if done.returncode:
-            said = (done.stderr or "").strip() or f"rkcosim ended with {done.returncode}"
-            self._failed(f"{call}: {said.splitlines()[-1].removeprefix('rkcosim: ')}")
-            return None
-        return str(done.stdout)
+            return FAILED, "", str(error)
+        if self.verbose:
+            sys.stderr.write(done.stderr)
+        return done.returncode, done.stdout, done.stderr
+
+
+def _outside(pixels: list[str]) -> list[str]:
+    """Return the options of a normalisation that is not a part of the model."""
+    return [word for word in pixels if word != "--pixels"]
 
 
 def _groups(values: Any) -> list[list[float]]:
