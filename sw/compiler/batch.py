@@ -23,6 +23,7 @@ from rkcosim.compiler import container
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.interpreters import interpreter_of
 from rkcosim.compiler.model import CompiledModel, TensorInfo, compile_model, compile_source
+from rkcosim.compiler.plan import Plan
 from rkcosim.compiler.runtime import LoadedModel, Meter, NpuDriver, RunReport, run_together
 
 Array = npt.NDArray[Any]
@@ -95,9 +96,9 @@ class BatchModel:
         """As `CompiledModel.replanned`."""
         return BatchModel(self.one.replanned(cores), self.batch, self.axes)
 
-    def save(self) -> bytes:
-        """Return the bytes of the model's container."""
-        return container.save_plan(self.one.plan, self.batch)
+    def save(self, weights: bool = True) -> bytes:
+        """As `CompiledModel.save`."""
+        return container.save_plan(self.one.plan, self.batch, weights)
 
     def __getattr__(self, name: str) -> Any:
         if name == "one":  # not made yet
@@ -106,14 +107,18 @@ class BatchModel:
 
 
 def compile_divided(
-    data: bytes, reuse: bool | None = None, cores: int | None = None, fuse: bool = True
+    data: bytes,
+    reuse: bool | None = None,
+    cores: int | None = None,
+    fuse: bool = True,
+    full: Plan | None = None,
 ) -> CompiledModel | BatchModel:
     """Compile a model for one sample if its inputs are proven to be a batch, else as `compile_model`.
 
     Parameters and errors are those of `compile_model`.
     """
     if container.is_container(data):
-        plan, samples = container.load_batch(data)
+        plan, samples = container.load_batch(data, full)
         one = CompiledModel(plan.graph, plan=plan)
         return one if samples == 1 else BatchModel(one, samples)
     import rkcosim.compiler.loaders  # noqa: F401 - it registers the interpreters, and takes long to import

@@ -27,11 +27,11 @@ def place(model: Any, share: Any = None, outside: list[str] | None = None) -> An
     """
     with runtime.lock:
         if isinstance(model, TailModel):
-            inner = share.inner if share is not None else None
+            inner = share.inner if isinstance(share, TailLoaded) else share
             return TailLoaded(model, place(model.head, inner, outside))
         assert runtime.driver is not None
         if isinstance(model, BatchModel):
-            first = place(model.one, share.first if share is not None else None, outside)
+            first = place(model.one, share.first if isinstance(share, BatchLoaded) else share, outside)
             count = range(len(model.inputs)), range(len(model.outputs))
             natives = [native_input(model.one, n) for n in count[0]]
             natives += [native_output(model.one, n) for n in count[1]]

@@ -104,8 +104,10 @@ class FileModel(CompiledModel):
         """Return the model with the file's plan for `cores` cores; RknnFileError if there is none."""
         return FileModel(self.file, self._data, self.plan.reuse, cores, self._checked)
 
-    def save(self) -> bytes:
-        """Return the bytes of the file."""
+    def save(self, weights: bool = True) -> bytes:
+        """Return the bytes of the file; ValueError without `weights`, which are a part of it."""
+        if not weights:
+            raise ValueError("a .rknn file cannot be written without its weights")
         return self._data
 
 

@@ -170,7 +170,7 @@ class RKNN(Conversion):
         rows.write_text(" ".join(files) + "\n")
         place = Path(output_dir) if output_dir is not None else self._folder / "snapshot"
         words = ["accuracy", str(self._model), str(self._source), "--data", str(rows)]
-        words += [*self._reading, *self._normalising, *(["--bgr"] if self._settings["bgr"] else [])]
+        words += [*self._analysed, *self._normalising, *(["--bgr"] if self._settings["bgr"] else [])]
         words += ["--npu", "--all", "--json", str(place / "error_analysis.json")]
         words += ["--html", str(place / "error_analysis.html")]
         text = self._command("accuracy_analysis", words)
