@@ -427,14 +427,13 @@ class _Writer:
 
     def _check(self, plan: Plan) -> None:
         """Raise RknnFileError if a plan for another number of cores has other steps, weights or places."""
-        steps = [[(step.name, step.kind) for step in one.steps] for one in (self.plan, plan)]
-        places = [{name: (p.ref, p.size) for name, p in one.places.items()} for one in (self.plan, plan)]
-        for what, (ours, theirs) in {
-            "steps": steps,
-            "weights": [self.plan.weights, plan.weights],
-            "places of tensors": places,
-        }.items():
-            if ours != theirs:
+        differ = {
+            "steps": _named(self.plan) != _named(plan),
+            "weights": self.plan.weights != plan.weights,
+            "places of tensors": _placed(self.plan) != _placed(plan),
+        }
+        for what, found in differ.items():
+            if found:
                 raise RknnFileError(
                     f"the plans for {self.plan.cores} and {plan.cores} cores have different {what}; a .rknn "
                     "file has the same for all"
@@ -495,6 +494,16 @@ class _Writer:
             if place.ref.region == "activations" and first <= ref.offset < first + place.size:
                 return self.roots[root], first
         raise RknnFileError(f"{step.kind} '{step.name}' uses memory outside of its own tensors ({ref})")
+
+
+def _named(plan: Plan) -> list[tuple[str, str]]:
+    """Return names and kinds of a plan's steps."""
+    return [(step.name, step.kind) for step in plan.steps]
+
+
+def _placed(plan: Plan) -> dict[str, tuple[Ref, int]]:
+    """Return first byte and size of each of a plan's tensors."""
+    return {name: (place.ref, place.size) for name, place in plan.places.items()}
 
 
 def _plain(attributes: Mapping[str, Any], name: str) -> dict[str, Any]:
