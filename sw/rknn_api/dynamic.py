@@ -27,6 +27,8 @@ class Variants:
     loaded: dict[int, Any] = field(default_factory=dict)
     """Variants on the device, by their number."""
     chosen: int | None = None
+    cores: int = 1
+    """Cores for which variants are planned when they are loaded."""
 
     @property
     def largest(self) -> int:

@@ -11,13 +11,16 @@ from onnx import TensorProto, helper, numpy_helper
 from tests import seeds
 
 
-def enlarging(sets: object = None, size: tuple[int | str, int | str] = ("h", "w")) -> bytes:
+def enlarging(
+    sets: object = None, size: tuple[int | str, int | str] = ("h", "w"), batch: int | str = 1
+) -> bytes:
     """Return a network that halves a picture and enlarges the result to the size of the picture.
 
     Parameters
     ----------
     sets : list for the metadata entry `dynamic_input`; None for none.
     size : height and width of the input in the file.
+    batch : first dimension of the input in the file.
     """
     rng = np.random.default_rng(seeds.number())
     first, second = (
@@ -38,8 +41,8 @@ def enlarging(sets: object = None, size: tuple[int | str, int | str] = ("h", "w"
     graph = helper.make_graph(
         nodes,
         "enlarging",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, *size])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, "p", "q"])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 3, *size])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 4, "p", "q"])],
         [
             numpy_helper.from_array(array, name)
             for name, array in {"k": first, "l": second, **numbers}.items()

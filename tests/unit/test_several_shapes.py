@@ -19,6 +19,7 @@ from rkcosim.compiler.options import using_options
 from rkcosim.compiler.quantization import Settings, open_float_model
 from rkcosim.compiler.quantization.quantizer import activation_scales
 from rkcosim.golden.task import GoldenNpu
+from rkcosim.rknn_api.state import runtime
 from tests import seeds
 from tests.models.rknn_models import open_model, set_float
 from tests.models.shape_models import by_onnxruntime, enlarging, free
@@ -48,7 +49,7 @@ def run(context: rk.rknn_context, x: np.ndarray) -> np.ndarray:
     assert rk.rknn_outputs_get(context, 1, [item]) == rk.RKNN_SUCC
     found = np.frombuffer(ct.string_at(item.buf, item.size), np.float32).copy()
     assert rk.rknn_outputs_release(context, 1, [item]) == rk.RKNN_SUCC
-    return found.reshape(1, 4, *x.shape[2:])
+    return found.reshape(x.shape[0], 4, *x.shape[2:])
 
 
 @pytest.mark.parametrize("kind", ["metadata", "fixed sizes in the file", "compiled"])
@@ -63,6 +64,41 @@ def test_every_shape_gives_the_values_of_onnxruntime(kind: str) -> None:
             x = picture(*shape[2:])
             wanted = by_onnxruntime(enlarging(), x)
             np.testing.assert_allclose(run(context, x), wanted, rtol=4e-3, atol=1e-2)
+    finally:
+        rk.rknn_destroy(context)
+        rk.use_device(None)
+
+
+def test_shapes_are_spread_over_the_cores() -> None:
+    """A core mask holds for the shapes that are selected later, and for those that were selected before."""
+    rk.use_device(GoldenNpu(3))
+    context = open_model(packed())
+    try:
+        first, second = picture(16, 16), picture(24, 40)
+        wanted = run(context, first), run(context, second)
+        for mask, cores in ((rk.RKNN_NPU_CORE_0_1_2, 3), (rk.RKNN_NPU_CORE_1, 1), (rk.RKNN_NPU_CORE_ALL, 3)):
+            assert rk.rknn_set_core_mask(context, mask) == rk.RKNN_SUCC
+            for x, there in zip((first, second, first), (*wanted, wanted[0]), strict=True):
+                assert np.array_equal(run(context, x), there)
+                assert runtime.contexts[context.value].model.plan.cores == cores
+    finally:
+        rk.rknn_destroy(context)
+        assert runtime.driver is not None and list(runtime.driver.buffers) == []
+        rk.use_device(None)
+
+
+def test_shapes_with_batches() -> None:
+    """Sets that differ in the first dimension: one sample, and batches whose samples several cores share."""
+    sets = [[[1, 3, 16, 16]], [[3, 3, 16, 16]], [[2, 3, 24, 24]]]
+    rk.use_device(GoldenNpu(3))
+    context = open_model(enlarging(sets, batch="n"))
+    try:
+        for mask in (rk.RKNN_NPU_CORE_AUTO, rk.RKNN_NPU_CORE_2):
+            assert rk.rknn_set_core_mask(context, mask) == rk.RKNN_SUCC
+            for (shape,) in sets:
+                x = np.random.default_rng(seeds.number()).standard_normal(shape).astype(np.float32)
+                wanted = by_onnxruntime(enlarging(batch="n"), x)
+                np.testing.assert_allclose(run(context, x), wanted, rtol=4e-3, atol=1e-2)
     finally:
         rk.rknn_destroy(context)
         rk.use_device(None)
