@@ -233,11 +233,14 @@ def test_commands(tmp_path: Path) -> None:
     model.write_bytes(enlarging(SETS[:2]))
     assert call("compile", model, "-o", target)[0] == 0
     assert several.unpack(target.read_bytes())[0] == several.sets_of(SETS[:2])
-    assert call("compile", model, "-o", target, "--input-shapes", "[[1,3,8,8]]")[0] == 0
-    assert compile_model(target.read_bytes()).inputs[0].shape == (1, 3, 8, 8)
+    words = ["--input-shapes", "[[1,3,8,8]]", "--custom-string", "a text: é"]
+    assert call("compile", model, "-o", target, *words)[0] == 0
+    compiled = compile_model(target.read_bytes())
+    assert compiled.inputs[0].shape == (1, 3, 8, 8) and compiled.graph.custom_string == "a text: é"
     for words, why in (
         (["--dynamic-input", "[[1]]"], "dynamic_input must be a list of sets"),
         (["--dynamic-input", "[[[1]]]", "--shape", "x=1,3,8,8"], "--dynamic-input names all shapes"),
+        (["--custom-string", 512 * "é"], "--custom-string has more than 1023 bytes"),
         (["-o", tmp_path / "model.rknn"], "a .rknn file of several shapes is not written"),
         (["--input-shapes", "[1,3]"], "--input-shapes must be a shape for each input"),
     ):
