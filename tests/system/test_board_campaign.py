@@ -255,6 +255,20 @@ def test_operand_for_each_channel(board: Board) -> None:
     assert board.read(32, "<f2").tolist() == first * 2 + second * 2
 
 
+@pytest.mark.parametrize("mode", [2, 3])
+@pytest.mark.board("8.4.3", source="register-campaign", place="EW/ERDMA data modes 2/3: second surface zero")
+def test_other_modes_of_the_operand(board: Board, mode: int) -> None:
+    """The broadcast above; mode 1 has both atoms in the first surface, and behind them the buffer is zero."""
+    task = operation(flying(FP16, channels=16, width=2), ADD, bits=16, bypass=False)
+    task.set("DPU", "EW_CFG", EW_DATA_MODE=mode)
+    task.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DATA_MODE=mode).set(
+        "DPU_RDMA", "EW_SURF_STRIDE", EW_SURF_STRIDE=1
+    )
+    operand = np.arange(1, 17, dtype=np.float16)
+    board.run(task, bytes(64), operand.tobytes() + bytes(32))
+    assert board.read(32, "<f2")[16:].tolist() == [0] * 16
+
+
 @pytest.mark.board(
     "7.10.3", "8.6.2", "7.5.5", "7.7.1", source="integer-campaign", place="run_fp16_compare_to_int16"
 )

@@ -11,11 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rkcosim.golden.task import dpu_float as fp
-from rkcosim.golden.task.arith import saturate, shift_by_sign, shift_even, shift_to_offset, shift_up
+from rkcosim.golden.task.arith import (
+    saturate,
+    shift_by_sign,
+    shift_even,
+    shift_to_offset,
+    shift_up,
+    sign_extend,
+)
 from rkcosim.golden.task.context import Context
 from rkcosim.golden.task.core import ConvResult
 from rkcosim.golden.task.dpu_lut import LutTables, look_up
-from rkcosim.golden.task.dpu_stages import Domain, Floats, Integers, Values, shift_round, sign_extend
+from rkcosim.golden.task.dpu_stages import Domain, Floats, Integers, Values, shift_round
 from rkcosim.golden.task.dpu_writer import (
     NEVER_INSIDE,
     SurfacePlan,

@@ -6,7 +6,7 @@ from rkcosim.golden.task.rules_conv import SIZES
 from rkcosim.regcmd import pack_word, register_word
 from rkcosim.spec.layouts import depthwise_bytes
 from rkcosim.spec.regs import registers
-from rkcosim.spec.types import ALTERNATE, BF16, FP16, FP32, INT8, INT16, INT32
+from rkcosim.spec.types import ALTERNATE, BF16, DEPTHWISE, FP16, FP32, INT8, INT16, INT32
 from rkcosim.verify.conformance.arena import UNMAPPED
 from rkcosim.verify.conformance.case import (
     CLEAR,
@@ -165,6 +165,14 @@ def _fed_cube(d: Draw, plan: Plan) -> None:
 def _no_ppu(d: Draw, plan: Plan) -> None:
     plan.task.drop("PPU")
     plan.mask = 0x300
+
+
+@WAITS.add(lambda d: d.flying(INT32, DpuWish(out=(INT8, INT16), to_ppu=True, element="none")))
+def _wide_group(d: Draw, plan: Plan) -> None:
+    """The PPU gets groups of sixteen surfaces, which it cannot put in order (6.9)."""
+    for block in dpu_blocks(plan.task):
+        plan.task.set(block, CONV_MODE=DEPTHWISE)
+    plan.note = "the PPU gets groups of sixteen surfaces"
 
 
 @WAITS.draws
