@@ -16,6 +16,7 @@ from tests.models.board_bench import (
     ABS,
     ADD,
     CEIL,
+    FILL,
     FLOOR,
     FP16,
     INT8,
@@ -342,8 +343,11 @@ def test_residual_sum_with_the_relu_of_ew(board: Board, relu: bool) -> None:
 
 @pytest.mark.board("8.5.2", source="ew-int-probe", place="head: COMB_USE 5 never completes, 0 and 4 do")
 def test_combined_readers_of_flying_tasks(board: Board) -> None:
-    task = element_wise(FP16, None, channels=8, width=4)
-    board.hangs(task.set("DPU_RDMA", "FEATURE_MODE_CFG", COMB_USE=5), "DPU_RDMA.FEATURE_MODE_CFG.COMB_USE")
+    """With 5 nothing is written."""
+    task = element_wise(FP16, None, channels=8, width=4).set("DPU_RDMA", "FEATURE_MODE_CFG", COMB_USE=5)
+    main, two = f16(*range(32)), f16(*[2] * 32)
+    board.hangs(task, "DPU_RDMA.FEATURE_MODE_CFG.COMB_USE", main=main, element=two)
+    assert set(board.read(64, "u1").tolist()) == {FILL}
     for value in (0, 4):
         task.set("DPU_RDMA", "FEATURE_MODE_CFG", COMB_USE=value)
         board.run(task, f16(*range(32)), f16(*[2] * 32))
@@ -360,9 +364,10 @@ def test_lanes_past_the_real_channels_of_a_sole_atom(board: Board) -> None:
 
 
 @pytest.mark.board("7.8.6", source="ew-int-probe", place="build: fp16 MUL with the converter live times out")
-def test_fp16_product_with_a_live_converter_never_ends(board: Board) -> None:
-    task = element_wise(FP16, None).set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=0)
-    board.hangs(task, "DPU.EW_CFG.EW_OP_CVT_BYPASS")
+def test_fp16_product_with_a_live_converter_writes_nothing(board: Board) -> None:
+    task = element_wise(FP16, None, width=32).set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=0)
+    board.hangs(task, "DPU.EW_CFG.EW_OP_CVT_BYPASS", main=f16(*range(256)), element=f16(*[2] * 256))
+    assert set(board.read(512, "u1").tolist()) == {FILL}
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])

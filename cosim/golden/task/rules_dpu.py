@@ -325,8 +325,8 @@ def _packets(check: Check) -> None:
 
 @rule("dpu.live-product", ERROR, "[HW 7.8]", blocks=_DPU)
 def _live_product(check: Check) -> None:
-    """A product of fp16 or fp32 whose operand passes the operand converter never ends; of bf16 no board run
-    is known."""
+    """A product of fp16 or fp32 whose operand passes the operand converter waits for it forever; of bf16 no
+    board run is known."""
     cube = present(check.dpu)
     dpu, place = cube.view, ("DPU", "EW_CFG", "EW_OP_CVT_BYPASS")
     floats = cube.floats and not cube.lut
