@@ -341,9 +341,9 @@ def test_reserved_modes() -> None:
         cfg["ERDMA_CFG"] = {"ERDMA_DISABLE": 0, "ERDMA_DATA_SIZE": 1, "ERDMA_DATA_MODE": 1}
         for name, fields in changes.items():
             cfg[name] = {**cfg.get(name, {}), **fields}
-        (
-            endless if cfg["FEATURE_MODE_CFG"]["COMB_USE"] & cfg["FEATURE_MODE_CFG"]["FLYING_MODE"] else cases
-        ).append((register, cfg))
+        mode = cfg["FEATURE_MODE_CFG"]
+        chosen = endless if mode["FLYING_MODE"] and mode["COMB_USE"] & 1 else cases
+        chosen.append((register, cfg))
     assert len(endless) == 3
     dut = shared(DpuRdma)
     for some in (cases, *([case] for case in endless)):

@@ -47,9 +47,12 @@ FUNCTIONS: dict[str, dict[str, str]] = {
         "_host_pointers": "an entry for tests, outside of the device protocol",
     },
     "cosim/golden/task/cna.py": {"occupied": "gives internals to a lockstep run"},
-    "cosim/golden/task/shapes.py": dict.fromkeys(
-        ("written_surfaces", "line"), "places for `regcmd lint` and for reports, which no task uses"
-    ),
+    "cosim/golden/task/shapes.py": {
+        "cut": "what is left of a size that does not fit its field, for messages",
+        **dict.fromkeys(
+            ("written_surfaces", "line"), "places for `regcmd lint` and for reports, which no task uses"
+        ),
+    },
     "cosim/golden/task/core.py": dict.fromkeys(
         ("delivered", "cbuf", "core", "observe"), "gives internals to a lockstep run"
     ),
@@ -199,6 +202,7 @@ EXPRESSIONS: dict[str, dict[str, str]] = {
     "cosim/golden/task/shapes.py": {
         "1 << 27": "addresses count modulo 2^32: a distance of 2^28 atoms more or less is the same",
         "(atoms + half) % (2 * half) - half": "the same",
+        "ceil(self.channels * self.bits, 8 * ATOM)": "surfaces of the PPU for `regcmd lint`",
     },
     "cosim/golden/task/cna.py": {
         "-total * step % ATOM": "zeros in CBUF after the last pixel, where zeros are anyway"

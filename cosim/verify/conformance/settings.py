@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from rkcosim.spec.types import BF16, CONV_TYPES, ELEMENT_BITS, FP16, FP32, INT4, INT8, INT16, INT32
+from rkcosim.spec.types import (
+    BANK_BYTES,
+    BANKS,
+    BF16,
+    CONV_TYPES,
+    ELEMENT_BITS,
+    FP16,
+    FP32,
+    INT4,
+    INT8,
+    INT16,
+    INT32,
+)
 from rkcosim.verify.conformance.case import Plan
 from rkcosim.verify.conformance.choices import Refused
 from rkcosim.verify.conformance.dpu import in_floats, input_surface, size_e, surfaces_made
@@ -36,10 +48,17 @@ def _line_stride(d: Draw, plan: Plan) -> None:
 @SETTINGS.draws
 def _few_banks(d: Draw) -> Plan:
     """Features in more banks than configured; nothing else uses them (2.4)."""
-    wish = ConvWish(d.any_type(), wide=True, budget=10000)
-    if d.ch.chance("settings.argb", 0.4):
-        wish = ConvWish(d.any_type(COMMON), argb=True, budget=5000)
-    plan = d.conv(wish, PLAIN)
+    if d.turn % 2:  # of a first layer, whose pitch of rows in memory is that in CBUF
+        kind = d.any_type(COMMON)
+        plan = d.conv(ConvWish(kind, argb=True, budget=2000), PLAIN)
+        channels, weights = plan.task.get("CNA", "ARGB_IN") - 7, plan.task.get("CNA", "WEIGHT_BANK")
+        row = plan.task.get("CNA", "DATAIN_HEIGHT") * kind.bits // 2 * (4 if channels == 3 else channels)
+        pitch = BANK_BYTES // row + 1  # a little more than one bank
+        if pitch < plan.task.get("CNA", "LINE_STRIDE") or weights > BANKS - 2:
+            raise Refused("longer rows, or no bank is free")
+        plan.task.set("CNA", DATA_BANK=1, LINE_STRIDE=pitch)
+        return plan
+    plan = d.conv(ConvWish(d.any_type(), wide=True, budget=10000), PLAIN)
     most = plan.task.get("CNA", "DATA_BANK") - 1
     if most < 1:
         raise Refused("one bank")
