@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rkcosim.cli.app import command, option
-from rkcosim.cli.options import Cores, Program, RecordedOptions
+from rkcosim.cli.options import BoardName, Cores, MachineName, Program, RecordedOptions
 
 if TYPE_CHECKING:
     from rkcosim.devices.simulated import SimulatedMachine
@@ -39,6 +39,7 @@ class MachineOptions(RecordedOptions):
         metavar="clears|keeps",
         words="rkcosim.driver.kernel.rknpu_jobs:SOFT_RESETS",
     )
+    board: BoardName = None
     fault: tuple[str, ...] = option(
         "Inject a fault that boards showed and nobody explained (docs/board.md); repeatable.",
         metavar="NAME",
@@ -81,6 +82,7 @@ class MachineOptions(RecordedOptions):
             drivers=DRIVERS[chosen],
             rocket_interface=self.rocket_interface or DEFAULT,
             soft_reset=self.soft_reset or CLEARS,
+            board=self.board,
             faults=self.fault,
         )
 
@@ -100,6 +102,7 @@ class DeviceOptions(MachineOptions):
         "Use the server (rkcosim serve) that listens at this socket; default: a device of the program alone."
     )
     cores: int | None = option("Cores of the simulated NPU; default: 3.", low=1, high=3)
+    machine_: MachineName = None
 
     @property
     def of_server(self) -> list[str]:
@@ -108,7 +111,7 @@ class DeviceOptions(MachineOptions):
         given = {f"--{name}": getattr(self, name) for name in names}
         given["--events or --timeline"] = self.events or self.timeline
         given |= {"--drivers": self.drivers, "--rocket-interface": self.rocket_interface}
-        given |= {"--soft-reset": self.soft_reset, "--fault": self.fault}
+        given |= {"--soft-reset": self.soft_reset, "--fault": self.fault, "--board": self.board}
         return [name for name, value in given.items() if value]
 
 
@@ -173,7 +176,8 @@ def _tell_trouble(machine: SimulatedMachine, *, again: bool = False) -> None:
 def device_command(asked: DeviceOptions) -> None:
     """Run an unmodified program on the simulated NPU.
 
-    The program finds the NPU's device nodes. The exit code is the program's.
+    The program finds the NPU's device nodes. The exit code is the program's; 70 if it is 0 and an internal
+    error occurred behind a call.
     """
     from rkcosim.cli.moments import Work, check_trace
     from rkcosim.devices import program as run
@@ -191,19 +195,21 @@ def device_command(asked: DeviceOptions) -> None:
                     "--socket"
                 )
             run.check_server(asked.socket)
-            raise SystemExit(run.run_program(program, run.environment(asked.socket)))
+            raise SystemExit(run.run_program(program, run.environment(asked.socket, machine=asked.machine_)))
         check_trace(trace, Work(None, cores=cores))
         run.many_descriptors()
         machine = asked.machine(cores, stack.enter_context(_log_stream(asked.log)), trace)
         ending = stack.enter_context(Ending(run.ENDING))  # active until the machine is closed
         stack.enter_context(machine)
+        stack.enter_context(machine.failures.watching())
         with run.private_server(machine, ending) as server:
-            env = run.environment(server.path)
+            env = run.environment(server.path, machine=asked.machine_)
             machine.start_clock()
             code = run.run_program(program, env, ending)
             account = machine.report()
             _tell_trouble(machine)
-        asked.give_account(account, exit_code=code)
+        code = machine.failures.code(code)
+        asked.give_account(account, exit_code=code, errors=machine.failures.lines)
     raise SystemExit(code)
 
 
@@ -211,7 +217,8 @@ def device_command(asked: DeviceOptions) -> None:
 def serve_command(asked: ServeOptions) -> None:
     """Serve one simulated NPU to several programs until stopped.
 
-    The programs are started with `rkcosim device --socket`. SIGINT or SIGTERM stops the server.
+    The programs are started with `rkcosim device --socket`. SIGINT or SIGTERM stops the server. The exit code
+    is 0; 70 if an internal error occurred behind a call.
     """
     from rkcosim.cli.moments import Work, check_trace
     from rkcosim.devices.ending import Ending, say_now
@@ -226,6 +233,7 @@ def serve_command(asked: ServeOptions) -> None:
         machine = asked.machine(asked.cores, stack.enter_context(_log_stream(asked.log)), trace)
         ending = stack.enter_context(Ending((signal.SIGINT, signal.SIGTERM), lambda _: stop.set()))
         stack.enter_context(machine)
+        stack.enter_context(machine.failures.watching())
         environment(path)  # compiles the library now instead of at the first program
         with Server(machine.kernel, path) as server:
             ending.at_last(server.remove)
@@ -237,4 +245,6 @@ def serve_command(asked: ServeOptions) -> None:
             stop.wait()
             account = machine.report()
             _tell_trouble(machine, again=True)
-        asked.give_account(account)
+        asked.give_account(account, errors=machine.failures.lines)
+    if machine.failures.count:
+        raise SystemExit(machine.failures.code(0))

@@ -11,7 +11,6 @@ import contextlib
 import os
 import signal
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,12 +20,12 @@ from typing import Any, NoReturn
 
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR, progress
 from rkcosim.base.extras import MissingPackage, extra_of, missing
+from rkcosim.base.failures import DEBUG_VARIABLE, INTERNAL, keep, new_log, one_line
 from rkcosim.cli import results
 from rkcosim.cli.results import STDOUT
 
 OK = 0
 MISMATCH = 1
-INTERNAL = 70
 INTERRUPTED = 130
 TERMINATED = 143
 BROKEN_PIPE = 141
@@ -140,14 +139,13 @@ def reported() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if os.environ.get("RKCOSIM_DEBUG"):
+        if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
         code = exit_code(error)
         if code is None:
             raise
         if code == INTERNAL:
-            line = " ".join(f"{type(error).__name__}: {error}".split())
-            text = f"internal error: {line} ({_kept(error)})"
+            text = f"internal error: {one_line(error)} ({_kept(error)})"
         elif isinstance(error, FileNotFoundError):
             text = f"{error.filename}: no such file"
         elif isinstance(error, OSError):  # an OSError of writing names the file
@@ -179,13 +177,11 @@ def exit_code(error: Exception) -> int | None:
 def _kept(error: Exception) -> str:
     """Write the traceback to a file and return where it is."""
     try:
-        handle, name = tempfile.mkstemp(prefix="rkcosim-error-", suffix=".txt")
-        with os.fdopen(handle, "w") as file:
-            file.write(f"{' '.join(sys.argv)}\n\n")
-            traceback.print_exception(error, file=file)
+        log = new_log()
+        keep(error, log)
     except OSError:
-        return "set RKCOSIM_DEBUG=1 to see the traceback"
-    return f"traceback in {name}, or set RKCOSIM_DEBUG=1; please report it"
+        return f"set {DEBUG_VARIABLE}=1 to see the traceback"
+    return f"traceback in {log}, or set {DEBUG_VARIABLE}=1; please report it"
 
 
 def error_facts(error: BaseException) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def hexagon_command(asked: HexagonOptions) -> None:
     """Run a program of Hexagon NN graphs on the simulated NPU.
 
     The program finds libhexagon_nn.so and libhexagon_nn_v1.so (docs/hexagon.md). The exit code is that of
-    the program.
+    the program; 70 if it is 0 and an internal error occurred behind a call.
     """
     from rkcosim.frontends.hexagon_nn.library import environment, hexagon_library, lay_out
 

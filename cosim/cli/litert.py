@@ -41,7 +41,8 @@ class LiteRtOptions(ScriptOptions):
 def litert_command(asked: LiteRtOptions) -> None:
     """Run an unmodified LiteRT script on the simulated NPU.
 
-    Every Interpreter gets the delegate. The exit code is that of the script.
+    Every Interpreter gets the delegate. The exit code is that of the script; 70 if
+    it is 0 and an internal error occurred behind a call.
     """
     from rkcosim.plugins.library import delegate_library
 

@@ -25,7 +25,8 @@ class NnapiOptions(LibraryOptions):
 def nnapi_command(asked: NnapiOptions) -> None:
     """Run a program of NNAPI models on the simulated NPU.
 
-    The program finds libneuralnetworks.so (docs/nnapi.md). The exit code is that of the program.
+    The program finds libneuralnetworks.so (docs/nnapi.md). The exit code is that of the program; 70
+    if it is 0 and an internal error occurred behind a call.
     """
     from rkcosim.frontends.nnapi.ndk.library import environment, lay_out, neural_networks_library
 

@@ -41,7 +41,8 @@ class OrtOptions(ScriptOptions):
 def ort_command(asked: OrtOptions) -> None:
     """Run an unmodified onnxruntime script on the simulated NPU.
 
-    Every InferenceSession gets the execution provider. The exit code is that of the script.
+    Every InferenceSession gets the execution provider. The exit code is that of the script; 70 if
+    it is 0 and an internal error occurred behind a call.
     """
     from rkcosim.plugins.library import provider_library
 

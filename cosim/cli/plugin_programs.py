@@ -78,15 +78,25 @@ def run_with_library(
 
     Returns
     -------
-    The program's exit code, and the JSON document of each process that the library has started.
+    The program's exit code (70 if it is 0 and an internal error occurred behind a call), and the JSON
+    document of each process that the library has started.
     """
+    from rkcosim.base.failures import FOLDER_VARIABLE
     from rkcosim.devices import program
 
     with tempfile.TemporaryDirectory(prefix="rkcosim-") as name:
         folder = Path(name)
         lay_out(folder)
-        code = program.run_program(list(asked.program), dict(environment(folder, asked.given())))
+        variables = {**environment(folder, asked.given()), FOLDER_VARIABLE: name}
+        code = failed(program.run_program(list(asked.program), variables), folder)
         return code, [json.loads(file.read_text()) for file in sorted((folder / "results").glob("*.json"))]
+
+
+def failed(code: int, folder: Path) -> int:
+    """Return a program's exit code; 70 if it is 0 and a process told of an internal error in the folder."""
+    from rkcosim.base.failures import INTERNAL, told
+
+    return code or (INTERNAL if told(folder) else 0)
 
 
 def all_equal(documents: Sequence[Mapping[str, Any]]) -> bool | None:

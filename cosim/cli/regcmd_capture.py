@@ -70,7 +70,7 @@ def capture_command(asked: CaptureOptions) -> None:
     """Run a program and write each of its jobs as a stream file.
 
     The program runs on a simulated device. `rkcosim regcmd run` replays the files. The exit code is the
-    program's.
+    program's; 70 if it is 0 and an internal error occurred behind a call.
     """
     from rkcosim.devices import program as run
     from rkcosim.devices.simulated import SimulatedMachine
@@ -82,8 +82,9 @@ def capture_command(asked: CaptureOptions) -> None:
     with SimulatedMachine(
         asked.engine, cores=asked.cores, exact=asked.exact, dram=asked.memory, capture=writer
     ) as machine:
-        with run.private_server(machine) as server:
+        with machine.failures.watching(), run.private_server(machine) as server:
             code = run.run_program(list(asked.program), run.environment(server.path))
+    code = machine.failures.code(code)
     asked.write({"exit_code": code, "jobs": writer.jobs, "files": writer.files})
     if writer.failures:
         raise ValueError(f"capture: {'; '.join(writer.failures)}")

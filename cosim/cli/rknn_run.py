@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rkcosim.cli.app import command, option
-from rkcosim.cli.options import Cores, Html, Program, RecordedOptions
+from rkcosim.cli.options import BOARDS, Cores, Html, MachineName, Program, RecordedOptions
 
 if TYPE_CHECKING:
+    from rkcosim.measure.models.products import ProductRow
     from rkcosim.measure.models.run import ModelRun
+
+NO_BOARD = "none"
 
 MODELS = (".rknn", ".onnx", ".tflite")
 """Suffixes of arguments that are assumed to name models."""
@@ -25,12 +28,22 @@ class RunOptions(RecordedOptions):
 
     program: Program = ()
     cores: Cores = 3
-    report: bool = option("Print jobs, cycles, host time and each model's frames at the end.", default=False)
+    report: bool = option(
+        "Print jobs, cycles, host time, each model's frames and the matrix products at the end.",
+        default=False,
+    )
     html: Html = None
     any_path: bool = option(
         "Also redirect requests for librknnrt.so with a path, as /usr/lib/librknnrt.so (by LD_AUDIT).",
         default=False,
     )
+    board: str | None = option(
+        "Board whose device tree and NPU files the program sees (docs/device.md), or none; default: "
+        "radxa,rock-5b.",
+        metavar="NAME",
+        words=BOARDS,
+    )
+    machine: MachineName = None
     prefix: Path | None = option(
         "Install library, declarations and the rknnlite module in this folder; run no program.",
         metavar="FOLDER",
@@ -39,31 +52,40 @@ class RunOptions(RecordedOptions):
 
 @dataclass
 class Account:
-    """Record of the models that programs ran, collected when contexts are destroyed.
+    """Record of the models and products that programs ran, collected when contexts are destroyed.
 
     Members
     -------
     device : the engine.
-    rows : number of frames and last frame of each context that ran.
+    rows : number of frames and last frame of each model's context that ran.
+    products : the matrix products.
     """
 
     device: Any
     rows: list[tuple[int, ModelRun]] = field(default_factory=list)
+    products: list[ProductRow] = field(default_factory=list)
 
     def add(self, name: str, context: Any) -> None:
         """Record a context before it is destroyed; `name` is that of its model."""
+        from rkcosim.measure.models.products import merged, product_rows
         from rkcosim.measure.models.run import run_of_frame
+        from rkcosim.rknn_api.matmul_state import MatmulContext
 
-        if context.report is not None and context.loaded is not None:
+        if isinstance(context, MatmulContext):
+            self.products = merged([*self.products, *product_rows(context, self.device)])
+        elif context.report is not None and context.loaded is not None:
             shown = run_of_frame(name or "model", self.device, context.model, context.loaded, context.report)
             self.rows.append((context.frame_id, shown))
 
     def text(self) -> str:
-        """Return a line for each context."""
+        """Return a line for each model's context, and those about all products."""
+        from rkcosim.measure.models.products import product_lines
+
         lines = []
         for frames, run in self.rows:
             cycles = f"{run.cycles:,} cycles in the last" if run.measured else "- cycles"
             lines.append(f"{run.model}: {frames} frame{'s' * (frames != 1)}, {cycles}")
+        lines += product_lines(self.products, self.device.cores)
         return "\n".join(lines)
 
 
@@ -80,7 +102,7 @@ def run_command(asked: RunOptions) -> None:
     """Run an unmodified program that calls rknn_api.h on the simulated NPU.
 
     The program finds librknnrt.so and a Python module rknnlite. The word "run" may be omitted before "--".
-    The exit code is that of the program.
+    The exit code is that of the program; 70 if it is 0 and an internal error occurred behind a call.
     """
     from rkcosim.devices.rknn_library import lay_out, rknn_library
 
@@ -92,22 +114,31 @@ def run_command(asked: RunOptions) -> None:
         return
     if not asked.program:
         raise ValueError("rknn: name a program: rkcosim rknn -- PROGRAM ARGUMENTS...")
+    if asked.board == NO_BOARD and asked.machine is not None:
+        raise ValueError("rknn: --machine needs a board")
     raise SystemExit(_run(asked, list(asked.program)))
 
 
 def _run(asked: RunOptions, program: list[str]) -> int:
     from rkcosim import rknn_api
+    from rkcosim.base.failures import Failures
+    from rkcosim.base.tables import console
     from rkcosim.cli.moments import Work, check_trace
     from rkcosim.devices import program as run
     from rkcosim.devices.ending import Ending
-    from rkcosim.devices.rknn_library import audit_library, environment, lay_out, rknn_library
+    from rkcosim.devices.rknn_library import audit_library, environment, lay_out, rknn_library, seeing
     from rkcosim.devices.simulated import Metered, account_of
     from rkcosim.driver import Driver
+    from rkcosim.driver.kernel import BoardView
+    from rkcosim.driver.kernel.boards import board_named
+    from rkcosim.driver.server import Server
     from rkcosim.engines.engine import open_named
+    from rkcosim.measure.models.products import products_table
     from rkcosim.measure.perf.measure import meter
     from rkcosim.measure.report.kept import keeping, write_page
     from rkcosim.rknn_api.server import RknnServer
 
+    board = None if asked.board == NO_BOARD else board_named(asked.board)
     with asked.recording() as trace, keeping(asked.html) as kept, contextlib.ExitStack() as stack:
         check_trace(trace, Work(None, cores=asked.cores))
         library = rknn_library()
@@ -120,20 +151,35 @@ def _run(asked: RunOptions, program: list[str]) -> int:
         stack.callback(engine.close)
         device = Metered(engine)
         stack.callback(rknn_api.use_device, None)
-        rknn_api.use_device(Driver(device, shared=True), meter=meter(engine) if engine.has_cycles else None)
+        driver = Driver(device, shared=True)
+        rknn_api.use_device(driver, meter=meter(engine) if engine.has_cycles else None)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rkcosim-")))
         ending.at_last(lambda: _remove(folder))
         lay_out(folder, library)
         account = Account(engine)
         device.start_clock()
-        with RknnServer(folder / "rknn", account.add) as server:
-            code = run.run_program(program, environment(folder, server.path, audit), ending)
+        failures = Failures()
+        stack.enter_context(failures.watching())
+        with RknnServer(folder / "rknn", account.add, failures) as server:
+            env = environment(folder, server.path, audit)
+            if board is not None:
+                view = BoardView(board, driver.files())
+                view.log.failures = failures
+                files = stack.enter_context(Server(view, folder / "board"))
+                server.share(files.machine.backing_of)
+                env = seeing(env, files.path, asked.machine)
+            code = run.run_program(program, env, ending)
         done = account_of(device)
     _tell_missing(program, code)
+    code = failures.code(code)
     if asked.report:
+        if account.products:
+            console(error=True).print(products_table(account.products))
         print("\n".join(filter(None, (done.text(), account.text()))), file=sys.stderr)
     models = [row.as_json() | {"frames": frames} for frames, row in account.rows]
-    asked.write(done.as_json() | {"exit_code": code, "models": models})
+    products = [row.as_json() for row in account.products]
+    more = {"exit_code": code, "errors": failures.lines, "models": models, "products": products}
+    asked.write(done.as_json() | more)
     for number, row in enumerate(models if asked.html else ()):
         assert asked.html is not None
         name = asked.html.name if not number else f"{asked.html.stem}-{number + 1}{asked.html.suffix}"

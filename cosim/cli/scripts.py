@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from rkcosim.cli.app import option
 from rkcosim.cli.options import Html, Share
-from rkcosim.cli.plugin_programs import PluginOptions
+from rkcosim.cli.plugin_programs import PluginOptions, failed
 
 RESULT_SECONDS = 30.0
 """Seconds after the end of a script within which the results of its interpreters or sessions are expected."""
@@ -42,7 +42,7 @@ class ScriptOptions(PluginOptions):
 
 
 def run_script(asked: ScriptOptions, runtime: str, library: Callable[[], Path]) -> None:
-    """Run a script with a plug-in, and exit with its code.
+    """Run a script with a plug-in, and exit with its code, or 70 after an internal error behind a call.
 
     Parameters
     ----------
@@ -55,6 +55,7 @@ def run_script(asked: ScriptOptions, runtime: str, library: Callable[[], Path]) 
     ValueError
         without a program, or for a wrong option.
     """
+    from rkcosim.base.failures import FOLDER_VARIABLE
     from rkcosim.devices import program as run
     from rkcosim.plugins import script_site
     from rkcosim.plugins.settings import read_settings
@@ -74,9 +75,10 @@ def run_script(asked: ScriptOptions, runtime: str, library: Callable[[], Path]) 
         (folder / "settings.json").write_text(json.dumps(settings))
         before = os.environ.get("PYTHONPATH", "")
         places = os.pathsep.join(filter(None, (name, before)))
-        variable = {script_site.SETTINGS_VARIABLE: str(folder / "settings.json")}
+        variable = {script_site.SETTINGS_VARIABLE: str(folder / "settings.json"), FOLDER_VARIABLE: name}
         code = run.run_program(program, {**os.environ, "PYTHONPATH": places, **variable})
         models, left, graphs = _collected(folder)
+        code = failed(code, folder)
     if not models and not code:
         print("rkcosim: no model ran on the simulated NPU", file=sys.stderr)
     asked.write({"exit_code": code, "models": models, "left": left, "graphs": graphs})

@@ -24,6 +24,9 @@ from rkcosim.engines.cache import Progress, say
 
 SOCKET_VARIABLE = "RKCOSIM_SOCKET"
 
+MACHINE_VARIABLE = "RKCOSIM_MACHINE"
+"""Environment variable with the machine that uname tells programs; the preload library reads it."""
+
 NOT_FOUND, NOT_RUNNABLE = 127, 126
 """Exit codes of a program that cannot be started, as in shells."""
 
@@ -89,8 +92,17 @@ def library_environment(
     }
 
 
-def environment(path: Path, *, sanitize: bool = False, progress: Progress = say) -> dict[str, str]:
-    """Return the variables by which a program finds the device of the server that listens at `path`.
+def environment(
+    path: Path, *, sanitize: bool = False, machine: str | None = None, progress: Progress = say
+) -> dict[str, str]:
+    """Return the variables by which a program finds the device and the files of the server at `path`.
+
+    Parameters
+    ----------
+    path : path of the server's socket.
+    sanitize : use the preload library with sanitizers, for tests.
+    machine : what uname tells the program as the machine; None for the real one.
+    progress : called with one line for each step that takes long.
 
     Raises
     ------
@@ -103,6 +115,7 @@ def environment(path: Path, *, sanitize: bool = False, progress: Progress = say)
     return {
         **os.environ,
         SOCKET_VARIABLE: str(path.absolute()),
+        **({} if machine is None else {MACHINE_VARIABLE: machine}),
         "LD_PRELOAD": ":".join(name for name in loaded if name),
     }
 

@@ -6,10 +6,11 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rkcosim.base import PACKAGE, version
+from rkcosim.devices import program
 from rkcosim.devices.preload import SANITIZERS, c_compiler
 from rkcosim.devices.program import place_library, put_first
 from rkcosim.engines import cache, toolchain
@@ -18,10 +19,21 @@ from rkcosim.rknn_api import declarations
 
 SOURCES = PACKAGE / "rknn_api" / "native"
 LITE = PACKAGE / "rknn_api" / "lite"
+LITE_MODULES = ("rknn_lite.py", "rknn_log.py", "rknn_runtime.py")
+LITE_API = """from rknnlite.api import rknn_log, rknn_runtime
+from rknnlite.api.rknn_lite import RKNNLite
+
+__all__ = ["RKNNLite", "rknn_log", "rknn_runtime"]
+"""
+"""Text of the module `rknnlite.api`."""
+
 TOOLKIT = PACKAGE / "rknn_api" / "toolkit"
 NAME = "librknnrt.so"
 OLD_NAMES = ("librknn_api.so",)
 """Names of the library that older programs use."""
+
+SEVERAL = PACKAGE / "compiler" / "several.py"
+"""Module of the compiler that the toolkit uses as well."""
 
 FLAGS = ("-shared", "-fPIC", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden")
 LINKED = ("-lpthread", f"-Wl,-soname,{NAME}", "-Wl,-z,nodelete")
@@ -119,7 +131,7 @@ def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
     OSError
         if a file cannot be written.
     """
-    for name in ("lib", "include", "python/rknnlite", "python/rknn"):
+    for name in ("lib", "include", "python/rknnlite/api", "python/rknn"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     place_library(folder, NAME, library, OLD_NAMES, copy=copy)
     if copy:
@@ -130,12 +142,15 @@ def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
     (package / "__init__.py").write_text(
         '"""Look-alike of RKNN-Toolkit Lite2 on librknnrt.so of rkcosim."""\n'
     )
-    shutil.copyfile(LITE / "api.py", package / "api.py")
-    (package / "declarations.json").write_text(declarations.as_json())
+    (package / "api" / "__init__.py").write_text(LITE_API)
+    for module in LITE_MODULES:
+        shutil.copyfile(LITE / module, package / "api" / module)
+    (package / "api" / "declarations.json").write_text(declarations.as_json())
     package = folder / "python" / "rknn"
     (package / "__init__.py").write_text('"""Look-alike of RKNN-Toolkit2 on rkcosim."""\n')
     for module in ("api.py", "conversion.py", "hybrid.py"):
         shutil.copyfile(TOOLKIT / module, package / module)
+    shutil.copyfile(SEVERAL, package / SEVERAL.name)
 
 
 def _package(folder: Path) -> str:
@@ -160,3 +175,22 @@ def environment(folder: Path, socket: Path, audit: Path | None = None) -> dict[s
         joined[AUDIT_VARIABLE] = str(folder.absolute() / "lib" / NAME)
     joined[PYTHON_VARIABLE] = sys.executable
     return {**os.environ, **joined, SOCKET_VARIABLE: str(socket.absolute())}
+
+
+def seeing(env: Mapping[str, str], path: Path, machine: str | None = None) -> dict[str, str]:
+    """Return an environment in which a program also sees the files of the board's server at a socket.
+
+    Parameters
+    ----------
+    env : the result of `environment`.
+    path : path of the socket (`rkcosim.driver.server.Server`).
+    machine : what uname tells the program as the machine; None for the real one.
+
+    Raises
+    ------
+    BuildError
+        if the preload library cannot be compiled.
+    """
+    added = program.environment(path, machine=machine)
+    names = ("LD_PRELOAD", program.SOCKET_VARIABLE, program.MACHINE_VARIABLE)
+    return {**env, **{name: added[name] for name in names if name in added}}

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from rkcosim.base.failures import Failures
 from rkcosim.devices.faults import FaultyDevice
 from rkcosim.driver.kernel import Kernel, KernelError, Log
 from rkcosim.driver.kernel.rknpu_jobs import CLEARS
@@ -150,11 +151,17 @@ class SimulatedMachine:
     dram : timing of the memory, None for the RK3588's.
     drivers : which of "rknpu" and "rocket" have device nodes.
     rocket_interface : version of the Rocket uapi (`rkcosim.driver.kernel.rocket_interface.INTERFACES`).
+    board : name of the board in the device tree (`rkcosim.driver.kernel.boards.BOARDS`), None for the default
+        one.
     log : stream for the kernel's log, or None; `verbose` adds every failed ioctl to it.
     trace : waveform to write (a path: of everything), or None.
     capture : called with every kick when it ends (`rkcosim.devices.recorder.Captured`), as a stream that can
         be run again.
     progress : called with one line for each step that takes long.
+
+    Members
+    -------
+    failures : unforeseen errors behind the calls of programs.
 
     Raises
     ------
@@ -172,6 +179,7 @@ class SimulatedMachine:
         drivers: Iterable[str] = DRIVERS["both"],
         rocket_interface: str = DEFAULT,
         soft_reset: str = CLEARS,
+        board: str | None = None,
         faults: Iterable[str] = (),
         log: TextIO | None = None,
         verbose: bool = False,
@@ -196,6 +204,7 @@ class SimulatedMachine:
         faults = tuple(faults)
         try:
             log_ = Log(log, "debug" if verbose else "info")
+            self.failures = log_.failures = Failures()
             device = recorder or self.device
             self.kernel = Kernel(
                 FaultyDevice(device, faults) if faults else device,
@@ -203,6 +212,7 @@ class SimulatedMachine:
                 log=log_,
                 rocket_interface=rocket_interface,
                 soft_reset=soft_reset,
+                board=board,
             )
             if recorder is not None:
                 recorder.scheduler = self.kernel.scheduler

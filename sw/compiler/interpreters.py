@@ -6,8 +6,8 @@ command lists of their own register in the room that reads them (`rkcosim.rknn_f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rkcosim.base.files import identify
@@ -15,6 +15,32 @@ from rkcosim.compiler.graph import Graph, ModelError
 
 Source = Callable[[Mapping[str, str]], Graph]
 """Makes a new graph of a file; the argument has nodes for the host by name, with the reasons."""
+
+
+@dataclass(frozen=True)
+class Divided:
+    """A file whose first dimensions may be a batch.
+
+    Members
+    -------
+    whole
+        Makes graphs of the whole file.
+    sample
+        Makes graphs of one sample; None if the samples are not proven to be independent.
+    samples
+        Size of the batch; 1 without `sample`.
+    axes
+        For values of the whole model by name, as far as they are known: the axis along which the samples lie,
+        and how many indices each has there.
+    reason
+        Why a first dimension above 1 is not taken as a batch.
+    """
+
+    whole: Source
+    sample: Source | None = None
+    samples: int = 1
+    axes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -27,6 +53,9 @@ class ModelInterpreter:
         Name of the kind, a key of `rkcosim.base.files.KINDS`.
     source
         Reads the bytes of a file once and returns its `Source`; None for files that have a plan of their own.
+    divided
+        As `source`, with the model of one sample if the file's first dimensions are proven to be a batch;
+        None for files that have none.
     plan
         Returns the model of a file that has a plan of its own: takes the bytes, then `reuse`, `cores` and
         `checked` by name; None for files that the compiler plans.
@@ -36,8 +65,30 @@ class ModelInterpreter:
 
     kind: str
     source: Callable[[bytes], Source] | None = None
+    divided: Callable[[bytes], Divided] | None = None
     plan: Callable[..., Any] | None = None
     structure: Callable[[bytes], Mapping[str, int]] | None = None
+
+
+MOST_SAMPLES = 1024
+"""Largest batch that is divided into samples; a larger first dimension is an ordinary dimension."""
+
+
+def batch_of(shapes: Sequence[tuple[int, ...]]) -> int | None:
+    """Return the first dimension that may be a batch: the same for all inputs, above 1, and not above
+    `MOST_SAMPLES`; None without one, and for models that have only vectors and matrices, whose rows the NPU
+    computes at once.
+
+    Parameters
+    ----------
+    shapes
+        Shapes of the inputs.
+    """
+    sizes = {shape[0] if shape else 0 for shape in shapes}
+    if len(sizes) != 1 or not any(len(shape) > 2 for shape in shapes):
+        return None
+    (samples,) = sizes
+    return samples if 1 < samples <= MOST_SAMPLES else None
 
 
 _INTERPRETERS: dict[str, ModelInterpreter] = {}

@@ -350,7 +350,7 @@ class LoadedModel:
                     together[layers.pop()] = result.cycles
             else:
                 started = time.perf_counter()
-                self._host(self.model.plan.steps[segment.host])
+                self.compute(segment.host)
                 seconds[segment.host] = time.perf_counter() - started
         self._end_states()
         return self.report(cycles, measures, seconds, together)
@@ -392,8 +392,15 @@ class LoadedModel:
         for name, value in following_states(self.model.graph, self.tensor).items():
             self.put(name, value)
 
-    def _host(self, step: Step) -> None:
-        """Compute a host step and write its results to the places where later steps read them."""
+    def compute(self, number: int) -> None:
+        """Compute a step of the host and write its results to the places where later steps read them.
+
+        Parameters
+        ----------
+        number
+            Index of the step in the plan.
+        """
+        step = self.model.plan.steps[number]
         assert isinstance(step, HostStep)
         arrays = [self.tensor(x.name) for x in step.inputs]
         results = call(step, arrays) if isinstance(step, CallStep) else [compute(step, arrays)]
@@ -512,6 +519,51 @@ class LoadedModel:
                 report = LayerReport(op.name, op.kind, "host", 0, None, 0, 0, 0, 0, shape, shape, hosted=said)
                 reports.append(report)
         return reports
+
+
+def run_together(copies: Sequence[LoadedModel], max_cycles: int | None = None) -> RunReport:
+    """Run a network once in each of its copies on a device: copy n on core n, all cores at the same time.
+
+    The host computes its steps for one copy after the other, each from the copy's own tensors.
+
+    Parameters
+    ----------
+    copies
+        The same model, whose jobs are for one core, loaded several times; the model has no states.
+    max_cycles
+        Limit of each job; None for the driver's.
+
+    Returns
+    -------
+    The cycles of all cores together, and the layers of the first copy.
+
+    Raises
+    ------
+    DriverError
+        If the device times out or reports an error.
+    """
+    first = copies[0]
+    model, meter = first.model, first.meter
+    jobs = [one.job(max_cycles) for one in copies]
+    mask = (1 << len(copies)) - 1
+    cycles, seconds, measures = 0, dict[int, float](), dict[int, TaskMeasure]()
+    for segment in model.plan.segments():
+        if segment.host is not None:
+            for one in copies:
+                started = time.perf_counter()
+                one.compute(segment.host)
+                if one is first:
+                    seconds[segment.host] = time.perf_counter() - started
+            continue
+        part = slice(segment.first, segment.first + segment.count)
+        tasks = [task for job in jobs for task in job.tasks[part]]
+        ranges = {core: (core * segment.count, segment.count) for core in range(len(copies))}
+        before = len(meter()) if meter else 0
+        result = first.driver.submit(replace(jobs[0], tasks=tasks, core_mask=mask, ranges=ranges))
+        cycles += result.cycles
+        if meter:
+            measures |= _by_task(segment, [m for m in meter()[before:] if m.core == 0])
+    return first.report(cycles, measures, seconds)
 
 
 AFTER = "it follows the last operation of the NPU"

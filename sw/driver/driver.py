@@ -23,9 +23,10 @@ from rkcosim.driver.kernel.fences import Fence
 from rkcosim.driver.kernel.files import File
 from rkcosim.driver.kernel.interface import Credentials, KernelError
 from rkcosim.driver.kernel.log import Log
-from rkcosim.driver.kernel.memory import PAGE, GemObject, Ram, RangeSpace
+from rkcosim.driver.kernel.memory import PAGE, Backing, GemObject, Ram, RangeSpace
 from rkcosim.driver.kernel.rknpu_jobs import RknpuCore, RknpuJob, record_of
 from rkcosim.driver.kernel.scheduler import Scheduler
+from rkcosim.driver.kernel.sysfs import TextFile, rknpu_files
 from rkcosim.regcmd.job import CoreRun, Job, JobResult, interrupt_bits, interrupt_names
 from rkcosim.spec.regs import registers
 
@@ -183,6 +184,27 @@ class Driver:
             insort(self.buffers, buffer, key=lambda known: known.iova)
         return buffer
 
+    def adopt(self, backing: Backing, name: str = "dma-buf") -> Buffer:
+        """Return a buffer of pages that a dma-buf also has; they are freed when nothing uses them.
+
+        Raises
+        ------
+        DriverError
+            If there is no room or the driver is closed.
+        """
+        self._check_open()
+        with self._kernel.lock:
+            try:
+                flags = s.MEM_NON_CONTIGUOUS | s.MEM_LIMIT_IOVA_ALIGNMENT
+                item = self._kernel.place(backing.hold(), flags, DATA, imported=True).hold()
+            except KernelError as error:
+                room = f"no room for {backing.size} bytes in the 32-bit IOVA space"
+                raise DriverError(f"buffer {name!r}: {room}") from error
+            self._map()
+            buffer = Buffer(self, name, backing.size, item)
+            insort(self.buffers, buffer, key=lambda known: known.iova)
+        return buffer
+
     def release(self, buffer: Buffer, item: GemObject) -> None:
         """Unmap a buffer (`Buffer.free`)."""
         with self._kernel.lock:
@@ -201,6 +223,10 @@ class Driver:
     def write(self, core: int, block: str, register: str, value: int) -> None:
         """Write a register of a core by name."""
         CorePort(self.device, core).write(block, register, value)
+
+    def files(self) -> dict[str, TextFile]:
+        """The texts of the vendor's driver that programs read, by path; they cannot change the clock."""
+        return rknpu_files(self._kernel, fixed_clock=True)
 
     def version(self, core: int = 0) -> int:
         """Hardware version as the vendor driver prints it [HW 2.1]."""

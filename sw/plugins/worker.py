@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from rkcosim.base.failures import Failures, is_internal
 from rkcosim.devices.ending import Ending, say_now
 from rkcosim.plugins.machine import Machine
 from rkcosim.plugins.protocol import PROTOCOL, Call, Channel, Message, ProtocolError, Runtime, Status
@@ -45,6 +46,11 @@ class Worker:
     ----------
     connection : the connection to it.
     calls : makes the calls of a runtime on a device.
+
+    Members
+    -------
+    busy : whether a request is being executed.
+    failures : unforeseen errors behind the requests.
     """
 
     def __init__(self, connection: socket.socket, calls: Callable[[Runtime, Machine], Calls]) -> None:
@@ -52,6 +58,7 @@ class Worker:
         self._machine: Machine | None = None
         self._calls: Calls | None = None
         self.busy = False
+        self.failures = Failures()
 
     def serve(self) -> None:
         """Answer requests until the connection is closed."""
@@ -77,6 +84,9 @@ class Worker:
                 raise ProtocolError("a request before the options")
             return self._calls.answer(request, memory)
         except Exception as error:  # the runtime reports every error to the script
+            wrong_option = request.call == Call.HELLO and isinstance(error, ValueError)
+            if is_internal(error) and not wrong_option:
+                self.failures.add(f"the call {request.call} of the program", error)
             return Message(request.call, Status.FAILED, size=request.size), _text(error).encode()
 
     def _hello(self, request: Message, memory: memoryview) -> bytes:
@@ -152,10 +162,14 @@ def main(calls: Callable[[Runtime, Machine], Calls] = plugin_calls) -> None:
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
 
-    with Ending((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), heard) as ending:
+    with Ending((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), heard) as ending, worker.failures.watching():
         with _following(os.getppid(), worker, connection):
-            worker.serve()
-    sys.exit(128 + ending.number if ending.number else 0)
+            try:
+                worker.serve()
+            except Exception as error:  # between two requests, or when the results are written
+                worker.failures.add("the simulator's process", error)
+                sys.exit(worker.failures.code(1))
+    sys.exit(128 + ending.number if ending.number else worker.failures.code(0))
 
 
 if __name__ == "__main__":

@@ -34,8 +34,11 @@ HEADER = "rkcosim_rknn.h"
 ARGUMENTS = 6
 """Maximum number of arguments of a function."""
 
-COUNT_ONE, COUNT_TEXT, COUNT_MATRIX = -1, -2, -3
+COUNT_ONE, COUNT_TEXT, COUNT_MATRIX, COUNT_UNPACKED = -1, -2, -3, -4
 """Codes for the number of elements of a pointer's target if no argument gives it; as in rknnrt.h."""
+
+MATRICES = {"matrix": COUNT_MATRIX, "unpacked": COUNT_UNPACKED}
+"""Codes of the sizes that depend on K, N and the type of the product; `unpacked` has a byte for an int4."""
 
 WAYS = {"value": 0, "in": 1, "out": 2, "inout": 3, "address": 0}
 """Codes of the directions for the library: bit 0 is set for input and bit 1 for output."""
@@ -167,8 +170,8 @@ def header() -> str:
 def _count(signature: Signature, argument: Argument) -> int:
     if argument.kind == "text":
         return COUNT_TEXT
-    if argument.count == "matrix":
-        return COUNT_MATRIX
+    if argument.count in MATRICES:
+        return MATRICES[argument.count]
     return signature.place(argument.count) if argument.count else COUNT_ONE
 
 

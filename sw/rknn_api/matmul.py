@@ -27,11 +27,11 @@ from rkcosim.rknn_api.matmul_state import (
     read_b,
     requant_of,
 )
+from rkcosim.rknn_api.matmul_support import CREATE, VERSION, Board, line_of, row_of, rows_of
 from rkcosim.rknn_api.memory import Memory, address_of, forget_all_of, memory_of
 from rkcosim.rknn_api.run import CORES, check_core_mask
 from rkcosim.rknn_api.state import Refusal, Verbatim, api, array_of, log, runtime, target_of
 
-PER_LAYER = (mt.RKNN_QUANT_TYPE_PER_LAYER_SYM, mt.RKNN_QUANT_TYPE_PER_LAYER_ASYM)
 PER_CHANNEL = (mt.RKNN_QUANT_TYPE_PER_CHANNEL_SYM, mt.RKNN_QUANT_TYPE_PER_CHANNEL_ASYM)
 
 
@@ -69,7 +69,7 @@ def _create(ctx: Any, info: mt.rknn_matmul_info, shapes: list[tuple[int, int, in
     handle.value = 0
     if runtime.driver is None:
         raise Refusal(t.RKNN_ERR_DEVICE_UNAVAILABLE, "no device: call use_device first")
-    _check(info)
+    _check(info, CREATE)
     kept = mt.rknn_matmul_info.from_buffer_copy(info)
     state = MatmulContext(kept, TYPES[info.type][0], shapes, shapes[0])
     with Refusal.instead_of(t.RKNN_ERR_PARAM_INVALID, MatmulError):
@@ -77,28 +77,29 @@ def _create(ctx: Any, info: mt.rknn_matmul_info, shapes: list[tuple[int, int, in
             state.product_of(shape)
     for target, shape in zip(targets, shapes, strict=True):
         _describe(state, shape, target)
+    if row_of("B_quant_type", kept).board is Board.ZEROS:
+        log.warning(
+            "%s: %s writes zeros for B per channel of this type; here the product is computed",
+            CREATE,
+            VERSION,
+        )
     state.handle = next(runtime.handles)
     runtime.contexts[state.handle] = state
     handle.value = state.handle
     return t.RKNN_SUCC
 
 
-def _check(info: mt.rknn_matmul_info) -> None:
-    if info.type not in TYPES:
-        known = ", ".join(mt.get_matmul_type_string(kind) for kind in TYPES)
-        raise Refusal.invalid(
-            f"type {mt.get_matmul_type_string(info.type)} ({info.type}) is not supported: {known}"
-        )
-    layouts = list(mt.rknn_matmul_layout)
-    if info.B_layout not in layouts or info.AC_layout not in layouts[:2]:
-        raise Refusal.invalid(f"B_layout {info.B_layout} or AC_layout {info.AC_layout} is not supported")
-    per_channel = info.B_quant_type in PER_CHANNEL and info.type in QUANTISED
-    if info.B_quant_type not in PER_LAYER and not per_channel:
-        known = ", ".join(mt.get_matmul_type_string(kind) for kind in QUANTISED)
-        what = f"B_quant_type {info.B_quant_type} is not supported"
-        raise Refusal.invalid(f"{what}: per layer, and per channel with {known}")
-    if info.AC_quant_type not in PER_LAYER:
-        raise Refusal.invalid(f"AC_quant_type {info.AC_quant_type} is not supported: per layer only")
+def _check(info: mt.rknn_matmul_info, function: str) -> None:
+    """Check the members of `info` that `rkcosim.rknn_api.matmul_support` judges at the creation."""
+    for row in rows_of(info):
+        if row.code and row.call == CREATE:
+            text = f"{function}, {line_of(row, info)}"
+            if row.field == "type":
+                known = ", ".join(mt.get_matmul_type_string(kind) for kind in TYPES)
+                text += f"\n{function}: the RK3588 has {known}"
+            elif row.board is Board.ZEROS:
+                text += f"\n{function}: {VERSION} {row.board.value} for it"
+            raise Verbatim(row.code, text)
 
 
 def _describe(state: MatmulContext, shape: tuple[int, int, int], io: mt.rknn_matmul_io_attr) -> None:
@@ -133,6 +134,8 @@ def rknn_matmul_set_io_mem(ctx: Any, mem: Any, attr: Any) -> int:
     memory = memory_of(mem)
     given = target_of(attr, mt.rknn_matmul_tensor_attr)
     name = _matrix(given, "attr must be that")
+    if name == "B":
+        _check_b_layout(state)
     _check_size(state, name, memory)
     if memory.iova % 16:
         raise Refusal.invalid(f"matrix {name} must start at a multiple of 16")
@@ -141,6 +144,16 @@ def rknn_matmul_set_io_mem(ctx: Any, mem: Any, attr: Any) -> int:
         memory.to_device()
         _take_b(state, memory)
     return t.RKNN_SUCC
+
+
+def _check_b_layout(state: MatmulContext) -> None:
+    row = row_of("B_layout", state.info)
+    if row.code:
+        note = (
+            f"{row.call}: {VERSION} takes B of this type only in the native layout: "
+            "rknn_B_normal_layout_to_native_layout converts it"
+        )
+        raise Verbatim(row.code, f"{line_of(row, state.info)}\n{note}")
 
 
 def _matrix(given: Any, wanted: str) -> str:
@@ -195,6 +208,9 @@ def _pack_b(state: MatmulContext, product: Matmul) -> None:
     packed = product.pack_b(state.b_matrix)
     state.b.view(0, packed.size)[:] = packed
     state.b_parts = product.parts
+    account = state.account
+    account.conversions += 1
+    account.converted_bytes += product.b_bytes + packed.size
 
 
 @api
@@ -285,10 +301,11 @@ def rknn_matmul_run(ctx: Any) -> int:
     with runtime.lock:
         state.memories["A"].to_device()
         job = _job(state, requant)
+        before = len(runtime.meter()) if runtime.meter else 0
         # devices raise exceptions of various classes
         with Verbatim.instead_of(t.RKNN_ERR_FAIL, Exception, text="failed to submit!, "):
             result = runtime.driver.submit(job)
-        state.cycles = result.cycles
+        state.ran(result.cycles, runtime.meter()[before:] if runtime.meter else ())
         if factor is not None:
             _scale(state, factor)
         state.memories["C"].from_device()
@@ -356,18 +373,22 @@ def rknn_matmul_destroy(ctx: Any) -> int:
 
 @api
 def rknn_B_normal_layout_to_native_layout(B_input: Any, B_output: Any, K: int, N: int, info: Any) -> int:
-    """Convert B (K x N, or N x K with TP_NORM in `info`) to the native layout, including segments."""
+    """Convert B (K x N, or N x K with TP_NORM in `info`) to the native layout, including segments.
+
+    int4 is given as one number per byte, K * N bytes ("native-layout-plan" in
+    `rkcosim.rknn_api.matmul_support.SOURCES`).
+    """
     given = target_of(info, mt.rknn_matmul_info)
     source, target = address_of(B_input), address_of(B_output)
     if given is None or not source or not target or K <= 0 or N <= 0:
         raise Refusal.invalid("two buffers, K, N and info are needed")
-    _check(given)
+    _check(given, "rknn_B_normal_layout_to_native_layout")
     kind = TYPES[given.type][0]
     if K % 32 or N % kind.group:
         raise Refusal.invalid(f"K must be a multiple of 32, N of {kind.group}; not {K} and {N}")
-    raw = np.frombuffer(ct.string_at(source, K * N * kind.bits // 8), np.uint8)
+    dtype = np.float16 if kind.is_float else np.int8
+    values = np.frombuffer(ct.string_at(source, K * N * np.dtype(dtype).itemsize), dtype)
     transposed = given.B_layout == mt.RKNN_MM_LAYOUT_TP_NORM
-    layout = mt.RKNN_MM_LAYOUT_TP_NORM if transposed else mt.RKNN_MM_LAYOUT_NORM
-    packed = native_b(read_b(raw, K, N, kind, layout), kind)
+    packed = native_b(values.reshape(N, K).T if transposed else values.reshape(K, N), kind)
     ct.memmove(target, packed.ctypes.data, packed.size)
     return t.RKNN_SUCC

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from rkcosim.compiler.matmul import KINDS, Matmul, MatmulKind, Requant, pack_b, unpack_b, unpack_elements
 from rkcosim.compiler.requant import BS_SHIFT, channel_multipliers, output_scale
+from rkcosim.compiler.runtime import TaskMeasure
 from rkcosim.rknn_api import matmul_types as mt
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.memory import Memory
@@ -106,6 +107,26 @@ def requant_of(
 
 
 @dataclass
+class ShapeRuns:
+    """What was done for one shape on one core.
+
+    Members
+    -------
+    runs : calls of rknn_matmul_run that succeeded.
+    cycles, last_cycles : cycles of all of them, and of the last.
+    measures : measurements of the tasks of the last run, if the device made any.
+    conversions, converted_bytes : how often B was converted for it, and the bytes read and written for that.
+    """
+
+    runs: int = 0
+    cycles: int = 0
+    last_cycles: int = 0
+    measures: tuple[TaskMeasure, ...] = ()
+    conversions: int = 0
+    converted_bytes: int = 0
+
+
+@dataclass
 class MatmulContext:
     """State behind a `rknn_matmul_ctx`."""
 
@@ -124,7 +145,8 @@ class MatmulContext:
     """Parts of K for which `b` is packed."""
     quant: dict[str, Quant] = field(default_factory=dict)
     scratch: dict[str, Any] = field(default_factory=dict)
-    cycles: int = 0
+    runs: dict[tuple[tuple[int, int, int], int], ShapeRuns] = field(default_factory=dict)
+    """What was done, by shape and core."""
     io: dict[Any, Any] = field(default_factory=dict)
     error: BaseException | None = None
 
@@ -140,6 +162,18 @@ class MatmulContext:
 
     def finish(self) -> None:
         """Do nothing: no frame runs between calls."""
+
+    @property
+    def account(self) -> ShapeRuns:
+        """What was done for the current shape on the current core."""
+        return self.runs.setdefault((self.shape, self.core), ShapeRuns())
+
+    def ran(self, cycles: int, measures: Sequence[TaskMeasure]) -> None:
+        """Count a run of the current shape."""
+        account = self.account
+        account.runs += 1
+        account.cycles += cycles
+        account.last_cycles, account.measures = cycles, tuple(measures)
 
     def product(self) -> Matmul:
         """The product of the current shape."""

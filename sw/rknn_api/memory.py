@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from rkcosim.driver import DriverError
 from rkcosim.rknn_api import types as t
-from rkcosim.rknn_api.state import Refusal, api, handle_value, is_address, log, runtime, target_of
+from rkcosim.rknn_api.state import Refusal, Verbatim, api, handle_value, is_address, log, runtime, target_of
 
 MAX_BYTES = 1 << 32
 """Size of the device's address space."""
@@ -139,8 +139,22 @@ def _with_fd(allocation: _Allocation) -> _Allocation:
     It can be mapped where the memory of the driver is shared; otherwise it is only a number.
     """
     pages = allocation.buffer.fd
-    allocation.fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC) if pages is None else os.dup(pages)
+    try:
+        allocation.fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC) if pages is None else os.dup(pages)
+    except OSError as error:
+        allocation.release()
+        raise no_descriptor(int(allocation.buffer.iova), error) from error
     return allocation
+
+
+def no_descriptor(handle: int, error: OSError) -> Refusal:
+    """Return the refusal for memory that gets no descriptor.
+
+    Its text is that of librknnrt (airockchip/rknn-llm, issues 26, 43 and 47); the handle of the NPU's driver
+    is a number without meaning here.
+    """
+    what = f"ret: -1, errno: {error.errno}, errstr: {error.strerror}"
+    return Verbatim(t.RKNN_ERR_MALLOC_FAIL, f"failed to convert handle({handle}) to fd, {what}", error)
 
 
 @api
@@ -180,6 +194,9 @@ def rknn_create_mem_from_fd(ctx: Any, fd: int, virt_addr: Any, size: int, offset
     for memory in list(runtime.memories.values()):
         if memory.allocation.is_behind(fd):
             return _alias(owner, memory, offset, size, flags)
+    pages = runtime.backing_of(fd) if runtime.backing_of is not None and fd >= 0 else None
+    if pages is not None:
+        return _adopted(owner, pages, fd, offset, size)
     with Refusal.instead_of(
         t.RKNN_ERR_MALLOC_FAIL, OSError, ValueError, text=f"failed to convert fd({fd}) to handle: "
     ):
@@ -198,6 +215,17 @@ def rknn_create_mem_from_fd(ctx: Any, fd: int, virt_addr: Any, size: int, offset
     memory.mapping = mapping
     memory.to_device()
     return pointer
+
+
+def _adopted(owner: int, pages: Any, fd: int, offset: int, size: int) -> Any:
+    """Use the pages of a dma-buf of the simulated kernel, which program and NPU share."""
+    if offset + size > pages.size:
+        raise Refusal.invalid(f"fd {fd} has {pages.size} bytes, not {size} from {offset}")
+    if runtime.driver is None:
+        raise Refusal(t.RKNN_ERR_DEVICE_UNAVAILABLE, "no device")
+    with Refusal.instead_of(t.RKNN_ERR_MALLOC_FAIL, DriverError), runtime.lock:
+        allocation = _Allocation(runtime.driver.adopt(pages), -1)
+    return _give_out(owner, allocation, offset, size, t.RKNN_TENSOR_MEMORY_FLAGS_FROM_FD)
 
 
 @api

@@ -12,7 +12,7 @@ from rkcosim.rknn_api.memory import allocated_bytes
 from rkcosim.rknn_api.native import fill_native, fill_native_nhwc, native_input, native_output
 from rkcosim.rknn_api.perf import detail_text
 from rkcosim.rknn_api.signatures import QUERIES, type_named
-from rkcosim.rknn_api.state import CLOCK_MHZ, Context, Refusal, Verbatim, api, context_of, target_of
+from rkcosim.rknn_api.state import CLOCK_MHZ, Context, Expected, Refusal, Verbatim, api, context_of, target_of
 
 API_VERSION = "2.3.2 (rkcosim)"
 """Version of the header that is implemented, as SDK_VERSION reports it."""
@@ -129,9 +129,17 @@ def _device_mem(state: Context, target: t.rknn_tensor_mem) -> None:
     target.priv_data = None
 
 
+STATIC = (
+    "query RKNN_QUERY_INPUT_DYNAMIC_RANGE error, rknn model is static shape type, please export rknn with "
+    "dynamic_shapes"
+)
+"""The warning of librknnrt 2.3.0, which returns RKNN_ERR_MODEL_INVALID (log in issue 1 of
+a15355447898a/mt-photos-ai-rk-all)."""
+
+
 def _dynamic_range(state: Context, target: t.rknn_input_range) -> None:
     if state.variants is None:
-        raise Refusal(t.RKNN_ERR_MODEL_INVALID, "the model has static shapes, there is no dynamic range")
+        raise Expected(t.RKNN_ERR_MODEL_INVALID, STATIC)
     if target.index >= len(state.model.inputs):
         raise Refusal.invalid(f"index {target.index}, but the model has {len(state.model.inputs)} inputs")
     state.variants.fill_range(target, state.model.inputs[target.index].name)

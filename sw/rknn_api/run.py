@@ -14,10 +14,9 @@ from typing import Any
 
 from rkcosim.driver import DriverTimeout
 from rkcosim.rknn_api import types as t
-from rkcosim.rknn_api.batch import BatchLoaded
-from rkcosim.rknn_api.dynamic import shown
+from rkcosim.rknn_api.dynamic import Shape, shown
 from rkcosim.rknn_api.io import give_outputs, keep_outputs, take_inputs
-from rkcosim.rknn_api.loading import choose_shape, plan_for
+from rkcosim.rknn_api.loading import choose_shape, plan_for, spread
 from rkcosim.rknn_api.perf import detail_text
 from rkcosim.rknn_api.state import (
     CYCLES_PER_MS,
@@ -117,6 +116,7 @@ def _work(state: Context, frame: Frame, bound: int | None, fence_in: int, signal
         frame.failure = Verbatim(code, f"failed to submit!, {error}", error)
     except Exception as error:  # devices raise exceptions of various classes; see last_error
         frame.failure = Verbatim(t.RKNN_ERR_FAIL, f"failed to submit!, {error}", error)
+        runtime.failed("rknn_run", error)
     finally:
         if signal >= 0:
             with contextlib.suppress(OSError):  # the program may have closed its end
@@ -206,8 +206,7 @@ def rknn_set_core_mask(context: Any, core_mask: int) -> int:
         wanted = device_cores()
     plan_for(state, wanted)
     state.core_mask = int(core_mask)
-    if isinstance(state.loaded, BatchLoaded):
-        state.loaded.pinned = core_mask != t.RKNN_NPU_CORE_AUTO and wanted == 1
+    spread(state)
     return t.RKNN_SUCC
 
 
@@ -217,10 +216,9 @@ def rknn_set_batch_core_num(context: Any, core_num: int) -> int:
     state = loaded_context(context)
     if not 1 <= core_num <= max(device_cores(), 1):
         raise Refusal.invalid(f"{core_num} cores, the device has {device_cores()}")
+    state.finish()
     state.batch_cores = int(core_num)
-    if isinstance(state.loaded, BatchLoaded):
-        state.finish()
-        state.loaded.limit = int(core_num)
+    spread(state)
     return t.RKNN_SUCC
 
 
@@ -247,12 +245,34 @@ def rknn_set_input_shapes(ctx: Any, n_inputs: int, attr: Any) -> int:
     sets = state.variants.sets if state.variants is not None else [tuple(info.shape for info in infos)]
     supported = [tuple(shown(tuple(int(n) for n in shape)) for shape in shapes) for shapes in sets]
     if wanted not in supported:
-        listed = "; ".join(", ".join(str(list(shape)) for shape in shapes) for shapes in supported)
-        message = f"{', '.join(str(list(s)) for s in wanted)} is not supported; supported: {listed}"
-        raise Refusal(t.RKNN_ERR_FAIL, message)
+        raise Verbatim(t.RKNN_ERR_FAIL, _unsupported([info.name for info in infos], wanted, supported))
     if state.variants is not None:
         choose_shape(state, supported.index(wanted))
     return t.RKNN_SUCC
+
+
+def _unsupported(names: list[str], wanted: tuple[Shape, ...], supported: list[tuple[Shape, ...]]) -> str:
+    """The vendor's lines about shapes that are not in the list (marty1885/rknn-superresolution#3).
+
+    They are about the inputs whose shape is in no set, or about all if it is their combination.
+    """
+    lines = []
+    alone = [n for n, shape in enumerate(wanted) if shape not in {shapes[n] for shapes in supported}]
+    for number in alone or range(len(names)):
+        layout = "NHWC" if len(wanted[number]) == 4 else "UNDEFINED"
+        name = names[number]
+        lines.append(
+            f"rknn_set_input_shapes error, input name = {name} supported input shapes are as follows:"
+        )
+        for shapes in supported:
+            text = ",".join(map(str, shapes[number]))
+            kind = "NHWC" if len(shapes[number]) == 4 else "UNDEFINED"
+            lines.append(f" shape = [{text}], layout = {kind}")
+        dims = list(wanted[number])
+        lines.append(f"while get rknn_tensor_attr[{number}].name = {name}, dims = {dims}, fmt = {layout}")
+    if not alone:
+        lines.append("each shape is in the list, but not in one set with the others")
+    return "\n".join(lines)
 
 
 @api

@@ -365,8 +365,14 @@ def matmul(
     from rkcosim.compiler.matmul import pack_elements
 
     columns = np.size((scales or {}).get("B", 1.0)) > 1
+    packed = int(kind) == mt.RKNN_INT4_MM_INT4_TO_INT16
     info = mt.rknn_matmul_info(
-        M=a.shape[0], K=a.shape[1], N=b.shape[1], type=int(kind), B_quant_type=2 * columns
+        M=a.shape[0],
+        K=a.shape[1],
+        N=b.shape[1],
+        type=int(kind),
+        B_layout=mt.RKNN_MM_LAYOUT_NATIVE if packed else mt.RKNN_MM_LAYOUT_NORM,
+        B_quant_type=2 * columns,
     )
     ctx, io = mt.rknn_matmul_ctx(), mt.rknn_matmul_io_attr()
 
@@ -386,7 +392,12 @@ def matmul(
             memory[name] = rk.rknn_create_mem(ctx, attr.size)
             if not memory[name]:
                 raise RknnError("rknn_create_mem", t.RKNN_ERR_MALLOC_FAIL, rk.last_error())
-            if matrix is not None:
+            if matrix is not None and packed and name == "B":
+                numbers = np.ascontiguousarray(matrix, np.int8)
+                convert = rk.rknn_B_normal_layout_to_native_layout
+                place = memory[name].contents.virt_addr
+                _check(convert.__name__, convert(numbers.ctypes.data, place, *numbers.shape, ct.byref(info)))
+            elif matrix is not None:
                 data = pack_elements(matrix, PRODUCTS[kind][0].bits)
                 ct.memmove(memory[name].contents.virt_addr, data.ctypes.data, attr.size)
             _check("rknn_matmul_set_io_mem", rk.rknn_matmul_set_io_mem(ctx, memory[name], ct.byref(attr)))

@@ -50,7 +50,7 @@ code rknn_matmul_get_quant_params(rknn_context ctx, rknn_quant_params *params in
 code rknn_matmul_set_dynamic_shape(rknn_context ctx, rknn_matmul_shape *shape in)
 code rknn_matmul_run(rknn_context ctx)
 code rknn_matmul_destroy(rknn_context ctx)
-code rknn_B_normal_layout_to_native_layout(bytes *B_input in[matrix], bytes *B_output out[matrix], s32 K, s32 N, rknn_matmul_info *info in)
+code rknn_B_normal_layout_to_native_layout(bytes *B_input in[unpacked], bytes *B_output out[matrix], s32 K, s32 N, rknn_matmul_info *info in)
 code rknn_register_custom_ops(rknn_context ctx, rknn_custom_op *op in[custom_op_num], u32 custom_op_num)
 void rknn_custom_op_get_op_attr(rknn_custom_op_context *op_ctx in, text *attr_name in, rknn_custom_op_attr *op_attr inout)
 """  # noqa: E501  (a line for each function)
@@ -59,7 +59,8 @@ void rknn_custom_op_get_op_attr(rknn_custom_op_context *op_ctx in, text *attr_na
 A result is an error `code`, `void` or a pointer. After the name of a pointer follows the direction in which
 its target is copied: `in` to the library, `out` to the program, `inout` both, or `address` if only the
 pointer itself is used. Brackets contain the number of elements of the target (1 without brackets): the name
-of another argument, or `matrix` for the bytes of a matrix of K rows and N columns of the type in `info`.
+of another argument, or `matrix` for the bytes of a matrix of K rows and N columns of the type in `info`, or
+`unpacked` for the same with at least one byte for each number.
 """
 
 PLAIN = {
@@ -85,8 +86,8 @@ class Argument:
     name : name in the header.
     kind : name of its type in the table, without the asterisk of a pointer.
     way : one of `WAYS`; "value" for an argument that is not a pointer.
-    count : name of the argument with the number of elements of a pointer's target, "matrix", or "" for one
-        element.
+    count : name of the argument with the number of elements of a pointer's target, "matrix", "unpacked", or
+        "" for one element.
     """
 
     name: str

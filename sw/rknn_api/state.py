@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeGuard, TypeVar
 
+from rkcosim.base.failures import Failures, is_internal
 from rkcosim.driver import Device, Driver
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.signatures import SIGNATURES
@@ -45,7 +46,13 @@ class Refusal(Exception):
     """Ends a call with a code of the header; the text goes to the log and to `last_error`.
 
     `api` puts the name of the called function before the text.
+
+    Members
+    -------
+    level : level of the line in the log.
     """
+
+    level = logging.ERROR
 
     def __init__(self, code: int, message: str, cause: BaseException | None = None) -> None:
         self.code = code
@@ -69,6 +76,12 @@ class Refusal(Exception):
 
 class Verbatim(Refusal):
     """A refusal whose text is not changed: a text of the vendor, or of a frame that ran before the call."""
+
+
+class Expected(Verbatim):
+    """A refusal that programs provoke to learn something: its line is a warning."""
+
+    level = logging.WARNING
 
 
 @dataclass
@@ -121,6 +134,8 @@ class Context:
     buffers: dict[int, Any] = field(default_factory=dict)
     """Memory given to the program by `rknn_outputs_get`, by address."""
     perf_text: Any = None
+    weightless: bool = False
+    """Whether the model's file has no weights, so that they are those of another model."""
     variants: Any = None
     """`Variants` of a model of several shapes, otherwise None."""
     custom: dict[str, Any] = field(default_factory=dict)
@@ -160,8 +175,19 @@ class Runtime:
         self.error: BaseException | None = None
         self.quiet = False
         """Print nothing unless RKNN_LOG_LEVEL is set: for callers that report errors on their own."""
+        self.backing_of: Callable[[int], Any] | None = None
+        """Returns the pages of a dma-buf of the simulated kernel from its descriptor; None for others."""
+        self.failures: Failures | None = None
+        """Takes the unforeseen errors of a server's calls; None: the caller has `last_error`."""
         self.lock = threading.RLock()
         """Held while the device runs or its memory map changes."""
+
+    def failed(self, what: str, error: BaseException) -> bool:
+        """Record an error of the call `what` if it is an unforeseen one; return whether that was done."""
+        if self.failures is None or not is_internal(error):
+            return False
+        self.failures.add(what, error)
+        return True
 
 
 runtime = Runtime()
@@ -254,11 +280,12 @@ def api(function: Callable[..., Result]) -> Callable[..., Result]:
                 refusal.args = (f"{name}: {refusal}",)
             code = refusal.code
             error: BaseException = refusal.cause or refusal
-            log.error("%s", refusal)
+            log.log(refusal.level, "%s", refusal)
         except Exception as unforeseen:  # a program in C cannot catch what Python raises
             code, error = t.RKNN_ERR_FAIL, unforeseen
-            log.error("%s: %s: %s", name, type(unforeseen).__name__, unforeseen)
-            log.debug("%s: where", name, exc_info=unforeseen)
+            if not runtime.failed(name, unforeseen):
+                log.error("%s: %s: %s", name, type(unforeseen).__name__, unforeseen)
+                log.debug("%s: where", name, exc_info=unforeseen)
         _remember(name, args, error)
         return signature.failure(code)
 

@@ -44,6 +44,8 @@ class FakeText(TextFile):
 class FakeBuffer:
     """An object that can be mapped."""
 
+    access = os.O_RDWR
+
     def __init__(self, size: int) -> None:
         self.fd = os.memfd_create("fake")
         os.ftruncate(self.fd, size)
@@ -61,6 +63,8 @@ class FakeBuffer:
 
 class FakeFence(FakeBuffer):
     """An object that can be polled."""
+
+    access = os.O_RDONLY
 
     def __init__(self) -> None:
         self.fd, self.end = os.pipe()
@@ -127,9 +131,12 @@ class FakeFile:
 
 
 class FakeKernel:
+    hidden = ("/dev/dri", "/dev/accel")
+
     def __init__(self) -> None:
         self.log = Log()
-        self.scheduler = SimpleNamespace(lock=threading.RLock())
+        self.lock = threading.RLock()
+        self.scheduler = SimpleNamespace(lock=self.lock)
         self.buffer = FakeBuffer(8192)
         self.calls = self.open_files = 0
         self.text = FakeText()

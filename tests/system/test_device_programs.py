@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import resource
 import runpy
 import subprocess
@@ -238,3 +240,80 @@ def test_default_engine_and_a_waveform(tmp_path: Path):
         assert machine.report().jobs >= 6
     done = cli("device", "--", compiled("rocket_program"), "all", seconds=900)
     assert done.stdout.count("right") == 8
+
+
+BOARD = """
+import glob
+import json
+import os
+import platform
+import subprocess
+import sys
+
+with open("/proc/device-tree/compatible") as file:
+    text = file.read()
+told = {
+    "in the text": "rk3588" in text,
+    "behind the last comma": text.split(",")[-1].strip("\\0"),
+    "machine": platform.machine(),
+    "machine of a child": subprocess.check_output(["uname", "-m"], text=True).strip(),
+    "model": subprocess.check_output(["cat", "/proc/device-tree/model"], text=True).strip("\\0"),
+    "files": sorted(os.path.basename(name) for name in glob.glob("/sys/kernel/debug/rknpu/*")),
+    "version": open("/proc/rknpu/version").read(),
+    "load": open("/sys/kernel/debug/rknpu/load").read(),
+    "frequency": open("/sys/class/devfreq/fdab0000.npu/cur_freq").read(),
+    "nodes": os.path.exists("/dev/dri/renderD129"),
+}
+for frequency in ("1000000000", "300000000"):
+    try:
+        descriptor = os.open("/sys/kernel/debug/rknpu/freq", os.O_WRONLY)
+        told[frequency] = os.write(descriptor, frequency.encode())
+    except OSError as error:
+        told[frequency] = error.errno
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "board", "machine"),
+    [
+        ("rknn", None, None),
+        ("rknn", "khadas,edge2", "aarch64"),
+        ("device", "friendlyarm,nanopc-t6", "aarch64"),
+        ("device", None, None),
+    ],
+)
+def test_programs_see_the_board(command: str, board: str | None, machine: str | None, tmp_path: Path):
+    """What immich-app/immich, blakeblackshear/frigate, ultralytics/ultralytics and monitors read."""
+    script = tmp_path / "see.py"
+    script.write_text(BOARD)
+    words = [*(["--board", board] if board else []), *(["--machine", machine] if machine else [])]
+    told = json.loads(cli(command, "--engine", "golden", *words, "--", sys.executable, script).stdout)
+    own = machine or os.uname().machine
+    assert told == {
+        "in the text": True,
+        "behind the last comma": "rk3588s" if board == "khadas,edge2" else "rk3588",
+        "machine": own,
+        "machine of a child": own,
+        "model": {None: "Radxa ROCK 5B", "khadas,edge2": "Khadas Edge2"}.get(board, "FriendlyElec NanoPC-T6"),
+        "files": ["delayms", "freq", "load", "power", "reset", "version", "volt"],
+        "version": "RKNPU driver: v0.9.8\n",
+        "load": "NPU load:  Core0:  0%, Core1:  0%, Core2:  0%,\n",
+        "frequency": "1000000000\n",
+        "nodes": command == "device",
+        "1000000000": 10,
+        "300000000": 9 if command == "device" else errno.EINVAL,  # librknnrt.so measures time at 1 GHz
+    }
+
+
+def test_a_program_without_a_board_sees_this_machine(tmp_path: Path):
+    script = tmp_path / "see.py"
+    script.write_text("import os\nprint(os.environ.get('LD_PRELOAD'), os.environ.get('RKCOSIM_SOCKET'))\n")
+    done = cli("rknn", "--engine", "golden", "--board", "none", "--", sys.executable, script)
+    assert done.stdout == f"{os.environ.get('LD_PRELOAD')} None\n"
+    for words, why in (
+        (["--board", "none", "--machine", "aarch64"], "--machine needs a board"),
+        (["--board", "rpi"], "there is no board 'rpi', only radxa,rock-5b, "),
+    ):
+        assert why in cli("rknn", "--engine", "golden", *words, "--", "true", code=2).stderr
+    assert "no board 'none'" in cli("device", "--board", "none", "--", "true", code=2).stderr

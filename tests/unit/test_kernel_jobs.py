@@ -482,7 +482,7 @@ def test_a_mistake_in_the_scheduler_ends_the_jobs(
     with monkeypatch.context() as patch:
         patch.setattr(kernel.scheduler, "_step", lambda *_: 1 // 0)
         assert program.fails(s.RKNPU_SUBMIT, submit_of(work)) == EIO
-    assert any("internal error: ZeroDivisionError" in line for line in texts(kernel))
+    assert any("internal error in the device's thread: ZeroDivisionError" in line for line in texts(kernel))
     assert program.fails(s.RKNPU_SUBMIT, submit_of(work)) == 0 and work.right_result
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from rkcosim.driver.kernel import Kernel, KernelError
 from rkcosim.driver.kernel import structs as s
+from rkcosim.driver.kernel.heaps import HEAPS
 from rkcosim.golden.task import GoldenNpu
 from tests.models.kernel_client import HIGH, LOW, RENDER, Program, submit_of, sums
 
@@ -192,7 +193,66 @@ def test_sram_is_a_pool() -> None:
         assert (action(program, 22), action(program, 23)) == (65536, 0)
         program.ioctl(s.RKNPU_MEM_DESTROY, s.MemDestroy(handle=1))
         assert action(program, 23) == 8192
-        assert "total 65536 free 8192" in kernel.files()["/sys/kernel/debug/rknpu/mm"].read().decode()
+        text = kernel.files()["/sys/kernel/debug/rknpu/mm"].read().decode()
+        assert text.splitlines()[1:] == [
+            "[000] [**************..]",
+            "SRAM total size: 65536, used: 57344, free: 8192",
+        ]
+
+
+def test_on_chip_memory_is_shown_as_the_vendor_shows_it() -> None:
+    """The text that rockchip-linux/rknpu2's guide on the NPU's SRAM prints for a board with 956 KiB."""
+    with Kernel(GoldenNpu(strict=False), sram=978944) as kernel:
+        text = kernel.files()["/sys/kernel/debug/rknpu/mm"].read().decode()
+    assert text.splitlines() == [
+        'SRAM bitmap: "*" - used, "." - free (1bit = 4KB)',
+        *(f"[{number:03}] [{32 * '.'}]" for number in range(7)),
+        f"[007] [{15 * '.'}]",
+        "SRAM total size: 978944, used: 0, free: 978944",
+    ]
+
+
+def test_governors() -> None:
+    with Kernel(GoldenNpu(strict=False)) as kernel:
+        files = kernel.files()
+        governor, chosen = (
+            files[f"/sys/class/devfreq/fdab0000.npu/{n}"] for n in ("governor", "userspace/set_freq")
+        )
+        frequency = files["/sys/class/devfreq/fdab0000.npu/cur_freq"]
+        assert governor.read() == b"rknpu_ondemand\n"
+        for name, hz in (("powersave", 300), ("performance", 1000), ("userspace", 1000)):
+            governor.write(f"{name}\n".encode())
+            assert (governor.read(), frequency.read()) == (f"{name}\n".encode(), f"{hz}000000\n".encode())
+        chosen.write(b"500000000\n")
+        assert frequency.read() == b"500000000\n"
+        governor.write(b"simple_ondemand")
+        for file, text in ((chosen, b"600000000"), (governor, b"turbo"), (governor, b"")):
+            with pytest.raises(KernelError) as caught:
+                file.write(text)
+            assert caught.value.code == EINVAL
+
+
+@pytest.mark.parametrize(
+    ("name", "compatible", "model"),
+    [
+        (None, b"radxa,rock-5b\0rockchip,rk3588\0", b"Radxa ROCK 5B\0"),
+        ("xunlong,orangepi-5", b"xunlong,orangepi-5\0rockchip,rk3588s\0", b"Xunlong Orange Pi 5\0"),
+        ("turing,rk1", b"turing,rk1\0rockchip,rk3588\0", b"Turing Machines RK1\0"),
+    ],
+)
+def test_device_trees(name: str | None, compatible: bytes, model: bytes) -> None:
+    """Properties of the root nodes in torvalds/linux, arch/arm64/boot/dts/rockchip/rk3588*.dts."""
+    with Kernel(GoldenNpu(strict=False), board=name) as kernel:
+        files = kernel.files()
+    for folder in ("/proc/device-tree", "/sys/firmware/devicetree/base"):
+        assert (files[f"{folder}/compatible"].read(), files[f"{folder}/model"].read()) == (compatible, model)
+
+
+def test_a_board_that_is_not_known() -> None:
+    with pytest.raises(
+        ValueError, match=r"no board 'raspberrypi', only radxa,rock-5b, xunlong,orangepi-5-plus"
+    ):
+        Kernel(GoldenNpu(strict=False), board="raspberrypi")
 
 
 def test_prime_both_ways(program: Program, kernel: Kernel) -> None:
@@ -339,6 +399,7 @@ def test_text_files(program: Program, kernel: Kernel) -> None:
         "/dev/dri/card1",
         "/dev/dri/renderD129",
         "/dev/accel/accel0",
+        *(f"/dev/dma_heap/{name}" for name in HEAPS),
     ]
     assert files["/proc/device-tree/compatible"].read().split(b"\0")[-2] == b"rockchip,rk3588"
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes as ct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
 import pytest
+from ai_edge_litert import interpreter
 from onnxruntime import InferenceSession
 
 import rkcosim.rknn_api as rk
+from rkcosim.compiler.batch import BatchModel
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.rknn_api.session import Model
 from rkcosim.rknn_api.state import runtime
@@ -163,3 +165,57 @@ def test_rows_of_a_tflite_matrix_are_no_batch():
     data = t.bytes(t.dense(t.input((4, 32)), 16))
     with Model(data) as model:
         assert model.inputs[0].shape == (4, 32) and not hasattr(model._state.model, "batch")
+
+
+TFLITE: dict[str, tuple[bool, Callable[[Tf, int], int]]] = {
+    "maps": (True, lambda t, x: t.dense(t.add("MEAN", [x, t.ints([1, 2])], (3, 8)), 5)),
+    "square roots": (True, lambda t, x: t.add("SQRT", [t.add("ABS", [x], (3, 6, 7, 8))], (3, 6, 7, 8))),
+    "a constant for all samples": (
+        True,
+        lambda t, x: t.add("ADD", [x, t.constant((1, 6, 7, 8))], (3, 6, 7, 8)),
+    ),
+    "a constant for each sample": (
+        False,
+        lambda t, x: t.add("MUL", [x, t.constant((3, 6, 7, 8))], (3, 6, 7, 8)),
+    ),
+    "a quotient by a constant for each sample": (
+        False,
+        lambda t, x: t.add("DIV", [x, t.constant((3, 1, 1, 1))], (3, 6, 7, 8)),
+    ),
+    "a mean of the samples": (False, lambda t, x: t.add("MEAN", [x, t.ints([0])], (6, 7, 8))),
+    "more samples": (False, lambda t, x: t.add("CONCATENATION", [x, x], (6, 6, 7, 8), Axis=0)),
+    "samples in another order": (
+        False,
+        lambda t, x: t.add("GATHER", [x, t.ints([2, 1, 0])], (3, 6, 7, 8), Axis=0),
+    ),
+    "one sample of all": (
+        False,
+        lambda t, x: t.add("SLICE", [x, t.ints([1, 0, 0, 0]), t.ints([1, 6, 7, 8])], (1, 6, 7, 8)),
+    ),
+    "axes that change places": (
+        False,
+        lambda t, x: t.add("TRANSPOSE", [x, t.ints([1, 0, 2, 3])], (6, 3, 7, 8)),
+    ),
+    "frames as channels": (False, lambda t, x: t.add("RESHAPE", [x, t.ints([1, 6, 7, 24])], (1, 6, 7, 24))),
+}
+"""Whether the samples are independent, and the last operators, behind a convolution to (3, 6, 7, 8)."""
+
+
+@pytest.mark.parametrize("name", TFLITE)
+def test_a_tflite_model_gives_what_litert_gives(name: str):
+    independent, make = TFLITE[name]
+    t = Tf(seed=3, dtype="float32")
+    data = t.bytes(make(t, t.conv(t.input((3, 6, 7, 8)), 8, 1)))
+    values = RNG.normal(size=(3, 6, 7, 8)).astype(np.float32)
+    kernels = interpreter.OpResolverType.BUILTIN_REF
+    run = interpreter.Interpreter(model_content=data, experimental_op_resolver_type=kernels)
+    run.allocate_tensors()
+    run.set_tensor(run.get_input_details()[0]["index"], values)
+    run.invoke()
+    wanted = run.get_tensor(run.get_output_details()[0]["index"])
+    with Model(data) as model:
+        assert isinstance(model._state.model, BatchModel) == independent
+        (got,) = model.run(values.transpose(0, 3, 1, 2))
+    got = got.transpose(0, 2, 3, 1) if got.ndim == 4 else got
+    assert got.shape == wanted.shape
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=5e-3 * np.abs(wanted).max())

@@ -291,6 +291,49 @@ def test_device_mem_info_and_texts() -> None:
     assert code == rk.RKNN_ERR_MODEL_INVALID
 
 
+@pytest.mark.parametrize(("level", "lines"), [(None, 0), ("0", 0), ("1", 1)])
+def test_a_question_for_a_dynamic_range_is_a_warning(
+    level: str | None, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Code and text of librknnrt 2.3.0: the log in issue 1 of a15355447898a/mt-photos-ai-rk-all."""
+    monkeypatch.delenv("RKNN_LOG_LEVEL", raising=False)
+    if level is not None:
+        monkeypatch.setenv("RKNN_LOG_LEVEL", level)
+    shapes, context = rk.rknn_input_range(), open_model(image_model())
+    capsys.readouterr()
+    code = rk.rknn_query(context, rk.RKNN_QUERY_INPUT_DYNAMIC_RANGE, ct.byref(shapes), 33040)
+    printed = capsys.readouterr().err.splitlines()
+    assert code == rk.RKNN_ERR_MODEL_INVALID and len(printed) == lines
+    for line in printed:
+        assert line.startswith("W RKNN: ") and line.endswith(
+            " query RKNN_QUERY_INPUT_DYNAMIC_RANGE error, rknn model is static shape type, "
+            "please export rknn with dynamic_shapes"
+        )
+
+
+def test_memory_without_a_descriptor_is_null(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rkcosim.rknn_api.state import runtime
+
+    context = open_model(image_model())
+    assert runtime.driver is not None
+    before = len(runtime.driver.buffers)
+    capsys.readouterr()
+
+    def full(*_: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.open", full)
+        patch.setattr("os.dup", full)
+        memory = rk.rknn_create_mem(context, 4096)
+    assert not memory and len(runtime.driver.buffers) == before
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("E RKNN: ") and "failed to convert handle(" in line
+    assert line.endswith(") to fd, ret: -1, errno: 24, errstr: Too many open files")
+
+
 def test_misuse_of_io_mem() -> None:
     context = open_model(image_model())
     attr = query_attr(context, rk.RKNN_QUERY_INPUT_ATTR)

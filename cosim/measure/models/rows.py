@@ -34,10 +34,13 @@ class LayerRow:
     cycles: int | None
     macs: int
     utilisation: float | None
+    """Share of the MACs that the arrays of all cores that ran it could have done in `cycles`."""
     mac_busy: float | None
+    """Share of the cycles of all these cores in which their arrays had an operand slot."""
     bytes_read: int
     bytes_written: int
     formula_npu: int
+    """Lower bound of the array's cycles, divided evenly among the cores that ran it."""
     formula_ddr: int
     formula_cycles: int
     core_cycles: int | None = None
@@ -89,6 +92,8 @@ def layer_row(layer: Any, dram: DramConfig | None = None) -> LayerRow:
     ddr = formula.ddr(layer.bytes_read, layer.bytes_written, dram, len(cores) or 1) if moved else 0
     busy = getattr(layer, "mac_busy", None)
     cycles = layer.cycles
+    capacity = cycles * (len(cores) or 1) if cycles else 0  # cycles of all cores that ran it
+    npu = -(-layer.formula_npu // (len(cores) or 1))
     row = LayerRow(
         layer.name,
         layer.op,
@@ -96,13 +101,13 @@ def layer_row(layer: Any, dram: DramConfig | None = None) -> LayerRow:
         layer.tasks,
         cycles,
         layer.macs,
-        round(layer.macs * layer.itemsize / (cycles * RK3588.macs_int8), 4) if cycles else None,
-        round(busy / cycles, 4) if cycles and busy is not None else None,
+        round(layer.macs * layer.itemsize / (capacity * RK3588.macs_int8), 4) if capacity else None,
+        round(busy / capacity, 4) if capacity and busy is not None else None,
         layer.bytes_read,
         layer.bytes_written,
-        layer.formula_npu,
+        npu,
         ddr,
-        max(ddr, layer.formula_npu),
+        max(ddr, npu),
         peak=_peak(layer),
         input_shape=[int(n) for n in layer.input_shape],
         output_shape=[int(n) for n in layer.output_shape],

@@ -133,7 +133,7 @@ def _tiles(run: Run, clock: float) -> list[tuple[str, str, str]]:
         found.append(("time", duration(run.cycles / clock), f"at {clock:g} GHz"))
     macs = sum(row.macs for row in run.rows)
     if run.cycles and macs:
-        worked = sum((row.utilisation or 0) * (row.cycles or 0) for row in run.rows)
+        worked = sum((row.utilisation or 0) * (row.cycles or 0) * (len(row.cores) or 1) for row in run.rows)
         many = f" of {run.cores} cores" if run.cores > 1 else ""
         found.append(("MAC use", percent(worked / run.cycles / run.cores), f"of the array's peak{many}"))
     busy, all_cycles = run.spent().get("busy", 0), sum(row.core_cycles or 0 for row in run.rows)

@@ -100,8 +100,8 @@ def _time(run: Run) -> list[Column]:
 
 def _array(run: Run) -> list[Column]:
     rows = run.rows
-    use = "useful MACs divided by the array's peak for the type in all cycles"
-    busy = "cycles with an operand slot (also an empty one) divided by all cycles"
+    use = "useful MACs divided by the peak of the arrays of all cores that ran it, for the type in all cycles"
+    busy = "cycles with an operand slot (also an empty one) divided by all cycles of these cores"
     return [
         *_numbers("MACs", "array", "useful multiply-accumulates", [row.macs for row in rows], short),
         *_shares("MAC use", "array", use, [row.utilisation if row.macs else None for row in rows], "p-busy"),

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from rkcosim.compiler.graph import Graph, ModelError
-from rkcosim.compiler.interpreters import ModelInterpreter, Source, interpreter_of, register
+from rkcosim.compiler.interpreters import Divided, ModelInterpreter, Source, interpreter_of, register
 from rkcosim.compiler.loaders.onnx_file import read_onnx
 from rkcosim.compiler.loaders.onnx_source import OnnxSource, load_onnx
 from rkcosim.compiler.loaders.tflite_file import is_tflite, read_tflite
@@ -29,13 +29,31 @@ def _tflite_types(data: bytes) -> Mapping[str, int]:
     return Counter(node.op for node in read_tflite(data, load_options().signature).nodes)
 
 
+def _onnx(data: bytes) -> Divided:
+    return OnnxSource(data).divided()
+
+
+def _tflite(data: bytes) -> Divided:
+    return TfliteSource(data).divided()
+
+
+def _tnn_file(data: bytes) -> OnnxSource:
+    return OnnxSource(to_onnx(read_network(data)).SerializeToString())
+
+
 def _tnn_source(data: bytes) -> Source:
-    return OnnxSource(to_onnx(read_network(data)).SerializeToString()).graph
+    return _tnn_file(data).graph
 
 
-register(ModelInterpreter("ONNX model", lambda data: OnnxSource(data).graph, structure=_onnx_types))
-register(ModelInterpreter("TFLite model", lambda data: TfliteSource(data).graph, structure=_tflite_types))
-register(ModelInterpreter("TNN network", _tnn_source, structure=layer_types))
+def _tnn(data: bytes) -> Divided:
+    return _tnn_file(data).divided()
+
+
+register(ModelInterpreter("ONNX model", lambda data: OnnxSource(data).graph, _onnx, structure=_onnx_types))
+register(
+    ModelInterpreter("TFLite model", lambda data: TfliteSource(data).graph, _tflite, structure=_tflite_types)
+)
+register(ModelInterpreter("TNN network", _tnn_source, _tnn, structure=layer_types))
 
 
 def open_source(data: bytes) -> Source:

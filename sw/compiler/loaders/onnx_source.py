@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import onnx
+
 from rkcosim.compiler.graph import Graph
+from rkcosim.compiler.interpreters import Divided, batch_of
 from rkcosim.compiler.loaders.onnx_base import CODINGS
-from rkcosim.compiler.loaders.onnx_file import read_onnx
+from rkcosim.compiler.loaders.onnx_batch import NotProven, divided
+from rkcosim.compiler.loaders.onnx_file import input_shape, read_onnx
 from rkcosim.compiler.loaders.onnx_float import FloatLoader
 from rkcosim.compiler.loaders.onnx_mixed import MixedLoader
 from rkcosim.compiler.loaders.onnx_parts import ProgramBuilder, ValueTypes
@@ -21,7 +25,7 @@ class OnnxSource:
     Parameters
     ----------
     data
-        The bytes of the file.
+        The bytes of the file, or a model as `read_onnx` returns it.
     options
         How it is read; None for those of `using_options`.
 
@@ -31,9 +35,11 @@ class OnnxSource:
         If the file is damaged, or an option names what the model does not have.
     """
 
-    def __init__(self, data: bytes, options: LoadOptions | None = None) -> None:
+    def __init__(self, data: bytes | onnx.ModelProto, options: LoadOptions | None = None) -> None:
         self._options = options or load_options()
-        self._proto = read_onnx(data, self._options, say=True)
+        if not isinstance(data, onnx.ModelProto):
+            data = read_onnx(data, self._options, say=True)
+        self._proto: onnx.ModelProto = data
         self._types = ValueTypes(self._proto)
 
     def graph(self, refused: Mapping[str, str] = MappingProxyType({})) -> Graph:
@@ -62,6 +68,23 @@ class OnnxSource:
                 return graph
             hosted |= new
             inputs |= loader.host_inputs
+
+    def divided(self) -> Divided:
+        """Return the file with the model of one sample, if its inputs are proven to be a batch."""
+        samples = batch_of(
+            [
+                tuple(size for size in input_shape(item) if isinstance(size, int))
+                for item in self._proto.graph.input
+            ]
+        )
+        if samples is None:
+            return Divided(self.graph)
+        try:
+            found = divided(self._proto, samples)
+        except NotProven as reason:
+            return Divided(self.graph, reason=str(reason))
+        axes = {name: (rows.axis, rows.per) for name, rows in found.rows.items()}
+        return Divided(self.graph, OnnxSource(found.proto, self._options).graph, samples, axes)
 
 
 def load_onnx(data: bytes) -> Graph:

@@ -1,12 +1,13 @@
-"""TFLite models of batches: the operators of the NPU once for each sample.
+"""TFLite models of batches: which operators treat the samples one by one.
 
-The NPU's tensors have a batch of one.  An operator that treats the samples one by one is repeated for each,
-on tensors of one sample; a SPLIT and a CONCATENATION on the host lead there and back.
+The NPU's tensors have a batch of one.  If all operators of a model treat the samples one by one, the model
+can be compiled for one sample (`sample_of`).  If not, those that do are repeated for each sample, on tensors
+of one sample; a SPLIT and a CONCATENATION on the host lead there and back (`unbatched`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -36,6 +37,49 @@ def unbatched(model: TfModel) -> TfModel:
     return _Samples(model, sizes.pop()).run()
 
 
+def sample_of(model: TfModel, samples: int) -> tuple[TfModel, set[int]] | None:
+    """Return the model for one sample, and the tensors that have samples in front; None if an operator may
+    use more of its input than one sample for a sample of its result.
+
+    Parameters
+    ----------
+    model
+        The model.
+    samples
+        First dimension of its inputs, above 1.
+    """
+    state = _Samples(model, samples)
+    tensors, batched = list(model.tensors), set(model.inputs)
+    for node in model.nodes:
+        moving = state.moving(node)
+        table = {**EACH, **ALSO}
+        if not moving or not batched.issuperset(moving) or not state.each(node, table):
+            return None
+        for at, number in enumerate(node.inputs):
+            item = model.tensors[number] if number >= 0 else None
+            if item is None or item.data is None:
+                continue
+            if SIZES.get(node.op) == at and node.op != "RESHAPE":
+                sizes = item.data.copy()
+                sizes.reshape(-1)[:1] = 1
+                tensors[number] = replace(item, data=sizes)
+            elif node.op in (*ELEMENTWISE, *ALSO) and item.shape[:1] == (samples,):
+                if len(item.shape) == len(state.shape(node.outputs[0])):
+                    return None  # a row for each sample
+        state.parts |= {number: [] for number in node.outputs}
+        batched.update(node.outputs)
+    changed = {n for n in range(len(tensors)) if tensors[n] is not model.tensors[n]}
+    for node in model.nodes:
+        for at, number in enumerate(node.inputs):
+            if number in changed and SIZES.get(node.op) != at:
+                return None  # the same constant is no size elsewhere
+    if not batched.issuperset(model.outputs):
+        return None
+    for number in batched:
+        tensors[number] = replace(tensors[number], shape=(1, *tensors[number].shape[1:]))
+    return replace(model, tensors=tensors), batched
+
+
 class _Samples:
     """State while the nodes are visited: `parts` has the tensors of each sample of a batch."""
 
@@ -49,7 +93,7 @@ class _Samples:
     def run(self) -> TfModel:
         """Visit all nodes and return the new model."""
         for node in self.model.nodes:
-            if self._each(node):
+            if self.each(node, EACH):
                 self._repeat(node)
             else:
                 for number in node.inputs:
@@ -73,10 +117,12 @@ class _Samples:
         """Return the inputs of a node that are no constants."""
         return [n for n in node.inputs if n >= 0 and self.model.tensors[n].data is None]
 
-    def _each(self, node: TfNode) -> bool:
+    def each(self, node: TfNode, table: Mapping[str, Check | None]) -> bool:
         """Whether a node treats the samples one by one, with maps or with samples that are apart already."""
-        if node.op not in EACH or not node.outputs:
+        if node.op not in table or not node.outputs:
             return False
+        if node.op not in JOINING and self.moving(node) != [node.inputs[DATA.get(node.op, 0)]]:
+            return False  # weights or sizes are computed
         rank = len(self.shape(node.outputs[0]))
         sources = self.moving(node)
         batched = [n for n in sources if self.shape(n)[:1] == (self.size,) and len(self.shape(n)) > 1]
@@ -84,7 +130,7 @@ class _Samples:
         apart = any(n in self.parts or len(self.shape(n)) > 2 for n in batched)
         alone = all(len(self.shape(n)) < rank or self.shape(n)[0] == 1 for n in others)
         results = all(self.shape(n)[:1] == (self.size,) for n in node.outputs)
-        check = EACH[node.op]
+        check = table[node.op]
         return bool(batched) and apart and alone and results and (check is None or check(self, node))
 
     def _repeat(self, node: TfNode) -> None:
@@ -160,6 +206,10 @@ def _other_axis(index: int | None) -> Check:
     return check
 
 
+def _joined(state: _Samples, node: TfNode) -> bool:
+    return len(state.moving(node)) == len(node.inputs) and _other_axis(None)(state, node)
+
+
 def _unpadded(state: _Samples, node: TfNode) -> bool:
     return state.integers(node, 1)[:2] == [0, 0]
 
@@ -185,6 +235,12 @@ def _keeps_samples(state: _Samples, node: TfNode) -> bool:
 
 ELEMENTWISE: Sequence[str] = ("ADD", "SUB", "MUL", "MAXIMUM", "MINIMUM")
 
+JOINING = (*ELEMENTWISE, "CONCATENATION", "DIV", "POW", "SQUARED_DIFFERENCE", "FLOOR_DIV")
+"""Operators of which all operands may be computed."""
+
+DATA = {"TRANSPOSE_CONV": 2, "SPLIT": 1}
+"""Number of the operand that has the samples, for operators of which it is not the first."""
+
 SIZES = {"RESHAPE": 1, "SLICE": 2, "STRIDED_SLICE": 2, "TRANSPOSE_CONV": 0}
 """Constant operand of an operator that has the number of samples in front."""
 
@@ -193,7 +249,7 @@ EACH: dict[str, Check | None] = {
     **dict.fromkeys(("AVERAGE_POOL_2D", "RELU", "RELU6", "RELU_N1_TO_1", "LEAKY_RELU", "PRELU", "LOGISTIC")),
     **dict.fromkeys(("TANH", "HARD_SWISH", "SOFTMAX", "QUANTIZE", "DEQUANTIZE", "RESIZE_NEAREST_NEIGHBOR")),
     **dict.fromkeys(("RESIZE_BILINEAR", "DEPTH_TO_SPACE", "SPACE_TO_DEPTH", "FULLY_CONNECTED")),
-    "CONCATENATION": _other_axis(None),
+    "CONCATENATION": _joined,
     "SPLIT": _other_axis(0),
     "SPLIT_V": _other_axis(2),
     "PAD": _unpadded,
@@ -205,3 +261,14 @@ EACH: dict[str, Check | None] = {
     "RESHAPE": _keeps_samples,
 }
 """Operators that treat samples one by one, with a check of their operands."""
+
+ALSO: dict[str, Check | None] = {
+    **dict.fromkeys(
+        ("DIV", "POW", "SQUARED_DIFFERENCE", "FLOOR_DIV", "ABS", "NEG", "FLOOR", "CEIL", "ROUND")
+    ),
+    **dict.fromkeys(("ELU", "EXP", "GELU", "LOG", "SQRT", "RSQRT", "SQUARE", "SIN", "COS", "CAST")),
+    "SUM": _inside,
+    "REDUCE_MAX": _inside,
+    "REDUCE_MIN": _inside,
+}
+"""More of them, which the host computes for all samples at once in a model that is not divided."""

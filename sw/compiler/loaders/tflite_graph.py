@@ -32,11 +32,12 @@ from rkcosim.compiler.graph import (
     host_tensor,
 )
 from rkcosim.compiler.host_runtimes import load_program
+from rkcosim.compiler.interpreters import Divided, batch_of
 from rkcosim.compiler.litert import LiteRtProgram
 from rkcosim.compiler.loaders.node import Pending
 from rkcosim.compiler.loaders.operators import OPERATORS
 from rkcosim.compiler.loaders.products import ProductBuilder
-from rkcosim.compiler.loaders.tflite_batch import unbatched
+from rkcosim.compiler.loaders.tflite_batch import sample_of, unbatched
 from rkcosim.compiler.loaders.tflite_file import TfModel, TfNode, read_tflite
 from rkcosim.compiler.loaders.tflite_fold import simplified
 from rkcosim.compiler.loaders.tflite_node import FLOATS, TO_LAST, TfliteNode, define, first
@@ -151,8 +152,8 @@ class TfliteSource:
     def __init__(self, data: bytes) -> None:
         options = load_options()
         model = read_tflite(data, options.signature)
-        model = simplified(with_outputs(model, options.outputs))
-        self._model = unbatched(model) if options.fallback else model
+        self._read = simplified(with_outputs(model, options.outputs))
+        self._model = unbatched(self._read) if options.fallback else self._read
 
     def graph(self, refused: Mapping[str, str] = MappingProxyType({})) -> Graph:
         """Return a new graph.
@@ -170,6 +171,18 @@ class TfliteSource:
             without fallback, if the NPU cannot compute one; the message names all such nodes.
         """
         return Loader(self._model, refused).run()
+
+    def divided(self) -> Divided:
+        """Return the file with the model of one sample, if its inputs are proven to be a batch."""
+        tensors = self._read.tensors
+        samples = batch_of([tensors[number].shape for number in self._read.inputs])
+        found = None if samples is None else sample_of(self._read, samples)
+        if samples is None or found is None:
+            reason = "" if samples is None else "an operator or a constant may join its samples"
+            return Divided(self.graph, reason=reason)
+        one, batched = found
+        axes = {tensors[number].name: (0, 1) for number in batched}
+        return Divided(self.graph, lambda refused: Loader(one, refused).run(), samples, axes)
 
 
 def load_tflite(data: bytes) -> Graph:

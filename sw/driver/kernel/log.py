@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partialmethod
 from typing import TextIO
+
+from rkcosim.base.failures import Failures, is_internal, one_line
 
 LEVELS = ("err", "warn", "info", "debug")
 """Levels from the most to the least important."""
@@ -49,6 +52,8 @@ class Log:
         self.stream, self.level = stream, level
         self.clock: Callable[[], float] = lambda: 0.0
         """Returns seconds of device time."""
+        self.failures: Failures | None = None
+        """Takes the unforeseen errors of the kernel's model, which are also lines of the log."""
         self._lines: deque[Line] = deque(maxlen=keep)
         self._lock = threading.Lock()
 
@@ -67,6 +72,14 @@ class Log:
     err, warn = partialmethod(add, "err"), partialmethod(add, "warn")
     info, debug = partialmethod(add, "info"), partialmethod(add, "debug")
     """Append a text with this level."""
+
+    def failed(self, what: str, error: BaseException) -> None:
+        """Report an exception that nothing has handled; `what` says where it occurred, as "SUBMIT"."""
+        kind = "internal error" if is_internal(error) else "error"
+        self.err(f"rkcosim: {kind} in {what}: {one_line(error)}")
+        self.debug("".join(traceback.format_exception(error)))
+        if self.failures is not None and is_internal(error):
+            self.failures.add(what, error)
 
     def __iter__(self) -> Iterator[Line]:
         with self._lock:

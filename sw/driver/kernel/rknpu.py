@@ -47,7 +47,6 @@ class Rknpu(RknpuCore):
         process that caused it.
     """
 
-    date, description, version = "20240828", "RKNPU driver", (0, 9, 8)
     dumb_buffers = True
 
     def __init__(
@@ -63,8 +62,6 @@ class Rknpu(RknpuCore):
         spaces = (RangeSpace(IOVA_LOW, IOVA_HIGH, top_down=True, guard=guard) for _ in range(DOMAINS))
         super().__init__(scheduler, log, ram, spaces, reset_all=reset_all)
         self.sram = self.sram_free = sram
-        self.delay_ms = 3000
-        self.powered = True
         both = s.IOC_READ | s.IOC_WRITE
         self.commands |= {
             0x40: Command("ACTION", s.Action, both, self._action),
@@ -83,7 +80,7 @@ class Rknpu(RknpuCore):
 
     def adopt(self, other: DmaBuf) -> GemObject:
         """Pages of another driver, mapped in the current domain."""
-        return self._place(other.item.backing.hold(), s.MEM_NON_CONTIGUOUS, self.domain, imported=True)
+        return self.place(other.item.backing.hold(), s.MEM_NON_CONTIGUOUS, self.domain, imported=True)
 
     # Domains
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from errno import EINTR, EIO
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from rkcosim.base.failures import is_internal, one_line
 from rkcosim.driver.core_port import CorePort
 from rkcosim.driver.device import Device, SharedMemory
 from rkcosim.driver.kernel.clock import Clock, Load
@@ -384,7 +384,10 @@ class Scheduler:
             return work()
         except Exception as error:  # diagnostics of any engine, and the effects of arbitrary register values
             self._failures += 1
-            self.log.warn(f"rkcosim: {type(error).__name__}: {error}"[:2000])
+            if is_internal(error):
+                self.log.failed("the device", error)
+            else:
+                self.log.warn(f"rkcosim: {one_line(error)}"[:2000])
             return fallback
 
     # The device's thread
@@ -481,8 +484,7 @@ class Scheduler:
             if self.synchronous:
                 raise
             with self.changed:
-                self.log.err(f"rkcosim: internal error: {type(error).__name__}: {error}")
-                self.log.debug(traceback.format_exc())
+                self.log.failed("the device's thread", error)
                 self._abandon()
         finally:
             self.lock.acquire()

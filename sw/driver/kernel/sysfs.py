@@ -10,12 +10,21 @@ from rkcosim.driver.kernel.clock import STEPS_HZ
 from rkcosim.driver.kernel.interface import KernelError
 
 if TYPE_CHECKING:
-    from rkcosim.driver.kernel.rknpu import Rknpu
+    from rkcosim.driver.kernel.boards import Board
+    from rkcosim.driver.kernel.rknpu_jobs import RknpuCore
 
 PLATFORM = "fdab0000.npu"
 DEVFREQ = f"/sys/class/devfreq/{PLATFORM}"
 DEVICE = f"/sys/devices/platform/{PLATFORM}"
 CORE_DEVICES = ("fdab0000.npu", "fdac0000.npu", "fdad0000.npu")
+TREES = ("/proc/device-tree", "/sys/firmware/devicetree/base")
+"""Folders of the device tree; in Linux the first is a link to the second."""
+
+AT_FULL_SPEED = ("rknpu_ondemand", "performance", "userspace", "simple_ondemand")
+"""Governors that leave the clock where it is; a further one, powersave, would lower it."""
+
+SRAM_CHUNK, SRAM_ROW = 4096, 32
+"""Bytes of a character in the map of the file `mm`, and characters in a row."""
 
 
 class TextFile:
@@ -76,8 +85,34 @@ def _number(text: str, room: int) -> int:
     return value
 
 
-def rknpu_files(driver: Rknpu) -> dict[str, TextFile]:
-    """Files of the vendor's driver (paths are absolute)."""
+def sram_map(total: int, free: int) -> str:
+    """Return the text of `mm`: a map of the on-chip memory, as the vendor's guide on the NPU's SRAM shows it.
+
+    Buffers have no places here, so that what is used is shown at the beginning.
+    """
+    chunks, used = total // SRAM_CHUNK, -(-(total - free) // SRAM_CHUNK)
+    text = ("*" * used).ljust(chunks, ".")
+    rows = [text[first : first + SRAM_ROW] for first in range(0, chunks, SRAM_ROW)]
+    lines = [f'SRAM bitmap: "*" - used, "." - free (1bit = {SRAM_CHUNK // 1024}KB)']
+    lines += [f"[{number:03}] [{row}]" for number, row in enumerate(rows)]
+    lines += [f"SRAM total size: {total}, used: {total - free}, free: {free}"]
+    return "\n".join(lines) + "\n"
+
+
+def rknpu_files(driver: RknpuCore, *, fixed_clock: bool = False) -> dict[str, TextFile]:
+    """Files of the vendor's driver.
+
+    Parameters
+    ----------
+    driver
+        The driver.
+    fixed_clock
+        Whether programs cannot change the frequency, because somebody else measures time by it.
+
+    Returns
+    -------
+    Files by absolute path.
+    """
     scheduler = driver.scheduler
     clock = scheduler.clock
 
@@ -103,8 +138,9 @@ def rknpu_files(driver: Rknpu) -> dict[str, TextFile]:
 
     def frequency(text: str) -> None:
         hz = _number(text, 16)
-        if hz not in STEPS_HZ:
-            raise KernelError(EINVAL, f"{hz} Hz is none of {', '.join(map(str, STEPS_HZ))}")
+        steps = (clock.hz,) if fixed_clock else STEPS_HZ
+        if hz not in steps:
+            raise KernelError(EINVAL, f"{hz} Hz is none of {', '.join(map(str, steps))}")
 
         def change() -> None:
             clock.set(hz, scheduler.cycle)
@@ -123,6 +159,23 @@ def rknpu_files(driver: Rknpu) -> dict[str, TextFile]:
         else:
             raise KernelError(EINVAL, f"reset: {word!r}")
 
+    governor = ["rknpu_ondemand"]
+
+    def govern(text: str) -> None:
+        word = _word(text, 16)
+        if word not in AT_FULL_SPEED and (fixed_clock or word != "powersave"):
+            raise KernelError(EINVAL, f"governor: {word!r}")
+        governor[0] = word
+        if word == "powersave":
+            frequency(str(STEPS_HZ[0]))
+        elif word == "performance":
+            frequency(str(STEPS_HZ[-1]))
+
+    def set_frequency(text: str) -> None:
+        if governor[0] != "userspace":
+            raise KernelError(EINVAL, f"set_freq with the governor {governor[0]}")
+        frequency(text)
+
     major, minor, patch = driver.version
     debug = {
         "version": TextFile(f"{driver.description}: v{major}.{minor}.{patch}\n"),
@@ -134,7 +187,7 @@ def rknpu_files(driver: Rknpu) -> dict[str, TextFile]:
         "reset": TextFile(lambda: f"{'off' if driver.bypass_reset else 'on'}\n", reset),
     }
     if driver.sram:
-        debug["mm"] = TextFile(lambda: f"SRAM total {driver.sram} free {driver.sram_free}\n")
+        debug["mm"] = TextFile(lambda: sram_map(driver.sram, driver.sram_free))
     files = {
         f"{folder}/{name}": text
         for folder in ("/sys/kernel/debug/rknpu", "/proc/rknpu")
@@ -143,7 +196,9 @@ def rknpu_files(driver: Rknpu) -> dict[str, TextFile]:
     files |= {
         f"{DEVFREQ}/cur_freq": TextFile(lambda: f"{clock.hz}\n"),
         f"{DEVFREQ}/target_freq": TextFile(lambda: f"{clock.hz}\n"),
-        f"{DEVFREQ}/governor": TextFile("rknpu_ondemand\n"),
+        f"{DEVFREQ}/name": TextFile(f"{PLATFORM}\n"),
+        f"{DEVFREQ}/governor": TextFile(lambda: f"{governor[0]}\n", govern),
+        f"{DEVFREQ}/userspace/set_freq": TextFile(lambda: f"{clock.hz}\n", set_frequency),
         f"{DEVFREQ}/load": TextFile(total),
         f"{DEVFREQ}/available_frequencies": TextFile(" ".join(map(str, STEPS_HZ)) + "\n"),
         f"{DEVFREQ}/min_freq": TextFile(f"{STEPS_HZ[0]}\n"),
@@ -161,12 +216,10 @@ def rknpu_files(driver: Rknpu) -> dict[str, TextFile]:
     return files
 
 
-def board_files() -> dict[str, TextFile]:
+def board_files(board: Board) -> dict[str, TextFile]:
     """Files that identify the board."""
-    return {
-        "/proc/device-tree/compatible": TextFile("rkcosim,rk3588-simulated\0rockchip,rk3588\0"),
-        "/proc/device-tree/model": TextFile("Simulated RK3588\0"),
-    }
+    texts = {"compatible": board.compatible, "model": f"{board.model}\0"}
+    return {f"{tree}/{name}": TextFile(text) for tree in TREES for name, text in texts.items()}
 
 
 def node_files(minors: dict[str, tuple[int, int]], parents: dict[str, str]) -> dict[str, TextFile]:

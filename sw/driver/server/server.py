@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rkcosim.base import BAD_INPUT
-from rkcosim.driver.kernel import Credentials, Kernel, KernelError
+from rkcosim.driver.kernel import BoardView, Credentials, Kernel, KernelError
 from rkcosim.driver.kernel.interface import CallerError
 from rkcosim.driver.kernel.memory import leaves_room
 from rkcosim.driver.server.calls import Machine
@@ -59,7 +59,7 @@ class Server:
         If the path is in use, too long or cannot be created.
     """
 
-    def __init__(self, kernel: Kernel, path: Path) -> None:
+    def __init__(self, kernel: Kernel | BoardView, path: Path) -> None:
         self.path = path.absolute()
         if len(os.fsencode(self.path)) > _PATH_BYTES:
             raise ServerError(f"{self.path}: a socket's path has at most {_PATH_BYTES} bytes")
@@ -257,6 +257,8 @@ class _Connection:
             pass
         except ProtocolError as error:
             self.machine.kernel.log.warn(f"server: process {self.who.pid}: {error}")
+        except Exception as error:  # outside of a call: only this connection ends
+            self.machine.kernel.log.failed(f"the server of process {self.who.pid}", error)
         finally:
             self.channel.socket.close()
             self.server._ended(self)
@@ -274,7 +276,7 @@ class _Connection:
         except (Gone, ProtocolError):
             raise
         except Exception as error:  # a call of one program must not end the server
-            self.machine.kernel.log.err(f"server: {type(error).__name__}: {error}")
+            self.machine.kernel.log.failed(f"the call {_name(message.op)}", error)
             result, extra, fd = -EIO, 0, None
         try:
             address, data = user.pending()
@@ -354,6 +356,10 @@ _HANDLERS: dict[int, Any] = {
     Op.SIZE: _Connection._size,
     Op.TEXT: _Connection._text,
 }
+
+
+def _name(number: int) -> str:
+    return Op(number).name if number in list(Op) else str(number)
 
 
 class _User:

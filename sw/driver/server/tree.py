@@ -10,13 +10,10 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-
-HIDDEN = ("/dev/dri", "/dev/accel")
-"""Folders whose real entries are hidden."""
 
 PLACES = ("/dev", "/sys", "/proc")
 """Folders that may contain simulated files."""
@@ -83,6 +80,7 @@ class Tree:
     nodes : device nodes.
     links : symbolic links, path to target.
     texts : path to (permission bits, content).
+    hidden : folders whose real entries are hidden.
 
     Raises
     ------
@@ -96,8 +94,9 @@ class Tree:
         nodes: Iterable[Node],
         links: Mapping[str, str],
         texts: Mapping[str, tuple[int, bytes]],
+        hidden: Sequence[str],
     ) -> None:
-        self.root = root
+        self.root, self.hidden = root, tuple(hidden)
         self.nodes = list(nodes)
         root.mkdir(mode=0o700)
         try:
@@ -107,9 +106,9 @@ class Tree:
             raise
 
     def _fill(self, links: Mapping[str, str], texts: Mapping[str, tuple[int, bytes]]) -> None:
-        lines = [f"h {path}" for path in HIDDEN]
+        lines = [f"h {path}" for path in self.hidden]
         folders: set[str] = set()
-        for path in (*HIDDEN, *(f"{path}/." for path in PLACES)):
+        for path in (*self.hidden, *(f"{path}/." for path in PLACES)):
             (self.root / path[1:]).mkdir(parents=True, exist_ok=True)
         for node in self.nodes:
             os.mkfifo(self._make(node.path, folders), 0o600)
@@ -127,7 +126,7 @@ class Tree:
             file.symlink_to(target)
         lines += [f"d {folder}" for folder in sorted(folders - {"/dev"})]
         (self.root / "manifest").write_text("\n".join(lines) + "\n")
-        self._folders = folders - {"/dev"} | set(HIDDEN)
+        self._folders = folders - {"/dev"} | set(self.hidden)
 
     def _make(self, path: str, folders: set[str]) -> Path:
         file = self.root / path[1:]
@@ -153,7 +152,7 @@ class Tree:
         try:
             status = real.stat() if follow else real.lstat()
         except OSError:
-            if any(name == hidden or name.startswith(hidden + "/") for hidden in HIDDEN):
+            if any(name == hidden or name.startswith(hidden + "/") for hidden in self.hidden):
                 raise FileNotFoundError(2, os.strerror(2), path) from None
             return None
         if stat.S_ISDIR(status.st_mode) and name not in self._folders and os.path.isdir(name):

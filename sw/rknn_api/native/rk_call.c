@@ -3,10 +3,14 @@
  * the program. */
 #include "rknnrt.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MOST_STRUCTS 65536
@@ -170,6 +174,39 @@ static void adopt(int number, rknn_context handle, uint64_t size, int fd)
 
 /* -- memory ---------------------------------------------------------------------------------------- */
 
+/* Print a line as the library of the vendor does for an error. */
+static void say_error(const char *form, ...)
+{
+    struct timespec now;
+    struct tm parts;
+    va_list rest;
+    char line[256];
+    va_start(rest, form);
+    vsnprintf(line, sizeof(line), form, rest);
+    va_end(rest);
+    clock_gettime(CLOCK_REALTIME, &now);
+    localtime_r(&now.tv_sec, &parts);
+    fprintf(stderr, "E RKNN: [%02d:%02d:%02d.%03ld] %s\n", parts.tm_hour, parts.tm_min, parts.tm_sec,
+            now.tv_nsec / 1000000, line);
+}
+
+/* Whether the device's memory is in this process: the struct shows its address and, for memory of the
+ * library, its descriptor.  Otherwise say why not. */
+static int is_usable(int number, const rknn_tensor_mem *shown, const void *mapping, const void *own, int fd)
+{
+    if (fd < 0 && number != RK_rknn_create_mem_from_fd) {
+        /* The kernel has left the descriptor out of the message. */
+        say_error("failed to convert handle(%llu) to fd, ret: -1, errno: %d, errstr: %s",
+                  (unsigned long long)(uintptr_t)shown->priv_data, EMFILE, strerror(EMFILE));
+        return 0;
+    }
+    if (!mapping && !own) {
+        say_error("failed to map %u bytes of memory, errno: %d, errstr: %s", shown->size, errno, strerror(errno));
+        return 0;
+    }
+    return 1;
+}
+
 static int64_t add_memory(int number, const uint64_t *given, const rknn_tensor_mem *shown,
                           const struct rk_packet *reply, int fd)
 {
@@ -195,6 +232,14 @@ static int64_t add_memory(int number, const uint64_t *given, const rknn_tensor_m
         m->mapping = mmap(NULL, m->mapped, PROT_READ | PROT_WRITE, MAP_SHARED, from, 0);
         if (m->mapping == MAP_FAILED)
             m->mapping = NULL;
+    }
+    if (!is_usable(number, shown, m->mapping, reply->a[2] ? NULL : own, fd)) {
+        if (m->mapping)
+            munmap(m->mapping, m->mapped);
+        free(m);
+        if (fd >= 0)
+            close(fd);
+        return 0;
     }
     uint8_t *pages = m->mapping ? (uint8_t *)m->mapping + shown->offset : NULL;
     m->shown.virt_addr = pages;
@@ -473,12 +518,16 @@ static uint64_t target_size(int number, int place, const uint64_t *given)
         return argument->size;
     case RK_COUNT_TEXT:
         return strlen((const char *)(uintptr_t)given[place]) + 1;
-    case RK_COUNT_MATRIX: {
+    case RK_COUNT_MATRIX:
+    case RK_COUNT_UNPACKED: {
         const rknn_matmul_info *info = (const rknn_matmul_info *)(uintptr_t)given[4];
         int32_t rows = (int32_t)given[2], columns = (int32_t)given[3];
         if (!info || rows <= 0 || columns <= 0)
             return 0;
-        return (uint64_t)rows * (uint64_t)columns * rk_operand_bits((int)info->type) / 8;
+        uint32_t bits = rk_operand_bits((int)info->type);
+        if (argument->count == RK_COUNT_UNPACKED && bits && bits < 8)
+            bits = 8;
+        return (uint64_t)rows * (uint64_t)columns * bits / 8;
     }
     }
     uint64_t count = given[(int)argument->count];
@@ -541,7 +590,15 @@ static int64_t finish(struct rk_link *link, int number, const uint64_t *given, s
     after_device(number, given);
     if (gives_memory(number)) {
         const rknn_tensor_mem *shown = (const rknn_tensor_mem *)(link->arena + places[RK_ARGUMENTS - 1]);
-        return result ? add_memory(number, given, shown, packet, fd) : 0;
+        if (!result)
+            return 0;
+        rknn_tensor_mem kept = *shown; /* the next call uses the arena again */
+        result = add_memory(number, given, &kept, packet, fd);
+        if (!result) {
+            uint64_t undo[RK_ARGUMENTS] = {given[0], (uint64_t)(uintptr_t)&kept};
+            rk_call(RK_rknn_destroy_mem, undo);
+        }
+        return result;
     }
     switch (number) {
     case RK_rknn_init:

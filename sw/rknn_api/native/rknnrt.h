@@ -19,6 +19,7 @@
 #define RK_COUNT_ONE (-1)
 #define RK_COUNT_TEXT (-2)
 #define RK_COUNT_MATRIX (-3)
+#define RK_COUNT_UNPACKED (-4)
 
 /* A pointer in a struct: its offset, the offset of the number of elements, the size of an element in bytes. */
 struct rk_nested {

@@ -189,7 +189,7 @@ class Board:
 
     def _output(self, index: int) -> BoardTensor:
         item, info = self._state.model.graph.outputs[index], self._state.model.outputs[index]
-        if item.real:
+        if item.real or self._state.model.graph.tensors[item.value].host:
             return BoardTensor()
         place = self._state.model.plan.place(item.value)
         made = self._tensor(info, item.value, place.size, pixels=False)
@@ -200,7 +200,10 @@ class Board:
     def _tensor(self, info: Any, name: str, size: int, pixels: bool) -> BoardTensor:
         """Describe a tensor; it is not usable unless it is a quantised cube in the order of its shape."""
         model = self._state.model
-        place, tensor = model.plan.place(name), model.graph.tensors[name]
+        tensor = model.graph.tensors[name]
+        if tensor.host:  # the array of a tensor that only the host reads or makes has no place on the device
+            return BoardTensor()
+        place = model.plan.place(name)
         cube = tuple(int(n) for n in place.cube)
         if tensor.real or tuple(info.shape) != (1, *cube) or tuple(tensor.shape) != (1, *cube):
             return BoardTensor()

@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 
 import rkcosim.rknn_api as rk
+from rkcosim.base.failures import one_line
 from rkcosim.rknn_api import custom_types as cu
 from rkcosim.rknn_api import types as t
-from rkcosim.rknn_api.declarations import COUNT_MATRIX, COUNT_ONE, COUNT_TEXT, operand_bits
-from rkcosim.rknn_api.memory import memory_of
+from rkcosim.rknn_api.declarations import COUNT_ONE, COUNT_TEXT, COUNT_UNPACKED, MATRICES, operand_bits
+from rkcosim.rknn_api.memory import forget, memory_of, no_descriptor
 from rkcosim.rknn_api.server.board import board_of
 from rkcosim.rknn_api.server.protocol import Arena, Channel, Gone, Op, Packet, ProtocolError, aligned
 from rkcosim.rknn_api.server.session import Session, forwarded, serving
 from rkcosim.rknn_api.session import DTYPES
 from rkcosim.rknn_api.signatures import NESTED, QUERIES, SIGNATURES, Argument, Signature, type_named
-from rkcosim.rknn_api.state import Context, log, runtime
+from rkcosim.rknn_api.state import Context, Refusal, log, runtime
 
 MISSING = (
     "make it with `rkcosim compile MODEL -o {path}` from the ONNX or TFLite model that it was made of, "
@@ -51,8 +52,8 @@ class _Given:
         self.count = COUNT_ONE
         if argument.kind == "text":
             self.count = COUNT_TEXT
-        elif argument.count == "matrix":
-            self.count = COUNT_MATRIX
+        elif argument.count in MATRICES:
+            self.count = MATRICES[argument.count]
         elif argument.count:
             self.count = signature.place(argument.count)
 
@@ -130,16 +131,11 @@ class Calls:
         signature, given = _FUNCTIONS[packet.number]
         before, self.used = self.used, aligned(packet.used)
         try:
-            values = [self._value(signature.name, one, n, packet) for n, one in enumerate(given)]
-            handle = values[0] if given[0].is_context else 0
-            with self.session.using(handle) as own:
-                if given[0].is_context:
-                    values[0] = own
-                special = _SPECIAL.get(signature.name)
-                if special is not None:
-                    result, *more, fd = special(self, packet, values)
-                else:
-                    result, more, fd = getattr(rk, signature.name)(*values), [0, 0], -1
+            result, *more, fd = self._result(signature, given, packet)
+        except (Gone, ProtocolError):
+            raise
+        except Exception as error:  # the program gets the code of the interface, and the server goes on
+            result, more, fd = _failure(signature, error), [0, 0], -1
         finally:
             self.used = before
         try:
@@ -147,6 +143,18 @@ class Calls:
         finally:
             if fd >= 0:
                 os.close(fd)
+
+    def _result(self, signature: Signature, given: list[_Given], packet: Packet) -> Result:
+        """Execute a call; raises what the functions of the interface did not turn into a code."""
+        values = [self._value(signature.name, one, n, packet) for n, one in enumerate(given)]
+        handle = values[0] if given[0].is_context else 0
+        with self.session.using(handle) as own:
+            if given[0].is_context:
+                values[0] = own
+            special = _SPECIAL.get(signature.name)
+            if special is not None:
+                return special(self, packet, values)
+            return getattr(rk, signature.name)(*values), 0, 0, -1
 
     def _value(self, name: str, one: _Given, place: int, packet: Packet) -> Any:
         """Return an argument as the functions expect it: number, address, structs, or text as bytes."""
@@ -157,8 +165,8 @@ class Calls:
             return 0
         if one.count == COUNT_TEXT:
             return self.arena.text(raw)
-        if one.count == COUNT_MATRIX:
-            return self._matrix(raw, packet)
+        if one.argument.count in MATRICES:
+            return self._matrix(raw, packet, 8 if one.count == COUNT_UNPACKED else 0)
         count = one.elements(name, packet.a)
         if name == "rknn_init" and one.argument.name == "model" and not count:
             return self.arena.text(raw)
@@ -181,10 +189,11 @@ class Calls:
                     offset.value = self.arena.address(offset.value, size)
         return items if one.argument.count else items[0]
 
-    def _matrix(self, raw: int, packet: Packet) -> int:
+    def _matrix(self, raw: int, packet: Packet, least_bits: int) -> int:
         rows, columns = (ct.c_int32(packet.a[n]).value for n in (2, 3))
         info = mt_info(self.arena, packet.a[4])
         bits = _BITS.get(int(info.type), 0) if info is not None else 0
+        bits = max(bits, least_bits) if bits else 0
         return self.arena.address(raw, max(rows, 0) * max(columns, 0) * bits // 8)
 
     # -- allocation in the arena --------------------------------------------------------------------
@@ -431,7 +440,12 @@ class Calls:
         if memory.host is not None:  # memory of a descriptor that the program itself can map
             return 1, values[3] + values[4], 0, -1
         pages = memory.allocation.buffer
-        return 1, pages.mapped_size, copied, os.dup(pages.fd)
+        try:
+            return 1, pages.mapped_size, copied, os.dup(pages.fd)
+        except OSError as error:
+            self.session.memories.discard(memory.struct.priv_data)
+            forget(memory)
+            raise no_descriptor(memory.struct.priv_data, error) from error
 
     def _owns(self, address: int, size: int) -> bool:
         """Return whether a range of device memory belongs to this process."""
@@ -467,6 +481,18 @@ class Calls:
         data = ct.string_at(attr.data, size) if size else b""
         attr.data = None
         return 0, self.put(data) if data else 0, len(data), -1
+
+
+def _failure(signature: Signature, error: Exception) -> int:
+    """Report an error that a call has not handled; return the value by which its function says so."""
+    code = t.RKNN_ERR_MALLOC_FAIL if isinstance(error, MemoryError) else t.RKNN_ERR_FAIL
+    if isinstance(error, Refusal):
+        code = error.code
+    if isinstance(error, Refusal):
+        log.error("%s", error)
+    elif not runtime.failed(signature.name, error):
+        log.error("%s: %s", signature.name, one_line(error))
+    return int(signature.failure(code) or 0)
 
 
 def mt_info(arena: Arena, offset: int) -> Any:

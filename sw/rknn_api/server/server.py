@@ -8,13 +8,16 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from rkcosim.base.failures import Failures
 from rkcosim.rknn_api.declarations import digest
 from rkcosim.rknn_api.server.calls import Calls
 from rkcosim.rknn_api.server.protocol import Arena, Channel, Gone, Op, Packet, ProtocolError
 from rkcosim.rknn_api.server.session import Closed, Session
-from rkcosim.rknn_api.state import log
+from rkcosim.rknn_api.state import log, runtime
 
 ACCEPT_PAUSE = 0.05
 """Seconds until the server tries again after it could not accept a connection."""
@@ -29,6 +32,7 @@ class RknnServer:
     ----------
     path : path of the socket, in a folder that only this user can access.
     closed : called with the name of a model and its context before the context is destroyed.
+    failures : takes unforeseen errors behind the calls; default: a new record.
 
     Raises
     ------
@@ -36,8 +40,9 @@ class RknnServer:
         if the socket cannot be created.
     """
 
-    def __init__(self, path: Path, closed: Closed | None = None) -> None:
+    def __init__(self, path: Path, closed: Closed | None = None, failures: Failures | None = None) -> None:
         self.path = path.absolute()
+        self.failures = failures or Failures()
         self._closed = closed
         self._sessions: dict[int, Session] = {}
         self._threads: set[threading.Thread] = set()
@@ -51,6 +56,7 @@ class RknnServer:
         except OSError:
             self._socket.close()
             raise
+        runtime.failures = self.failures
         self._thread = threading.Thread(target=self._accept, name="rknn server", daemon=True)
         self._thread.start()
 
@@ -108,6 +114,8 @@ class RknnServer:
             pass
         except (ProtocolError, MemoryError, OSError) as error:
             log.error("server: process %d: %s", pid, error)
+        except Exception as error:  # outside of a call, or at the end of a process: others go on
+            self.failures.add(f"the server of process {pid}", error)
         finally:
             self._ended(sock, threading.current_thread())
 
@@ -123,6 +131,15 @@ class RknnServer:
             del self._sessions[session.number]
             session.close()
 
+    def share(self, backing_of: Callable[[int], Any]) -> None:
+        """Let `rknn_create_mem_from_fd` use the pages of dma-bufs of the simulated kernel.
+
+        Parameters
+        ----------
+        backing_of : returns the pages of a descriptor (`rkcosim.driver.server.calls.Machine.backing_of`).
+        """
+        runtime.backing_of = backing_of
+
     def close(self) -> None:
         """Close all connections, free the resources of all programs, and remove the socket."""
         with self._lock:
@@ -137,6 +154,7 @@ class RknnServer:
         for thread in threads:
             thread.join()
         self._thread.join()
+        runtime.failures = runtime.backing_of = None
         with contextlib.suppress(OSError):
             self.path.unlink()
 

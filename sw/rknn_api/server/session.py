@@ -33,8 +33,8 @@ class Caller(Protocol):
         ...
 
 
-Closed = Callable[[str, Context], None]
-"""Called with the name of a model and its context before the context is destroyed."""
+Closed = Callable[[str, Any], None]
+"""Called with the name of a model (empty for products) and the context before the context is destroyed."""
 
 
 class Session:
@@ -96,7 +96,7 @@ class Session:
         if board is not None:
             board.close()
         try:
-            if isinstance(state, Context) and self._closed is not None:
+            if state is not None and self._closed is not None:
                 state.finish()
                 self._closed(self.names.get(handle, ""), state)
         finally:

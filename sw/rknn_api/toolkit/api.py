@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from rkcosim.rknn_api.lite.api import FAILED, NUMBERS, SUCCESS, struct
+    from rkcosim.rknn_api.lite.rknn_lite import FAILED, SUCCESS
+    from rkcosim.rknn_api.lite.rknn_runtime import NUMBERS, struct
     from rkcosim.rknn_api.toolkit.conversion import PLATFORM, Conversion
 else:
     from rknn.conversion import PLATFORM, Conversion
-    from rknnlite.api import FAILED, NUMBERS, SUCCESS, struct
+    from rknnlite.api.rknn_lite import FAILED, SUCCESS
+    from rknnlite.api.rknn_runtime import NUMBERS, struct
 
 _PerfRun, _PerfDetail, _MemSize = (struct(f"rknn_{name}") for name in ("perf_run", "perf_detail", "mem_size"))
 
@@ -74,7 +76,7 @@ class RKNN(Conversion):
 
         `mean_values` and `std_values` of a TFLite model are applied here, because the model takes no pixels.
         """
-        self._without_effect("inference", {"data_type": data_type, "get_frame_id": get_frame_id})
+        self._without_effect("inference", {"data_type": data_type})
         given = inputs = [inputs] if isinstance(inputs, np.ndarray) else inputs
         if self._tflite() and self._pixels() and isinstance(inputs, (list, tuple)):
             self._once("the exported file of a TFLite model has no mean_values and std_values")
@@ -90,7 +92,7 @@ class RKNN(Conversion):
             except ValueError as error:
                 self._failed(f"inference: mean_values do not fit the inputs: {error}")
                 return None
-        found = super().inference(given, None, data_format, inputs_pass_through)
+        found = super().inference(given, None, data_format, inputs_pass_through, get_frame_id)
         self._ran = self._ran or found is not None
         return found
 
@@ -102,8 +104,9 @@ class RKNN(Conversion):
         """
         if not self._without_effect("eval_perf", others) or not self._ready("eval_perf"):
             return None
-        if not self._ran:
-            zeros = [np.zeros(tuple(attr.dims[: attr.n_dims]), np.float32) for attr in self._inputs]
+        if not self._ran and self.rknn_runtime is not None:
+            shapes = [self.rknn_runtime.get_tensor_attr(n) for n in range(self.rknn_runtime.n_inputs)]
+            zeros = [np.zeros(tuple(attr.dims[: attr.n_dims]), np.float32) for attr in shapes]
             if self.inference(zeros) is None:
                 return None
         run, detail = _PerfRun(), _PerfDetail()
@@ -165,7 +168,7 @@ class RKNN(Conversion):
         rows.write_text(" ".join(files) + "\n")
         place = Path(output_dir) if output_dir is not None else self._folder / "snapshot"
         words = ["accuracy", str(self._model), str(self._source), "--data", str(rows)]
-        words += [*self._reading, *self._normalising, *(["--bgr"] if self._settings["bgr"] else [])]
+        words += [*self._analysed, *self._normalising, *(["--bgr"] if self._settings["bgr"] else [])]
         words += ["--npu", "--all", "--json", str(place / "error_analysis.json")]
         words += ["--html", str(place / "error_analysis.html")]
         text = self._command("accuracy_analysis", words)
@@ -182,6 +185,6 @@ class RKNN(Conversion):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _ready(self, call: str) -> bool:
-        if not self._context.value:
+        if self.rknn_runtime is None:
             self._failed(f"{call}: call init_runtime first")
-        return bool(self._context.value)
+        return self.rknn_runtime is not None

@@ -10,21 +10,25 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rkcosim.rknn_api.lite.api import FAILED, SUCCESS, RKNNLite
+    from rkcosim.compiler.several import ShapeSet, largest, pack, sets_of
+    from rkcosim.rknn_api.lite.rknn_lite import FAILED, SUCCESS, RKNNLite
     from rkcosim.rknn_api.toolkit.hybrid import hybrid_layers, hybrid_text
 else:
     from rknn.hybrid import hybrid_layers, hybrid_text
-    from rknnlite.api import FAILED, SUCCESS, RKNNLite
+    from rknn.several import ShapeSet, largest, pack, sets_of
+    from rknnlite.api.rknn_lite import FAILED, SUCCESS, RKNNLite
 
 PYTHON_VARIABLE = "RKCOSIM_PYTHON"
 """Environment variable with the interpreter that runs `rkcosim`; `rkcosim rknn` sets it."""
+
+OF_PROGRAM = ("LD_AUDIT", "RKCOSIM_SOCKET", "RKCOSIM_MACHINE")
+"""Environment variables by which the program sees a board, which the commands do not."""
 
 LONGEST = 6 * 3600
 """Seconds after which a command is given up."""
@@ -33,6 +37,12 @@ PLATFORM = "rk3588"
 
 PROPOSED = 3
 """Layers that `hybrid_quantization_step1` proposes for floating point."""
+
+UNNAMED = "and nobody named their sizes"
+"""Words of the compiler's message about free dimensions, before its advice for users of commands."""
+
+REFUSING = ["--open-dimensions", "refuse"]
+"""Words of commands: sizes that nobody named are not chosen."""
 
 ALGORITHMS = {"normal": "minmax", "kl_divergence": "entropy", "mmse": "mse"}
 METHODS = {"channel": "--per-channel", "layer": "--per-tensor"}
@@ -44,7 +54,6 @@ WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
         "auto_hybrid_euc_thresh": None,
         "custom_string": None,
         "disable_rules": [],
-        "dynamic_input": None,
         "enable_flash_attention": False,
         "float_dtype": "float16",
         "inputs_yuv_fmt": None,
@@ -54,7 +63,6 @@ WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
         "quantize_weight": False,
         "quantized_hybrid_level": 0,
         "remove_reshape": False,
-        "remove_weight": False,
         "single_core_mode": False,
         "sparse_infer": False,
     },
@@ -66,7 +74,7 @@ WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
     },
     "load_onnx": {"input_initial_val": None},
     "load_tflite": {"input_is_nchw": False},
-    "inference": {"data_type": None, "get_frame_id": False},
+    "inference": {"data_type": None},
     "eval_perf": {"fix_freq": True},
     "accuracy_analysis": {"device_id": None},
 }
@@ -94,6 +102,7 @@ class Conversion(RKNNLite):
         self._source: Path | None = None
         self._model = self._folder / "model.onnx"  # the quantised one
         self._reading: list[str] = []
+        self._analysed: list[str] = []
         self._normalising: list[str] = []
         self._built = self._ran = False
         self.config()
@@ -108,6 +117,8 @@ class Conversion(RKNNLite):
         quantized_method: str = "channel",
         target_platform: Any = None,
         auto_hybrid_cos_thresh: float = 0.98,
+        remove_weight: bool = False,
+        dynamic_input: Any = None,
         **others: Any,
     ) -> int:
         """Set the options of the conversion.
@@ -123,6 +134,11 @@ class Conversion(RKNNLite):
         target_platform : None or "rk3588".
         auto_hybrid_cos_thresh : cosine of a layer alone, below which `auto_hybrid` of `build` leaves it in
             floating point.
+        remove_weight : `export_rknn` writes no weights; the file uses those of a full model
+            (RKNN_FLAG_SHARE_WEIGHT_MEM).
+        dynamic_input : sets of shapes, one shape for each input of an ONNX model, for example
+            [[[1, 3, 64, 64]], [[1, 3, 96, 96]]]; the model is built for each set, in the place of the shapes
+            in the file. A dataset has the shapes of the largest set, whose scales the others share.
         others : options of the toolkit that have no effect here.
         """
         if not self._without_effect("config", others):
@@ -142,6 +158,12 @@ class Conversion(RKNNLite):
             means, stds = _groups(mean_values), _groups(std_values)
         except (TypeError, ValueError):
             return self._failed("config: mean_values and std_values must be lists of lists of numbers")
+        try:
+            sets = sets_of(dynamic_input) if dynamic_input else []
+        except ValueError as error:
+            return self._failed(f"config: {error}")
+        if sets and remove_weight:
+            return self._failed("config: a model of several shapes (dynamic_input) keeps its weights")
         if means and stds and [len(group) for group in means] != [len(group) for group in stds]:
             return self._failed("config: mean_values and std_values have different numbers of values")
         self._settings = {
@@ -151,7 +173,11 @@ class Conversion(RKNNLite):
             "method": ALGORITHMS[quantized_algorithm],
             "weights": METHODS[quantized_method],
             "below": auto_hybrid_cos_thresh,
+            "removes": bool(remove_weight),
+            "sets": sets,
         }
+        if sets:
+            self._say(f"config: the largest shapes are dynamic_input[{largest(sets)}]")
         return SUCCESS
 
     def load_onnx(
@@ -167,12 +193,15 @@ class Conversion(RKNNLite):
         Parameters
         ----------
         model : path of the file.
-        inputs, input_size_list : names of inputs and their shapes, for open dimensions.
+        inputs, input_size_list : names of inputs and their shapes, for free dimensions. Without them, and
+            without `dynamic_input` of `config`, `build` refuses a model that has such dimensions.
         outputs : names of the values that become the outputs.
         others : `input_initial_val`, which has no effect.
         """
         if not self._without_effect("load_onnx", others):
             return FAILED
+        if input_size_list and self._settings["sets"]:
+            return self._failed("load_onnx: dynamic_input of config has all shapes: omit input_size_list")
         if input_size_list and (not inputs or len(inputs) != len(input_size_list)):
             return self._failed("load_onnx: input_size_list needs a name in inputs for each shape")
         reading = []
@@ -240,6 +269,8 @@ class Conversion(RKNNLite):
         custom_hybrid : pairs of tensors; the text names the layers between the two tensors of each.
         """
         call = "hybrid_quantization_step1"
+        if self._settings["sets"]:
+            return self._failed(f"{call}: not available with dynamic_input")
         if self._source is None or self._source.suffix.lower() == ".tflite":
             return self._failed(f"{call}: call load_onnx first")
         if dataset is None:
@@ -321,13 +352,17 @@ class Conversion(RKNNLite):
         """Return the options for samples that the model normalises itself, none if it does not."""
         return ["--mean=0", "--std=1"] if self._pixels() else []
 
+    def _container(self, call: str, model: Path, reading: list[str]) -> bytes | None:
+        """Compile a model and return its container; None after an error."""
+        target = self._folder / "model.rkc"
+        if self._command(call, ["compile", str(model), "-o", str(target), *REFUSING, *reading]) is None:
+            return None
+        return target.read_bytes()
+
     def _compiled(self, call: str, model: Path, reading: list[str]) -> bool:
         """Compile a model to the container that `export_rknn` writes; return whether that worked."""
-        target = self._folder / "model.rkc"
-        if self._command(call, ["compile", str(model), "-o", str(target), *reading]) is None:
-            return False
-        self.rknn_data = target.read_bytes()
-        return True
+        self.rknn_data = self._container(call, model, reading)
+        return self.rknn_data is not None
 
     def build(
         self,
@@ -355,27 +390,80 @@ class Conversion(RKNNLite):
         if do_quantization and dataset is None:
             return self._failed("build: do_quantization needs a dataset")
         self._built, self.rknn_data = False, None
-        model, reading = self._source, self._reading
+        self._analysed = list(self._reading)
         # A TFLite model takes normalised samples; only an ONNX model can normalise pixels itself.
         pixels = self._pixels()
         if self._tflite():
             pixels = [word for word in pixels if word != "--pixels"]
-        if do_quantization or (pixels and not self._tflite()):
-            model = self._model = self._folder / f"model{self._source.suffix.lower()}"
-            words = ["quantize", str(self._source), "-o", str(model), *reading, *pixels]
-            if do_quantization:
-                words += ["--data", str(dataset), "--method", self._settings["method"]]
-                words += [self._settings["weights"], *(["--bgr"] if self._settings["bgr"] else [])]
-                words += ["--below", str(self._settings["below"])] if auto_hybrid or auto_hybrid_quant else []
-            else:
-                words += ["--float-only"]
-            if self._command("build", words) is None:
-                return FAILED
-            reading = []
-        if not self._compiled("build", model, reading):
-            return FAILED
-        self._built, self._normalising = do_quantization, pixels
-        return SUCCESS
+        quantising: list[str] = []
+        if do_quantization:
+            quantising = ["--data", str(dataset), "--method", self._settings["method"]]
+            quantising += [self._settings["weights"], *(["--bgr"] if self._settings["bgr"] else [])]
+            if auto_hybrid or auto_hybrid_quant:
+                quantising += ["--below", str(self._settings["below"])]
+        if self._settings["sets"]:
+            done = self._build_sets(self._settings["sets"], quantising, pixels)
+        else:
+            done = self._build_one(quantising, pixels)
+        if done:
+            self._built, self._normalising = do_quantization, pixels
+        return SUCCESS if done else FAILED
+
+    def _build_one(self, quantising: list[str], pixels: list[str]) -> bool:
+        """Build the model of one shape; `quantising` is empty for one that stays as it is."""
+        assert self._source is not None
+        if not quantising and (not pixels or self._tflite()):
+            return self._compiled("build", self._source, self._reading)
+        self._model = self._folder / f"model{self._source.suffix.lower()}"
+        words = [*self._reading, *pixels, *(quantising or ["--float-only"])]
+        return self._made("build", self._model, words) and self._compiled("build", self._model, [])
+
+    def _made(self, call: str, model: Path, words: Sequence[str]) -> bool:
+        """Write a quantised or normalised model of the source; return whether that worked."""
+        refusing = [] if self._tflite() else REFUSING
+        return (
+            self._command(call, ["quantize", str(self._source), "-o", str(model), *refusing, *words])
+            is not None
+        )
+
+    def _build_sets(self, sets: list[ShapeSet], quantising: list[str], pixels: list[str]) -> bool:
+        """Build the model for each set of shapes; the largest set decides the scales of a quantised one."""
+        if self._tflite():
+            self._failed("build: dynamic_input needs an ONNX model")
+            return False
+        first, report = largest(sets), self._folder / "quantized.json"
+        containers: dict[int, bytes] = {}
+        kept: list[str] = []
+        for number in sorted(range(len(sets)), key=lambda number: number != first):
+            reading = [*self._reading, "--input-shapes", json.dumps(sets[number])]
+            model, call = self._source, f"build: dynamic_input[{number}]"
+            if quantising or pixels:
+                model = self._folder / f"model-{number}.onnx"
+                words = [*reading, *pixels]
+                if quantising and number == first:
+                    words += [*quantising, "--json", str(report)]
+                elif quantising:
+                    words += ["--like", str(self._model), self._settings["weights"], *kept]
+                else:
+                    words.append("--float-only")
+                if not self._made(call, model, words):
+                    return False
+                reading = []
+            if number == first:
+                assert model is not None
+                self._model = model
+                self._analysed = [*self._reading, "--input-shapes", json.dumps(sets[number])]
+            if quantising and number == first:
+                kept = [
+                    word for name in json.loads(report.read_text())["floats"] for word in ("--keep", name)
+                ]
+            assert model is not None
+            made = self._container(call, model, reading)
+            if made is None:
+                return False
+            containers[number] = made
+        self.rknn_data = pack(sets, [containers[number] for number in range(len(sets))])
+        return True
 
     def _pixels(self) -> list[str]:
         """Return the options for the normalisation, none if it changes nothing."""
@@ -394,8 +482,18 @@ class Conversion(RKNNLite):
             self._once(f"export_rknn: the option '{name}' has no effect")
         if self.rknn_data is None:
             return self._failed("export_rknn: call build first")
+        data = self.rknn_data
+        if self._settings["removes"]:
+            full, target = self._folder / "full.rkc", self._folder / "without.rkc"
+            full.write_bytes(data)
+            if (
+                self._command("export_rknn", ["compile", str(full), "-o", str(target), "--no-weights"])
+                is None
+            ):
+                return FAILED
+            data = target.read_bytes()
         try:
-            Path(export_path).write_bytes(self.rknn_data)
+            Path(export_path).write_bytes(data)
         except (OSError, TypeError) as error:
             return self._failed(f"export_rknn: {error}")
         self._once("export_rknn: the file is a container of rkcosim, which boards do not read")
@@ -415,7 +513,7 @@ class Conversion(RKNNLite):
     def _once(self, text: str) -> None:
         if text not in self._named:
             self._named.add(text)
-            print(f"W {self.NAME}: {text}", file=sys.stderr)
+            self.rknn_log.w(text)
 
     def _command(self, call: str, words: Sequence[str]) -> str | None:
         """Run a command of rkcosim; return what it printed, or None after an error."""
@@ -424,7 +522,7 @@ class Conversion(RKNNLite):
             self._failed(f"{call}: start the script with `rkcosim rknn -- python SCRIPT`")
             return None
         self._folder.mkdir(parents=True, exist_ok=True)
-        apart = {name: value for name, value in os.environ.items() if name != "LD_AUDIT"}
+        apart = {name: value for name, value in os.environ.items() if name not in OF_PROGRAM}
         self._say(f"{call}: rkcosim {' '.join(words)}")
         try:
             done = subprocess.run(
@@ -441,7 +539,11 @@ class Conversion(RKNNLite):
             return None
         if done.returncode:
             said = (done.stderr or "").strip() or f"rkcosim ended with {done.returncode}"
-            self._failed(f"{call}: {said.splitlines()[-1].removeprefix('rkcosim: ')}")
+            line = said.splitlines()[-1].removeprefix("rkcosim: ")
+            if UNNAMED in line:
+                line = line.partition(UNNAMED)[0] + UNNAMED
+                line += ": use inputs and input_size_list of load_onnx, or dynamic_input of config"
+            self._failed(f"{call}: {line}")
             return None
         return str(done.stdout)
 

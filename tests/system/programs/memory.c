@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "check.h"
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static rknn_tensor_attr in = {.index = 0}, out = {.index = 0};
@@ -89,6 +90,25 @@ int main(int argc, char **argv)
     rknn_tensor_mem *loose = rknn_create_mem2(0, 8192, RKNN_MEM_FLAG_ALLOC_NO_CONTEXT);
     CHECK(loose && memset(loose->virt_addr, 1, 8192));
     CALL(rknn_destroy_mem(0, loose), 0);
+
+    /* Without a free descriptor there is no memory, also none that the server still holds. */
+    rknn_mem_size before = {0}, after = {0};
+    struct rlimit all, few;
+    CHECK(!getrlimit(RLIMIT_NOFILE, &all));
+    few = all;
+    int lowest = dup(0);
+    few.rlim_cur = (rlim_t)lowest;
+    close(lowest);
+    CALL(rknn_query(ctx, RKNN_QUERY_MEM_SIZE, &before, sizeof(before)), 0);
+    CHECK(!setrlimit(RLIMIT_NOFILE, &few));
+    CHECK(!rknn_create_mem(ctx, 4096) && !rknn_create_mem2(ctx, 4096, 0));
+    CHECK(!rknn_create_mem_from_phys(ctx, 0, input, 4096));
+    CHECK(!setrlimit(RLIMIT_NOFILE, &all));
+    CALL(rknn_query(ctx, RKNN_QUERY_MEM_SIZE, &after, sizeof(after)), 0);
+    CHECK(before.total_dma_allocated_size == after.total_dma_allocated_size);
+    rknn_tensor_mem *later = rknn_create_mem(ctx, 4096);
+    CHECK(later && later->fd == lowest && memset(later->virt_addr, 1, 4096));
+    CALL(rknn_destroy_mem(ctx, later), 0);
 
     rknn_tensor_mem weights = {0};
     rknn_mem_size sizes = {0};

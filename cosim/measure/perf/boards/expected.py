@@ -24,6 +24,19 @@ SUBMIT_US = 22.5
 threaded part 18 ([HW 12.5], "vendor driver path", ftrace).  A time for each layer was also tried and
 rejected: fitted to the one network of the fitted half, it makes the others worse (docs/performance.md)."""
 
+PRODUCT_RUN_US = 32.9
+PRODUCT_RUN = "unimatrix099/rk-llama.cpp, RKNPU2-decode-research.md, 1c"
+"""Microseconds that librknnrt 2.3.2 and the driver add to each `rknn_matmul_run`, and the source: a line
+fitted to the times of M 1, K 2560, N 64 to 3456 in int4 with native layouts on one core (commit 0719a65,
+2026-10-05).  The same measurement has 11.1 GB/s on one core and 26.6 GB/s on three."""
+
+INT4_ROWS_GOPS = 44.0
+INT4_ROWS = "unimatrix099/rk-llama.cpp, RKNPU2-native-layout-plan.md, 1"
+"""Operations (two per MAC) per nanosecond of an int4 product whose A and C are rows, and the source:
+librknnrt 2.3.2 converts them on one thread in each run, about 44 GOPS "regardless of shape" for M 128 and
+four K and N (24.2 ms for K = N = 2048, 0.30 ms in native layouts; commit 0292a4e).  For M 1 the layout makes
+no difference."""
+
 
 @dataclass(frozen=True)
 class NetworkError:

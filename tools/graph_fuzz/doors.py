@@ -1,0 +1,228 @@
+"""The ways into the simulation that a graph is given to: the C library, rknnlite, `run` and `compare`."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from tools.graph_fuzz.draw import Array, Graph
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+SECONDS = 60.0
+"""Time after which a door counts as one that does not answer."""
+
+C_TYPES = {"float32": 0, "int32": 6, "int64": 8}
+MASKS = {0: 0, 1: 1, 2: 3, 3: 7}
+
+
+class DoorFault(Exception):
+    """A door gave no outputs; the text says what it gave.
+
+    `ended` is true if the program or its server has ended.
+    """
+
+    def __init__(self, text: str, ended: bool = False) -> None:
+        super().__init__(text)
+        self.ended = ended
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a graph is run: the number of cores (0: as the library decides), the engine, the order of maps."""
+
+    cores: int = 0
+    order: str = "nchw"
+
+
+class Program:
+    """A program under `rkcosim rknn run` that answers a line with a line."""
+
+    def __init__(self, command: list[str], folder: Path, engine: str) -> None:
+        self.command, self.engine = command, engine
+        self.log = (folder / f"log_{Path(command[-1]).name}").open("w+b")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, line: str) -> str:
+        """Return the answer to a line.
+
+        Raises
+        ------
+        DoorFault
+            if the program ends, says nothing in time, or gives an error; the text has its stderr.
+        """
+        if self.process is None:
+            command = [sys.executable, "-m", "rkcosim", "rknn", "run", "--engine", self.engine, "--"]
+            self.process = subprocess.Popen(
+                [*command, *self.command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self.log,
+                cwd=ROOT,
+                env=os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
+            )
+        process, before = self.process, self.log.tell()
+        assert process.stdin is not None and process.stdout is not None
+        os.lseek(self.log.fileno(), 0, os.SEEK_END)
+        before = os.lseek(self.log.fileno(), 0, os.SEEK_CUR)
+        try:
+            process.stdin.write(line.encode() + b"\n")
+            process.stdin.flush()
+            ready, _, _ = select.select([process.stdout], [], [], SECONDS)
+            answer = process.stdout.readline().decode() if ready else ""
+        except BrokenPipeError:
+            ready, answer = [process.stdout], ""
+        if answer.startswith("ok"):
+            return answer
+        if not answer:
+            self.close()
+            what = "the program has ended" if ready else f"no answer in {SECONDS:.0f} s"
+            raise DoorFault(f"{what}: {self._said(before)}", ended=True)
+        self.close()  # and the server has written its line too
+        raise DoorFault(f"{answer.strip()}: {self._said(before)}")
+
+    def _said(self, before: int) -> str:
+        self.log.seek(before)
+        return self.log.read().decode(errors="replace").strip()[-2000:]
+
+    def close(self) -> None:
+        """End the program."""
+        if self.process is not None:
+            self.process.kill() if self.process.poll() is None and self._stuck() else None
+            self.process.wait()
+            self.process = None
+
+    def _stuck(self) -> bool:
+        assert self.process is not None and self.process.stdin is not None
+        try:
+            self.process.stdin.close()
+            self.process.wait(10)
+        except (subprocess.TimeoutExpired, BrokenPipeError):
+            return True
+        return False
+
+
+class Doors:
+    """Runs graphs through each door; a context manager, since programs are running in between.
+
+    Parameters
+    ----------
+    engine
+        The engine of all of them.
+    """
+
+    NAMES = ("c", "lite", "run", "compare")
+
+    def __init__(self, engine: str = "golden") -> None:
+        self.engine = engine
+        self._stack = ExitStack()
+        self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="graphs-")))
+        self._c: Program | None = None
+        self._lite: Program | None = None
+
+    def __enter__(self) -> Doors:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for program in (self._c, self._lite):
+            if program is not None:
+                program.close()
+        self._stack.close()
+
+    def outputs(self, door: str, graph: Graph, form: Form) -> list[Array] | None:
+        """Return a graph's outputs; None if the door compares them itself and found no fault.
+
+        Raises
+        ------
+        DoorFault
+            if it gives none.
+        """
+        path = self.folder / "model.onnx"
+        path.write_bytes(graph.model.SerializeToString())
+        call = {"c": self._by_c, "lite": self._by_lite, "run": self._by_run, "compare": self._by_compare}[
+            door
+        ]
+        return call(path, graph, form)
+
+    def _files(self, graph: Graph, form: Form) -> list[tuple[Path, Array]]:
+        for old in self.folder.glob("out.*"):
+            old.unlink()
+        files = []
+        for number, array in enumerate(graph.feeds.values()):
+            given = array
+            if array.ndim == 4 and form.order == "nhwc":
+                given = np.ascontiguousarray(array.transpose(0, 2, 3, 1))
+            path = self.folder / f"in.{number}"
+            given.tofile(path)
+            files.append((path, given))
+        return files
+
+    def _by_c(self, path: Path, graph: Graph, form: Form) -> list[Array]:
+        if self._c is None:
+            self._c = Program([str(self._built())], self.folder, self.engine)
+        words = [str(path), form.order, str(MASKS[form.cores]), str(len(graph.feeds))]
+        for file, array in self._files(graph, form):
+            words += [str(file), str(C_TYPES[array.dtype.name])]
+        answer = self._c.ask(" ".join([*words, str(self.folder / "out")]))
+        return [np.fromfile(self.folder / f"out.{n}", np.float32) for n in range(int(answer.split()[1]))]
+
+    def _built(self) -> Path:
+        from rkcosim.devices.preload import c_compiler
+        from rkcosim.devices.rknn_library import lay_out, rknn_library
+
+        prefix, program = self.folder / "prefix", self.folder / "door"
+        lay_out(prefix, rknn_library(), copy=True)
+        flags = [f"-I{prefix / 'include'}", f"-L{prefix / 'lib'}", "-lrknnrt", "-lpthread", "-ldl"]
+        command = [*c_compiler(), "-O1", "-Wall", "-o", str(program), str(HERE / "door.c"), *flags]
+        subprocess.run(command, check=True)
+        return program
+
+    def _by_lite(self, path: Path, graph: Graph, form: Form) -> list[Array]:
+        if self._lite is None:
+            self._lite = Program([sys.executable, str(HERE / "door_lite.py")], self.folder, self.engine)
+        words = [str(path), form.order, str(MASKS[form.cores]), str(len(graph.feeds))]
+        for file, array in self._files(graph, form):
+            words += [str(file), array.dtype.name, "x".join(map(str, array.shape))]
+        answer = self._lite.ask(" ".join([*words, str(self.folder / "out")]))
+        return [np.load(self.folder / f"out.{n}.npy") for n in range(int(answer.split()[1]))]
+
+    def _by_run(self, path: Path, graph: Graph, form: Form) -> list[Array]:
+        from rkcosim.measure.models.run import run_model
+
+        try:
+            done = run_model(
+                path, [list(graph.feeds.values())], engine=self.engine, cores=form.cores or 1, check=True
+            )
+        except Exception as error:
+            raise DoorFault(_kind(error)) from error
+        if done.verdict["match"] is False:
+            raise DoorFault(f"MISMATCH: {done.verdict.get('first')}")
+        return list(done.results[0])
+
+    def _by_compare(self, path: Path, graph: Graph, form: Form) -> None:
+        from rkcosim.measure.models.compare import compare
+
+        try:
+            found = compare(path, [list(graph.feeds.values())])
+        except Exception as error:
+            raise DoorFault(_kind(error)) from error
+        if not found.match:
+            raise DoorFault(f"does not match: {'; '.join(list(found.reasons())[:3])}")
+
+
+def _kind(error: Exception) -> str:
+    """Return a fault's text; one that commands report as a fault of their own has the name of its class."""
+    from rkcosim.cli.exits import INTERNAL, exit_code
+
+    return str(error) if exit_code(error) != INTERNAL else f"{type(error).__name__}: {error}"
