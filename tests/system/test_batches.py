@@ -181,7 +181,7 @@ def test_samples_run_on_the_rtl(name: str, tmp_path: Path):
     assert all(output["reference_worst"] < 5e-3 for output in found.outputs)
     page = from_json(found.as_json())
     assert page.cycles == found.cycles // found.samples and page.submits * found.samples == found.submits
-    assert page.in_rows <= page.cycles <= 2 * page.in_rows  # the starts of its jobs are in no row
+    assert page.in_rows <= page.cycles <= page.in_rows + 600 * page.submits  # a start is in no row
 
 
 def test_onnxruntimes_provider_has_the_samples_on_the_npu(tmp_path: Path):
