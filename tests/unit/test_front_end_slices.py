@@ -1,4 +1,4 @@
-"""Slices and parts of every front end, for each rank and axis, against the definition or the format's runtime.
+"""Slices and parts of every front end, for each rank and axis, against definitions or the format's runtime.
 
 `--check` compares two computations of the same emitted graph, so it cannot see an emission that takes the
 wrong elements: these tests take their values from Python's slices, onnxruntime or LiteRT.
