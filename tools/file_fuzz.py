@@ -43,6 +43,7 @@ from rkcosim.cli.estimate import as_json
 from rkcosim.cli.exits import exit_code
 from rkcosim.cli.inputs import load_archive
 from rkcosim.compiler import LoadedModel, compile_model, litert
+from rkcosim.compiler.batch import one_of
 from rkcosim.compiler.loaders.tnn import write_network
 from rkcosim.compiler.model import compile_file
 from rkcosim.engines.snapshots.contents import read_snapshot
@@ -401,7 +402,7 @@ def _read_rknn(path: Path) -> None:
     list(info_lines(file, words=True))
     json.dumps(info_json(file))
     open_source([str(path)])
-    model = open_file(path)
+    model = one_of(open_file(path))
     with LoadedModel(model, GoldenDriver()) as loaded:
         for index, info in enumerate(model.inputs):
             loaded.set_input(index, np.zeros(info.shape, np.float32))

@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from rkcosim.base import progress
 from rkcosim.cli.app import command, option
-from rkcosim.cli.options import ModelOptions, Share, means_and_stds
+from rkcosim.cli.options import (
+    InputShapes,
+    ModelOptions,
+    OpenDimensions,
+    Share,
+    input_shapes,
+    means_and_stds,
+)
 from rkcosim.cli.results import write_bytes
 from rkcosim.measure.models.summary import fp16_lines
 
 if TYPE_CHECKING:
     from rkcosim.compiler.preprocessing import Preprocessing
+    from rkcosim.compiler.several import ShapeSet
     from rkcosim.measure.models.hosted import HostWork
 
 
@@ -27,6 +35,17 @@ class CompileOptions(ModelOptions):
         "--output",
     )
     explain: bool = option("Print tasks, tiles, CBUF banks and memory addresses.", default=False)
+    no_weights: bool = option(
+        "Write no weights: the file uses those of another model (docs/rknn_api.md#shared-weights).",
+        default=False,
+    )
+    input_shapes: InputShapes = None
+    open_dimensions: OpenDimensions = "choose"
+    dynamic_input: str | None = option(
+        "Compile an ONNX model for each of several sets of shapes, which the file then keeps, as JSON "
+        "([[[1,3,64,64]],[[1,3,96,96]]]); default: the list in the model's metadata, if it has one.",
+        metavar="JSON",
+    )
     keep: bool = option("Do not let tensors share memory.", default=False)
     cores: Share = 1
     mean: str | None = option(
@@ -42,9 +61,14 @@ class CompileOptions(ModelOptions):
         default=False,
     )
     batch: int = option(
-        "With a .rknn file: number of samples that a program gives at once (rknn_batch_size).",
+        "With a .rknn file: number of samples that a program gives at once (rknn_batch_size), for a model of "
+        "one sample; a model of batches keeps its own number.",
         default=1,
         low=1,
+    )
+
+    plans: bool = option(
+        "With a .rknn file: plans for one, two and three cores, as in the vendor's files.", default=False
     )
 
     def preprocessing(self) -> list[Preprocessing]:
@@ -67,12 +91,23 @@ def compile_command(asked: CompileOptions) -> None:
     .rknn file; the model itself takes one sample of normalised numbers.
     """
     container = asked.output is not None and asked.output.suffix == ".rknn"
-    if not container and (asked.mean or asked.std or asked.bgr or asked.batch > 1):
-        raise ValueError("--mean, --std, --bgr and --batch need -o with a name that ends with .rknn")
+    if not container and (asked.mean or asked.std or asked.bgr or asked.batch > 1 or asked.plans):
+        raise ValueError("--mean, --std, --bgr, --batch and --plans need -o with a name that ends with .rknn")
+    if asked.no_weights and (container or asked.output is None):
+        raise ValueError("--no-weights needs -o with a name that does not end with .rknn")
+    from rkcosim.compiler.batch import batch_size, one_of
+    from rkcosim.compiler.options import using_options
     from rkcosim.measure.models.hosted import host_work
     from rkcosim.rknn_file.model import FileModel, open_file
 
-    with progress.step(f"compiling {asked.model.name}"), asked.reading():
+    if sets := _sets(asked):
+        if asked.no_weights:
+            raise ValueError("--no-weights: a model of several shapes keeps its weights")
+        _compile_several(asked, sets)
+        return
+    shapes, still = input_shapes(asked.input_shapes), asked.open_dimensions
+    more = using_options(input_shapes=shapes, open_dimensions=still)
+    with progress.step(f"compiling {asked.model.name}"), asked.reading(), more:
         compiled = open_file(asked.model, reuse=not asked.keep, cores=asked.cores)
     summary = summarise(compiled)
     print_summary(asked.model.name, summary, host_work(compiled))
@@ -83,16 +118,85 @@ def compile_command(asked: CompileOptions) -> None:
 
         plan_of_ours = container and not isinstance(compiled, FileModel)
         if plan_of_ours:
-            data = write_rknn(compiled, asked.preprocessing(), asked.batch)
+            samples = batch_size(compiled)
+            if samples > 1 and asked.batch > 1:
+                raise ValueError(
+                    f"--batch is for models of one sample; {asked.model.name} has a batch of {samples}"
+                )
+            cores = (1, 2, 3) if asked.plans else ()
+            data = write_rknn(one_of(compiled), asked.preprocessing(), max(samples, asked.batch), cores)
         else:
-            data = compiled.save()
+            data = compiled.save(weights=not asked.no_weights)
         write_bytes(asked.output, data)
         print(f"container: {asked.output}, {asked.output.stat().st_size:,} bytes")
     asked.write({"model": asked.model.name, **summary}, say=True)
 
 
+def _sets(asked: CompileOptions) -> list[ShapeSet]:
+    """Return the sets of shapes for which the model is compiled; [] for a model of one shape.
+
+    Raises
+    ------
+    ValueError
+        for a list that is none, or other shapes beside it.
+    """
+    from rkcosim.base.files import identify, read_model
+    from rkcosim.compiler.several import KEY, sets_of
+
+    one = asked.shape or asked.input_shapes
+    if asked.dynamic_input is not None and one:
+        raise ValueError("--dynamic-input names all shapes: omit --shape and --input-shapes")
+    data = read_model(asked.model)
+    if identify(data) != "ONNX model":
+        if asked.dynamic_input is not None:
+            raise ValueError(f"--dynamic-input needs an ONNX model, {asked.model} is none")
+        return []
+    if asked.dynamic_input is not None:
+        return sets_of(asked.dynamic_input)
+    if one or KEY.encode() not in data:
+        return []
+    import onnx
+
+    from rkcosim.compiler.loaders.onnx_file import listed_shapes
+
+    return listed_shapes(onnx.load_model_from_string(data))
+
+
+def _compile_several(asked: CompileOptions, sets: list[ShapeSet]) -> None:
+    """Compile a model for several sets of shapes, print the figures of each, and write one file."""
+    from rkcosim.compiler import several
+    from rkcosim.compiler.options import using_options
+    from rkcosim.measure.models.hosted import host_work
+    from rkcosim.rknn_file.model import open_file
+
+    if asked.output is not None and asked.output.suffix == ".rknn":
+        raise ValueError(
+            "a .rknn file of several shapes is not written: choose a name that does not end with .rknn"
+        )
+    models, summaries = [], []
+    for shapes in sets:
+        said = ", ".join(str(list(shape)) for shape in shapes)
+        with (
+            progress.step(f"compiling {asked.model.name} for {said}"),
+            asked.reading(),
+            using_options(input_shapes=shapes),
+        ):
+            compiled = open_file(asked.model, reuse=not asked.keep, cores=asked.cores)
+        summary = summarise(compiled)
+        print_summary(f"{asked.model.name} for {said}", summary, host_work(compiled))
+        if asked.explain:
+            print(compiled.plan)
+        summaries.append({"shapes": shapes, **summary})
+        models.append(compiled.save())
+    if asked.output:
+        write_bytes(asked.output, several.pack(sets, models))
+        print(f"container: {asked.output}, {asked.output.stat().st_size:,} bytes")
+    asked.write({"model": asked.model.name, "sets": summaries}, say=True)
+
+
 def summarise(compiled: Any) -> dict[str, Any]:
     """Return the figures of a compiled model."""
+    from rkcosim.compiler.batch import batch_size
     from rkcosim.compiler.steps import HostStep
     from rkcosim.measure.models.hosted import host_work
 
@@ -103,6 +207,7 @@ def summarise(compiled: Any) -> dict[str, Any]:
         "tasks": len(plan.tasks),
         "jobs": plan.jobs,
         "cores": plan.cores,
+        "samples": batch_size(compiled),
         "weights_bytes": len(plan.weights),
         "regcmd_bytes": plan.regcmd_bytes(),
         "activation_bytes": plan.activation_bytes,
@@ -119,6 +224,8 @@ def summarise(compiled: Any) -> dict[str, Any]:
 
 def print_summary(name: str, summary: dict[str, Any], host: HostWork) -> None:
     """Print the figures in a few lines."""
+    if summary["samples"] > 1:
+        print(f"{name}: a batch of {summary['samples']} samples, compiled for one, which runs once for each")
     print(
         f"{name}: {summary['layers']} layers, {summary['tasks']} tasks in {summary['jobs']} jobs on "
         f"{summary['cores']} cores, {summary['macs']:,} MACs, {summary['formula_npu']:,} cycles by formula"

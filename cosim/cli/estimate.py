@@ -134,6 +134,7 @@ def as_json(name: str, found: Estimate, clock: float, others: list[Variant]) -> 
         "cycles": found.cycles,
         "milliseconds": found.cycles / clock / 1000,
         "jobs": len(found.jobs),
+        "samples": found.samples,
         "macs": sum(layer.macs for layer in found.layers),
         "layers": layers,
         "host_layers": found.host,
@@ -163,7 +164,8 @@ def print_estimate(result: dict[str, Any]) -> None:
             kilobytes = (row["bytes_read"] + row["bytes_written"]) / 1024
             name = results.shortened(row["name"], console)
             rows.append((number, name, *(row[member] for member in members), kilobytes))
-    console.print(results.table(f"{result['model']}: estimate of one inference", heads, rows))
+    of = f"one sample of {result['samples']}" if result["samples"] > 1 else "one inference"
+    console.print(results.table(f"{result['model']}: estimate of {of}", heads, rows))
     cores = results.counted(result["cores"], "core")
     console.print(
         f"{result['cycles']:,} cycles = {result['milliseconds']:.3f} ms on {cores} at "

@@ -99,6 +99,21 @@ Shapes = Annotated[
         metavar="NAME=SIZES",
     ),
 ]
+InputShapes = Annotated[
+    str | None,
+    Parameter(
+        "Shapes of all inputs of an ONNX model in their order, as JSON ([[1,3,640,640],[1,2]]), in the place "
+        "of those in the file.",
+        metavar="JSON",
+    ),
+]
+OpenDimensions = Annotated[
+    Literal["choose", "batches", "refuse"],
+    Parameter(
+        "Open dimensions that --shape does not name: sizes that the model accepts (choose), only batches of "
+        "1 (batches), or an error (refuse)."
+    ),
+]
 Outputs = Annotated[
     str | None,
     Parameter(
@@ -245,6 +260,19 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, tuple(int(size) for size in numbers)
 
 
+def input_shapes(text: str | None) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of --input-shapes; raises ValueError for another text."""
+    from rkcosim.compiler.several import sets_of
+
+    if text is None:
+        return ()
+    try:
+        return sets_of(f"[{text}]")[0]
+    except ValueError as error:
+        said = f"--input-shapes must be a shape for each input, as [[1,3,640,640],[1,2]], not '{text}'"
+        raise ValueError(said) from error
+
+
 def _names(text: str | None) -> tuple[str, ...]:
     """Return the names in a text with commas."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
@@ -255,13 +283,20 @@ class LoadingOptions(Options):
     """How an ONNX file is read by commands that do not run it."""
 
     shape: Shapes = ()
+    input_shapes: InputShapes = None
+    open_dimensions: OpenDimensions = "choose"
     outputs: Outputs = None
 
     def reading(self) -> AbstractContextManager[Any]:
         """Return a context in which model files are read with these options."""
         from rkcosim.compiler.options import using_options
 
-        return using_options(shapes=dict(_shape(text) for text in self.shape), outputs=_names(self.outputs))
+        return using_options(
+            shapes=dict(_shape(text) for text in self.shape),
+            input_shapes=input_shapes(self.input_shapes),
+            open_dimensions=self.open_dimensions,
+            outputs=_names(self.outputs),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,6 +91,9 @@ class QuantizeOptions(DataOptions):
     keep: tuple[str, ...] = option(
         "Keep the layer of this name in floating point; repeatable.", metavar="NAME", default=()
     )
+    like: Path | None = option(
+        "Use the scales of this model, the same one quantised for other shapes, instead of --data.",
+    )
     keep_between: tuple[str, ...] = option(
         "Keep the layers between two tensors in floating point; repeatable.", metavar="FIRST,LAST", default=()
     )
@@ -135,6 +138,9 @@ def quantize_command(asked: QuantizeOptions) -> None:
             print(f"{asked.output}: {asked.output.stat().st_size:,} bytes, in floating point")
             asked.write({"model": asked.model.name, "quantized": False}, say=True)
             return
+    if asked.like is not None:
+        _quantize_like(asked, model)
+        return
     if asked.data is None:
         raise ValueError("--data is missing: quantisation needs samples of the model's inputs")
     samples = load_samples(asked.data, model.inputs, asked.how(raw=asked.pixels))
@@ -170,6 +176,31 @@ def quantize_command(asked: QuantizeOptions) -> None:
         **found.as_json(),
     }
     asked.write(document, say=True)
+
+
+def _quantize_like(asked: QuantizeOptions, model: FloatModel) -> None:
+    """Quantise a model with the scales of the same model for other shapes, and write it."""
+    import numpy as np
+
+    from rkcosim.base.files import identify, read_given, wrong
+    from rkcosim.compiler import quantization
+    from rkcosim.compiler.model import naming_model
+
+    assert asked.like is not None
+    for name, value in (("data", asked.data), ("mixed", asked.mixed), ("below", asked.below)):
+        if value:
+            raise ValueError(f"--{name} has no effect with --like, whose model has the scales already")
+    like = read_given(asked.like)
+    if identify(like) != "ONNX model" or identify(read_given(asked.model)) != "ONNX model":
+        raise wrong(asked.like, like, "an ONNX model, like the one to be quantised")
+    sample = {info.name: np.zeros(info.shape, info.dtype) for info in model.inputs}
+    with naming_model(asked.model):
+        kept = tuple(dict.fromkeys([*asked.keep, *_parts(model, asked.keep_between)]))
+        settings = quantization.Settings(per_channel=asked.per_channel, keep=kept, like=like)
+        made = model.quantize([sample], settings)
+    results.write_bytes(asked.output, made)
+    print(f"{asked.output}: {asked.output.stat().st_size:,} bytes, with the scales of {asked.like.name}")
+    asked.write({"model": asked.model.name, "quantized": True, "like": asked.like.name}, say=True)
 
 
 def _parts(model: FloatModel, pairs: tuple[str, ...]) -> list[str]:

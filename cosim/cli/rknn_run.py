@@ -166,6 +166,7 @@ def _run(asked: RunOptions, program: list[str]) -> int:
                 view = BoardView(board, driver.files())
                 view.log.failures = failures
                 files = stack.enter_context(Server(view, folder / "board"))
+                server.share(files.machine.backing_of)
                 env = seeing(env, files.path, asked.machine)
             code = run.run_program(program, env, ending)
         done = account_of(device)

@@ -32,6 +32,9 @@ NAME = "librknnrt.so"
 OLD_NAMES = ("librknn_api.so",)
 """Names of the library that older programs use."""
 
+SEVERAL = PACKAGE / "compiler" / "several.py"
+"""Module of the compiler that the toolkit uses as well."""
+
 FLAGS = ("-shared", "-fPIC", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden")
 LINKED = ("-lpthread", f"-Wl,-soname,{NAME}", "-Wl,-z,nodelete")
 """Options of the linker. The library is never unloaded, because ending threads call it."""
@@ -147,6 +150,7 @@ def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
     (package / "__init__.py").write_text('"""Look-alike of RKNN-Toolkit2 on rkcosim."""\n')
     for module in ("api.py", "conversion.py", "hybrid.py"):
         shutil.copyfile(TOOLKIT / module, package / module)
+    shutil.copyfile(SEVERAL, package / SEVERAL.name)
 
 
 def _package(folder: Path) -> str:

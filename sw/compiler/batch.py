@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,47 @@ from rkcosim.compiler import container
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.interpreters import interpreter_of
 from rkcosim.compiler.model import CompiledModel, TensorInfo, compile_model, compile_source
-from rkcosim.compiler.runtime import LoadedModel, RunReport, run_together
+from rkcosim.compiler.plan import Plan
+from rkcosim.compiler.runtime import LoadedModel, Meter, NpuDriver, RunReport, run_together
 
 Array = npt.NDArray[Any]
+
+
+def samples_of(model: CompiledModel | BatchModel, values: Sequence[Array]) -> list[list[Array]]:
+    """Return the inputs of each sample of a model; those of a model without a batch are one sample.
+
+    Parameters
+    ----------
+    model
+        The model.
+    values
+        Arrays in the shapes of its inputs.
+    """
+    if not isinstance(model, BatchModel):
+        return [list(values)]
+    return [[np.asarray(array)[n : n + 1] for array in values] for n in range(model.batch)]
+
+
+def load(model: CompiledModel | BatchModel, driver: NpuDriver, meter: Meter | None = None) -> Loaded:
+    """Put a model into a device's memory; the samples of a batch run one after the other on core 0.
+
+    Raises
+    ------
+    DriverError
+        If memory runs out.
+    """
+    loaded = LoadedModel(one_of(model), driver, meter=meter)
+    return BatchLoaded(model, loaded, None, 1) if isinstance(model, BatchModel) else loaded
+
+
+def batch_size(model: Any) -> int:
+    """Return the number of samples of a model's inputs; 1 for a model without a batch."""
+    return model.batch if isinstance(model, BatchModel) else 1
+
+
+def one_of(model: CompiledModel | BatchModel) -> CompiledModel:
+    """Return the network of one sample, or the model itself."""
+    return cast(CompiledModel, model.one) if isinstance(model, BatchModel) else model
 
 
 class BatchModel:
@@ -54,19 +92,35 @@ class BatchModel:
             raise ModelError(f"'{info.name}' of shape {list(info.shape)} has no batch in front")
         return replace(info, shape=(self.batch, *info.shape[1:]))
 
+    def replanned(self, cores: int) -> BatchModel:
+        """As `CompiledModel.replanned`."""
+        return BatchModel(self.one.replanned(cores), self.batch, self.axes)
+
+    def save(self, weights: bool = True) -> bytes:
+        """As `CompiledModel.save`."""
+        return container.save_plan(self.one.plan, self.batch, weights)
+
     def __getattr__(self, name: str) -> Any:
+        if name == "one":  # not made yet
+            raise AttributeError(name)
         return getattr(self.one, name)
 
 
 def compile_divided(
-    data: bytes, reuse: bool | None = None, cores: int | None = None, fuse: bool = True
+    data: bytes,
+    reuse: bool | None = None,
+    cores: int | None = None,
+    fuse: bool = True,
+    full: Plan | None = None,
 ) -> CompiledModel | BatchModel:
     """Compile a model for one sample if its inputs are proven to be a batch, else as `compile_model`.
 
     Parameters and errors are those of `compile_model`.
     """
     if container.is_container(data):
-        return compile_model(data)
+        plan, samples = container.load_batch(data, full)
+        one = CompiledModel(plan.graph, plan=plan)
+        return one if samples == 1 else BatchModel(one, samples)
     import rkcosim.compiler.loaders  # noqa: F401 - it registers the interpreters, and takes long to import
 
     found = interpreter_of(data)
@@ -78,7 +132,9 @@ def compile_divided(
             return BatchModel(compile_source(parts.sample, reuse, cores, fuse), parts.samples, parts.axes)
         except ModelError:
             pass  # the whole model may have other operators on the host
-    return compile_source(parts.whole, reuse, cores, fuse)
+    whole = compile_source(parts.whole, reuse, cores, fuse)
+    whole.undivided = parts.reason
+    return whole
 
 
 class BatchLoaded:
@@ -113,6 +169,7 @@ class BatchLoaded:
     ) -> None:
         self.whole, self.core, self.limit, self.pinned = model, 0, 0, False
         self._copies, self._copy, self._cores, self._together = [first], copy, cores, together
+        self._given: dict[int, Array] = {}
         self.watch: Callable[[int], object] | None = None
         size = size if size is not None else self._sizes(first)
         self._pages = {name: np.zeros(model.batch * count, np.uint8) for name, count in size.items()}
@@ -120,6 +177,15 @@ class BatchLoaded:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._copies[0], name)
+
+    @property
+    def model(self) -> BatchModel:
+        """The model of all samples."""
+        return self.whole
+
+    def sample(self, number: int) -> list[Array]:
+        """Return a sample of the inputs, as they were given to `set_input`."""
+        return [self._given[index][number : number + 1] for index in range(len(self.whole.inputs))]
 
     def _sizes(self, first: Any) -> dict[str, int]:
         graph = self.whole.one.graph
@@ -152,6 +218,7 @@ class BatchLoaded:
     def set_input(self, index: int, values: npt.ArrayLike) -> None:
         """Quantise the samples of an input; raises as `LoadedModel.set_input`."""
         one, tensor = self._copies[0], self.whole.one.graph.inputs[index].tensor
+        self._given[index] = np.asarray(values)
         for number, value in enumerate(np.asarray(values)):
             one.set_input(index, value[None])
             sample = self._sample(tensor, number)
@@ -216,3 +283,7 @@ class BatchLoaded:
         """Free every copy; may be called again."""
         for one in reversed(self._copies):
             one.close()
+
+
+Loaded = LoadedModel | BatchLoaded
+"""A model in a device's memory."""

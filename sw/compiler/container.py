@@ -11,22 +11,25 @@ import dataclasses
 import hashlib
 import json
 import math
-import struct
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from rkcosim.compiler import graph, graph_products, steps, tiling
+from rkcosim.base import progress
+from rkcosim.compiler import graph, graph_products, several, shared_weights, steps, tiling
 from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.interpreters import MOST_SAMPLES
+from rkcosim.compiler.options import load_options
 from rkcosim.compiler.plan import Plan
+from rkcosim.compiler.planner import replan
 from rkcosim.compiler.programs import dpu, task
+from rkcosim.compiler.several import DIGEST, HEADER, MAGIC, NO_WEIGHTS, VERSION
 
-MAGIC = b"RKCOSIM\0"
-VERSION = 4
-_HEADER = struct.Struct("<8sIIQ")
-"""Magic, version, zero, size of the JSON text in bytes."""
-_DIGEST = 32
+VERSION_OF_BATCHES = 5
+"""Version of files with a batch, which differ from the others only by the number of samples."""
 
 _NAMES: dict[ModuleType, str] = {
     graph: "Tensor Clamp Window GraphInput GraphOutput HostOp HostOperator Port Program State",
@@ -61,51 +64,160 @@ def is_container(data: bytes) -> bool:
     return data[: len(MAGIC)] == MAGIC
 
 
-def save_plan(plan: Plan) -> bytes:
-    """Return the bytes of a compiled model's container."""
-    blob = bytearray()
+def is_without_weights(data: bytes) -> bool:
+    """Whether `data` begins like a container whose weights are those of another model."""
+    return is_container(data) and len(data) >= HEADER.size and HEADER.unpack_from(data)[2] == NO_WEIGHTS
+
+
+def save_plan(plan: Plan, samples: int = 1, weights: bool = True) -> bytes:
+    """Return the bytes of a compiled model's container.
+
+    Parameters
+    ----------
+    plan
+        The plan of the model.
+    samples
+        Number of samples of a batch, if the plan is that of one of them.
+    weights
+        Whether the weights are in it; otherwise they are those of another model.
+    """
+    blob = _Blob(weights)
     fields = {
         "graph": {name: _encode(getattr(plan.graph, name), blob) for name in _GRAPH_FIELDS},
         "plan": {name: _encode(getattr(plan, name), blob) for name in _PLAN_FIELDS},
-        "weights": _encode(np.frombuffer(bytes(plan.weights), np.uint8), blob),
+        "weights": _encode(np.frombuffer(bytes(plan.weights), np.uint8), blob) if weights else None,
     }
+    if samples > 1:
+        fields["samples"] = samples
     text = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
-    data = _HEADER.pack(MAGIC, VERSION, 0, len(text)) + text + bytes(blob)
+    version, flags = VERSION if samples == 1 else VERSION_OF_BATCHES, 0 if weights else NO_WEIGHTS
+    data = HEADER.pack(MAGIC, version, flags, len(text)) + text + bytes(blob.data)
     return data + hashlib.sha256(data).digest()
 
 
-def load_plan(data: bytes) -> Plan:
-    """Read the plan of a compiled model, with its graph.
+def load_plan(data: bytes, full: Plan | None = None) -> Plan:
+    """Read the plan of a compiled model, with its graph; see `load_batch`."""
+    return load_batch(data, full)[0]
+
+
+def load_batch(data: bytes, full: Plan | None = None) -> tuple[Plan, int]:
+    """Read the plan of a compiled model, with its graph, and the number of samples of its batch, 1 without.
+
+    Of a model of several shapes it is the plan of the shapes in the options, or of the largest.
+
+    Parameters
+    ----------
+    data
+        The container.
+    full
+        The plan of a model whose weights a container without weights uses; else without effect.
 
     Raises
     ------
     ModelError
-        If the file is damaged, is not a container or has another version; the message says which.
+        If the file is damaged, is not a container or has another version, or if it has no weights and `full`
+        does not have them; the message says which.
     """
-    if len(data) < _HEADER.size + _DIGEST or not is_container(data):
+    if len(data) < HEADER.size + DIGEST or not is_container(data):
         raise ModelError(f"not a compiled model, or cut short ({len(data)} bytes)")
-    _, version, reserved, length = _HEADER.unpack_from(data)
-    if version != VERSION:
-        raise ModelError(f"compiled model of version {version}; this program reads version {VERSION}")
-    body, digest = data[:-_DIGEST], data[-_DIGEST:]
+    if several.is_several(data):
+        data = _of_one_shape(data)
+    _, version, flags, length = HEADER.unpack_from(data)
+    if version not in (VERSION, VERSION_OF_BATCHES):
+        known = f"{VERSION} and {VERSION_OF_BATCHES}"
+        raise ModelError(f"compiled model of version {version}; this program reads versions {known}")
+    body, digest = data[:-DIGEST], data[-DIGEST:]
     if hashlib.sha256(body).digest() != digest:
         raise ModelError("damaged compiled model: its checksum does not fit")
-    if reserved or length > len(body) - _HEADER.size:
+    if flags not in (0, NO_WEIGHTS) or length > len(body) - HEADER.size:
         raise ModelError("damaged compiled model: its header makes no sense")
-    text, blob = body[_HEADER.size : _HEADER.size + length], body[_HEADER.size + length :]
+    if flags and full is None:
+        raise ModelError(
+            "the model was made without weights: it needs a model that has them (rknn_init with "
+            "RKNN_FLAG_SHARE_WEIGHT_MEM and the context of the full model)"
+        )
+    text, rest = body[HEADER.size : HEADER.size + length], body[HEADER.size + length :]
     try:
-        return _make(json.loads(text), blob)
+        blob, fields = _Blob(data=rest), json.loads(text)
+        if flags and full is not None:
+            blob.find = shared_weights.finder(_values(full))
+        plan, samples = _make(fields, blob), fields.get("samples", 1)
+        if not isinstance(samples, int) or not 1 <= samples <= MOST_SAMPLES:
+            raise ModelError(f"damaged compiled model: a batch of {samples}")
+        shapes = [item.shape for item in plan.graph.inputs] + [item.shape for item in plan.graph.outputs]
+        if samples > 1 and any(shape[:1] != (1,) for shape in shapes):
+            raise ModelError("damaged compiled model: a batch of inputs or outputs without a sample in front")
+        return plan, samples
     except ModelError:
         raise
     except Exception as error:  # a valid checksum does not make the content valid
         raise ModelError(f"damaged compiled model: {type(error).__name__}: {error}") from error
 
 
-def _make(fields: dict[str, Any], blob: bytes) -> Plan:
+class _Blob:
+    """Arrays of a container: `data` are their contents, `weights` tells whether they include the weights.
+
+    `find` returns the weights of a container that has none.
+    """
+
+    def __init__(self, weights: bool = True, data: bytes = b"") -> None:
+        self.weights, self.data = weights, bytearray() if not data else data
+        self.find: shared_weights.Find | None = None
+
+    def add(self, array: npt.NDArray[Any]) -> list[Any]:
+        """Append an array; return its description."""
+        start = len(self.data)
+        assert isinstance(self.data, bytearray)
+        self.data += np.ascontiguousarray(array).tobytes()
+        return [str(array.dtype), list(array.shape), start]
+
+
+def _values(plan: Plan) -> Iterator[Any]:
+    """Yield all arrays and programs of a plan's records."""
+    places: list[Any] = [getattr(plan.graph, name) for name in _GRAPH_FIELDS]
+    places += [getattr(plan, name) for name in _PLAN_FIELDS]
+    while places:
+        value = places.pop()
+        if isinstance(value, np.ndarray | graph.Program):
+            yield value
+        elif isinstance(value, list | tuple):
+            places += value
+        elif isinstance(value, dict):
+            places += value.values()
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            places += [getattr(value, field.name) for field in dataclasses.fields(value)]
+
+
+def _of_one_shape(data: bytes) -> bytes:
+    """Return the model of the shapes in the options, or of the largest, from a file of several shapes."""
+    try:
+        sets, models = several.unpack(data)
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+    wanted = load_options()
+    if not wanted.shapes and not wanted.input_shapes:
+        number = several.largest(sets)
+        shown = ", ".join(str(list(shape)) for shape in sets[number])
+        progress.say(f"the model has {len(sets)} sets of shapes: {shown} is used (--shape changes it)")
+        return models[number]
+    for shapes, model in zip(sets, models, strict=True):
+        infos = load_plan(model).graph.inputs
+        named = {info.name: shape for info, shape in zip(infos, shapes, strict=True)}
+        chosen = {**named, **wanted.shapes}
+        if chosen == named and wanted.input_shapes in ((), shapes):
+            return model
+    listed = "; ".join(", ".join(str(list(shape)) for shape in shapes) for shapes in sets)
+    raise ModelError(f"the model has no such shapes, only {listed}")
+
+
+def _make(fields: dict[str, Any], blob: _Blob) -> Plan:
     made = {name: _decode(fields["graph"][name], blob) for name in _GRAPH_FIELDS}
     network = graph.Graph(**made)
     parts = {name: _decode(fields["plan"][name], blob) for name in _PLAN_FIELDS}
-    plan = Plan(network, weights=bytearray(_decode(fields["weights"], blob).tobytes()), **parts)
+    weights = _decode(fields["weights"], blob)
+    plan = Plan(network, weights=bytearray() if weights is None else bytearray(weights.tobytes()), **parts)
+    if weights is None:
+        plan = replan(plan, plan.cores)
     _check(plan)
     return plan
 
@@ -171,7 +283,7 @@ def _placeless(plan: Plan, tensor: graph.Tensor) -> bool:
     )
 
 
-def _encode(value: Any, blob: bytearray) -> Any:
+def _encode(value: Any, blob: _Blob) -> Any:
     """Return a value as JSON; arrays are appended to the blob."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -180,9 +292,9 @@ def _encode(value: Any, blob: bytearray) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": repr(value)}
     if isinstance(value, np.ndarray):
-        start = len(blob)
-        blob += np.ascontiguousarray(value).tobytes()
-        return {"array": [str(value.dtype), list(value.shape), start]}
+        if not blob.weights and shared_weights.is_weight(value):
+            return {"weight": [str(value.dtype), list(value.shape), shared_weights.digest(value)]}
+        return {"array": blob.add(value)}
     if isinstance(value, list):
         return [_encode(item, blob) for item in value]
     if isinstance(value, tuple):
@@ -196,16 +308,20 @@ def _encode(value: Any, blob: bytearray) -> Any:
     if _CLASSES.get(kind) is not type(value):
         raise TypeError(f"containers do not hold {kind}")
     fields = {f.name: _encode(getattr(value, f.name), blob) for f in dataclasses.fields(value)}
+    if isinstance(value, graph.Program) and not blob.weights:
+        fields["data"] = {"array": blob.add(shared_weights.without_weights(value))}
     return {"class": kind, "fields": fields}
 
 
-def _decode(value: Any, blob: bytes) -> Any:
+def _decode(value: Any, blob: _Blob) -> Any:
     if isinstance(value, list):
         return [_decode(item, blob) for item in value]
     if not isinstance(value, dict):
         return value
     if "class" in value:
         fields = {name: _decode(item, blob) for name, item in value["fields"].items()}
+        if value["class"] == "Program" and blob.find is not None:
+            fields["data"] = shared_weights.with_weights(fields["runtime"], fields["data"], blob.find)
         return _CLASSES[value["class"]](**fields)
     ((kind, content),) = value.items()
     if kind == "array":
@@ -214,10 +330,13 @@ def _decode(value: Any, blob: bytes) -> Any:
             raise ModelError(f"damaged compiled model: an array of {dtype} {shape}")
         count = math.prod(shape)
         return (
-            np.frombuffer(blob, dtype, count, start).reshape(shape).copy()
+            np.frombuffer(blob.data, dtype, count, start).reshape(shape).copy()
             if count
             else np.zeros(shape, dtype)
         )
+    if kind == "weight" and blob.find is not None:
+        dtype, shape, digest = content
+        return blob.find(np.dtype(dtype), tuple(shape), digest)
     if kind == "tuple":
         return tuple(_decode(item, blob) for item in content)
     if kind == "set":

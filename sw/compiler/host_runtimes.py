@@ -230,19 +230,19 @@ def refuse_external(data: bytes) -> None:
         proto = onnx.load_model_from_string(data)
     except Exception as error:  # protobuf's DecodeError; its class is not part of onnx' interface
         raise ModelError(f"a part of the model is damaged: {_short(error)}") from error
-    for tensor in _tensors(proto.graph, *proto.functions):
+    for tensor in onnx_tensors(proto.graph, *proto.functions):
         if uses_external_data(tensor):
             raise ModelError(f"tensor '{tensor.name}' is in another file; save the model as one file")
 
 
-def _tensors(*bodies: Any) -> Iterator[Any]:
+def onnx_tensors(*bodies: Any) -> Iterator[Any]:
     """Yield every tensor of graphs and functions (TensorProto), also those in attributes."""
     for body in bodies:
         yield from getattr(body, "initializer", ())
         for node in body.node:
             for item in node.attribute:
                 yield from (item.t, *item.tensors)
-                yield from _tensors(*([item.g] if item.HasField("g") else []), *item.graphs)
+                yield from onnx_tensors(*([item.g] if item.HasField("g") else []), *item.graphs)
 
 
 def _short(error: BaseException) -> str:

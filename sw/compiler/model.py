@@ -81,6 +81,8 @@ class CompiledModel:
         fuse: bool = True,
     ) -> None:
         self.graph = graph
+        self.undivided = ""
+        """Why a first dimension above 1 is not taken as a batch (`rkcosim.compiler.batch`)."""
         self.plan: Plan = plan or make_plan(graph, reuse, cores, fuse)
         self.inputs = [_info(item.name, item.shape, graph.tensors[item.tensor]) for item in graph.inputs]
         self.outputs = [self._output_info(item) for item in graph.outputs]
@@ -217,9 +219,12 @@ class CompiledModel:
             return CompiledModel(self.graph, plan=replan(self.plan, cores))
         return CompiledModel(self.graph, reuse=self.plan.reuse, cores=cores)
 
-    def save(self) -> bytes:
-        """Return the bytes of the model's container, which `compile_model` accepts."""
-        return container.save_plan(self.plan)
+    def save(self, weights: bool = True) -> bytes:
+        """Return the bytes of the model's container, which `compile_model` accepts.
+
+        Without `weights` it needs a model that has them.
+        """
+        return container.save_plan(self.plan, weights=weights)
 
 
 _KEEP: ContextVar[bool] = ContextVar("keep", default=False)
@@ -246,11 +251,16 @@ def using_cores(cores: int) -> Iterator[None]:
 
 
 def compile_model(
-    data: bytes, reuse: bool | None = None, cores: int | None = None, fuse: bool = True
+    data: bytes,
+    reuse: bool | None = None,
+    cores: int | None = None,
+    fuse: bool = True,
+    full: Plan | None = None,
 ) -> CompiledModel:
     """Compile an ONNX or TFLite model, or load a compiled one from its container.
 
-    The content decides which of the three formats it is.
+    Of a compiled model of several shapes it is the one of the shapes in the options, or the largest. The
+    content decides which of the three formats it is.
 
     Parameters
     ----------
@@ -263,6 +273,8 @@ def compile_model(
         Number of cores, 1 to 3; by default 1, or the number given to `using_cores`.
     fuse
         Whether operations are merged into the convolution before them.
+    full
+        The plan of the model whose weights a container without weights uses.
 
     Raises
     ------
@@ -270,7 +282,7 @@ def compile_model(
         If the model cannot be read or run; the message names node and tensor.
     """
     if container.is_container(data):
-        plan = container.load_plan(data)
+        plan = container.load_plan(data, full)
         return CompiledModel(plan.graph, plan=plan)
     from rkcosim.compiler.loaders import open_source  # the package onnx takes long to import
 

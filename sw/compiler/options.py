@@ -12,6 +12,7 @@ from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.tiling import holding
 
 Floats = Literal["fp16", "host", "refuse"]
+OpenDimensions = Literal["choose", "batches", "refuse"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,12 @@ class LoadOptions:
         weights and the result of each layer are rounded.
     shapes
         Shapes of inputs by name, for inputs with open dimensions.
+    input_shapes
+        Shapes of all inputs in their order, which take the place of those in the file; empty if they are not
+        given.
+    open_dimensions
+        What becomes of open dimensions without a given size: "choose" takes batches of 1 and sizes that the
+        model accepts, "batches" batches of 1 alone, and "refuse" none.
     outputs
         Names of the values to compute instead of the model's outputs; empty for the model's.
     fold
@@ -40,6 +47,8 @@ class LoadOptions:
     fallback: bool = True
     floats: Floats = "fp16"
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    input_shapes: tuple[tuple[int, ...], ...] = ()
+    open_dimensions: OpenDimensions = "choose"
     outputs: tuple[str, ...] = ()
     fold: bool = True
     signature: str | None = None

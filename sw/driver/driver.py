@@ -23,7 +23,7 @@ from rkcosim.driver.kernel.fences import Fence
 from rkcosim.driver.kernel.files import File
 from rkcosim.driver.kernel.interface import Credentials, KernelError
 from rkcosim.driver.kernel.log import Log
-from rkcosim.driver.kernel.memory import PAGE, GemObject, Ram, RangeSpace
+from rkcosim.driver.kernel.memory import PAGE, Backing, GemObject, Ram, RangeSpace
 from rkcosim.driver.kernel.rknpu_jobs import RknpuCore, RknpuJob, record_of
 from rkcosim.driver.kernel.scheduler import Scheduler
 from rkcosim.driver.kernel.sysfs import TextFile, rknpu_files
@@ -181,6 +181,27 @@ class Driver:
                 raise DriverError(f"buffer {name!r}: {room}") from error
             self._map()
             buffer = Buffer(self, name, size, item)
+            insort(self.buffers, buffer, key=lambda known: known.iova)
+        return buffer
+
+    def adopt(self, backing: Backing, name: str = "dma-buf") -> Buffer:
+        """Return a buffer of pages that a dma-buf also has; they are freed when nothing uses them.
+
+        Raises
+        ------
+        DriverError
+            If there is no room or the driver is closed.
+        """
+        self._check_open()
+        with self._kernel.lock:
+            try:
+                flags = s.MEM_NON_CONTIGUOUS | s.MEM_LIMIT_IOVA_ALIGNMENT
+                item = self._kernel.place(backing.hold(), flags, DATA, imported=True).hold()
+            except KernelError as error:
+                room = f"no room for {backing.size} bytes in the 32-bit IOVA space"
+                raise DriverError(f"buffer {name!r}: {room}") from error
+            self._map()
+            buffer = Buffer(self, name, backing.size, item)
             insort(self.buffers, buffer, key=lambda known: known.iova)
         return buffer
 

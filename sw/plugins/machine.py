@@ -14,6 +14,7 @@ import numpy.typing as npt
 from rkcosim.base import versioned
 from rkcosim.base.tables import console
 from rkcosim.compiler import CompiledModel, LoadedModel, compile_model, keeping_tensors, using_cores
+from rkcosim.compiler.batch import BatchModel, compile_divided, load
 from rkcosim.compiler.options import using_options
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import open_named
@@ -25,10 +26,12 @@ from rkcosim.measure.perf.measure import meter
 from rkcosim.measure.report.kept import keeping, write_page
 from rkcosim.plugins.part_files import PartFiles
 from rkcosim.plugins.settings import Settings
+from rkcosim.verify.crosscheck.batch_check import BatchChecker, checker_of
 from rkcosim.verify.crosscheck.model_check import ModelChecker
 from rkcosim.waves.spec import TraceSpec
 
 Array = npt.NDArray[Any]
+AnyModel = CompiledModel | BatchModel
 
 SHOWN = 12
 """Operators that remain with the runtime and are named in the summary; the JSON has all."""
@@ -77,13 +80,13 @@ class RunningModel:
     data : its file, which is written after the first inference if the option `parts` asks for it.
     """
 
-    def __init__(self, machine: Machine, name: str, model: CompiledModel, data: bytes | None = None) -> None:
+    def __init__(self, machine: Machine, name: str, model: AnyModel, data: bytes | None = None) -> None:
         self._machine, self._model, self._data = machine, model, data
         self._record = _Record(name)
-        self._loaded = LoadedModel(model, machine.driver, meter=machine.meter)
-        self._checker: ModelChecker | None = None
+        self._loaded: Any = load(model, machine.driver, machine.meter)
+        self._checker: ModelChecker | BatchChecker | None = None
         if machine.settings.check:
-            self._checker = ModelChecker(self._loaded, machine.engine.name)
+            self._checker = checker_of(self._loaded, machine.engine.name)
 
     def run(self, values: Sequence[Array | None], codes: Sequence[bool | None]) -> list[Array]:
         """Run one inference.
@@ -237,7 +240,12 @@ class Machine:
         with self.reading():
             return compile_model(data)
 
-    def load(self, name: str, model: CompiledModel, data: bytes | None = None) -> RunningModel:
+    def compile_divided(self, data: bytes) -> AnyModel:
+        """Compile a model for one sample if its inputs are proven to be a batch; raises ModelError."""
+        with self.reading():
+            return compile_divided(data)
+
+    def load(self, name: str, model: AnyModel, data: bytes | None = None) -> RunningModel:
         """Load a model (and its file, for the option `parts`) into the device's memory.
 
         Raises

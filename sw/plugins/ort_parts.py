@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.base import progress
-from rkcosim.compiler import CompiledModel, ModelError
+from rkcosim.compiler import ModelError
 from rkcosim.compiler.loaders.onnx_file import planned_shapes
 from rkcosim.compiler.runtime import hosted_operators
 from rkcosim.compiler.steps import CallStep
-from rkcosim.plugins.machine import Left, Machine, RunningModel
+from rkcosim.plugins.machine import AnyModel, Left, Machine, RunningModel
 from rkcosim.plugins.ort_division import Division
 from rkcosim.plugins.ort_graph import RuntimeGraph, Shape, ValueInfo, part_model
 from rkcosim.plugins.protocol import ALIGN, ProtocolError
@@ -79,7 +79,7 @@ class Part:
             text = "the number of axes of '{}' is not known"
             users = {n: unknown.intersection(graph.nodes[n].reads + graph.nodes[n].makes) for n in nodes}
             raise Leave({n: text.format(min(names)) for n, names in users.items() if names})
-        self._compiled: dict[tuple[Shape, ...], tuple[CompiledModel, bytes]] = {}
+        self._compiled: dict[tuple[Shape, ...], tuple[AnyModel, bytes]] = {}
         try:
             with progress.listen(_Silent()):  # sizes that are chosen for open ones are replaced later
                 model, _ = self.compiled([_planned(value, planned) for value in self.inputs])
@@ -92,7 +92,7 @@ class Part:
             raise Leave(dict.fromkeys(nodes, "the part has no operator for the NPU"))
 
     @staticmethod
-    def _hosted(model: CompiledModel, known: Mapping[str, int]) -> dict[int, str]:
+    def _hosted(model: AnyModel, known: Mapping[str, int]) -> dict[int, str]:
         """Return the nodes that the compiler leaves to onnxruntime, with the reasons."""
         calls = [step for step in model.plan.steps if isinstance(step, CallStep)]
         found = [item for step in calls for item in hosted_operators(step)]
@@ -103,13 +103,13 @@ class Part:
         """Name of the model's file, or "model"."""
         return PurePath(self._graph.path).name or "model"
 
-    def compiled(self, shapes: Iterable[Shape]) -> tuple[CompiledModel, bytes]:
+    def compiled(self, shapes: Iterable[Shape]) -> tuple[AnyModel, bytes]:
         """Return the part compiled for shapes of `inputs`, and its file; raises ModelError."""
         key = tuple(shapes)
         if key not in self._compiled:
             inputs = [replace(v, shape=shape, ranked=True) for v, shape in zip(self.inputs, key, strict=True)]
             data = part_model(self._graph, self._nodes, inputs, self.outputs)
-            self._compiled[key] = self._machine.compile(data), data
+            self._compiled[key] = self._machine.compile_divided(data), data
         return self._compiled[key]
 
 
@@ -139,7 +139,7 @@ class FusedPart:
             raise ProtocolError(f"onnxruntime makes another part than the provider offered: {sorted(names)}")
         self._running: RunningModel | None = None
         self._shapes: list[Shape] = []
-        self._model: CompiledModel | None = None
+        self._model: AnyModel | None = None
 
     def fit(self, shapes: Sequence[Shape]) -> list[int]:
         """Load the part for shapes of the fused node's inputs.
@@ -166,7 +166,7 @@ class FusedPart:
             answer += [len(shape), *shape]
         return answer
 
-    def _places(self, model: CompiledModel) -> list[int]:
+    def _places(self, model: AnyModel) -> list[int]:
         """Return the offset of each tensor of a RUN, and the end."""
         places, end = [0], 0
         shapes = [*self._shapes, *(_shape(model, value) for value in self._outputs)]
@@ -249,7 +249,7 @@ def _planned_shapes(graph: RuntimeGraph) -> dict[str, Shape]:
         return {}
 
 
-def _shape(model: CompiledModel, value: ValueInfo) -> Shape:
+def _shape(model: AnyModel, value: ValueInfo) -> Shape:
     return tuple(next(info.shape for info in model.outputs if info.name == value.name))
 
 

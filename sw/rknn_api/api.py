@@ -17,6 +17,8 @@ import numpy as np
 from rkcosim.base.files import with_weights
 from rkcosim.compiler import compile_model
 from rkcosim.compiler.batch import BatchModel, compile_divided
+from rkcosim.compiler.container import is_without_weights
+from rkcosim.compiler.options import using_options
 from rkcosim.driver import DriverError
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.custom_graph import TailModel, split, tail_of_file
@@ -70,9 +72,11 @@ def rknn_init(context: Any, model: Any, size: int, flag: int = 0, extend: Any = 
         data = _model_bytes(model, size, more)
     if data is None:
         raise Refusal.invalid("model must be a path, or bytes with their size")
-    state = _compile(data, flag)
+    full = _full_model(more) if flag & t.RKNN_FLAG_SHARE_WEIGHT_MEM else None
+    with using_options(open_dimensions="batches"):
+        state = _compile(data, flag, full)
     if not flag & t.RKNN_FLAG_COLLECT_MODEL_INFO_ONLY:
-        state.loaded = _load(state, more)
+        state.loaded = _load(state, full)
     _open(state, handle)
     return t.RKNN_SUCC
 
@@ -84,12 +88,26 @@ def _open(state: Context, handle: Any) -> None:
     handle.value = state.handle
 
 
-def _compile(data: bytes, flag: int) -> Context:
-    """Create a context with the model, or with the models of all its shapes."""
+def _full_model(more: t.rknn_init_extend | None) -> Context:
+    """Return the context whose weights a model is to use."""
+    full = runtime.contexts.get(int(more.ctx)) if more is not None else None
+    if not isinstance(full, Context) or full.loaded is None:
+        raise Refusal.invalid("RKNN_FLAG_SHARE_WEIGHT_MEM needs extend.ctx, the context of the full model")
+    return full
+
+
+def _compile(data: bytes, flag: int, full: Context | None) -> Context:
+    """Create a context with the model, or with the models of all its shapes.
+
+    `full` is the context whose weights a model without weights gets.
+    """
     from rkcosim.rknn_file import is_rknn
     from rkcosim.rknn_file.model import FileModel, open_model
 
     try:
+        if is_without_weights(data):
+            whole = getattr(full.model, "head", full.model).plan if full is not None else None
+            return Context(compile_divided(data, full=whole), None, flag, weightless=True)
         if is_rknn(data):
             model: Any = open_model(data)
             if not isinstance(model, FileModel):
@@ -112,15 +130,10 @@ def _compile(data: bytes, flag: int) -> Context:
         raise Refusal(t.RKNN_ERR_MODEL_INVALID, f"invalid model: {error}", error) from error
 
 
-def _load(state: Context, more: t.rknn_init_extend | None) -> Any:
-    share = None
-    if state.flag & t.RKNN_FLAG_SHARE_WEIGHT_MEM:
-        full = runtime.contexts.get(int(more.ctx)) if more is not None else None
-        if not isinstance(full, Context) or full.loaded is None:
-            raise Refusal.invalid(
-                "RKNN_FLAG_SHARE_WEIGHT_MEM needs extend.ctx, the context of the full model"
-            )
-        share = full.loaded
+def _load(state: Context, full: Context | None) -> Any:
+    share = None if full is None else full.loaded
+    if state.weightless and share is not None and not _same_weights(share, state.model):
+        share = None  # packed in another way for other shapes: the same numbers in memory of their own
     outside = []
     if state.flag & t.RKNN_FLAG_MEM_ALLOC_OUTSIDE:
         outside = ["activations"] if share else ["weights", "activations"]
@@ -135,6 +148,10 @@ def _load(state: Context, more: t.rknn_init_extend | None) -> Any:
     if runtime.meter is not None:
         loaded.meter = runtime.meter
     return loaded
+
+
+def _same_weights(loaded: Any, model: Any) -> bool:
+    return bytes(loaded.model.plan.weights) == bytes(model.plan.weights)
 
 
 @api

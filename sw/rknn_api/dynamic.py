@@ -1,4 +1,4 @@
-"""Models of several shapes: an ONNX model whose metadata lists the shapes.
+"""Models of several shapes: an ONNX model whose metadata lists the shapes, or a compiled model of several.
 
 The metadata entry `dynamic_input` has the shapes in the form of the vendor's converter: a JSON list
 of sets, each with one shape for every input of the model, for example
@@ -8,17 +8,14 @@ the model until `rknn_set_input_shapes` selects another one.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rkcosim.compiler import ModelError
+from rkcosim.compiler import ModelError, several
+from rkcosim.compiler.options import using_options
+from rkcosim.compiler.several import KEY, Shape
 from rkcosim.rknn_api import types as t
-
-KEY = "dynamic_input"
-Shape = tuple[int, ...]
 
 
 @dataclass
@@ -30,12 +27,13 @@ class Variants:
     loaded: dict[int, Any] = field(default_factory=dict)
     """Variants on the device, by their number."""
     chosen: int | None = None
+    cores: int = 1
+    """Cores for which variants are planned when they are loaded."""
 
     @property
     def largest(self) -> int:
         """The set with the most elements."""
-        sizes = [sum(math.prod(shape) for shape in shapes) for shapes in self.sets]
-        return sizes.index(max(sizes))
+        return several.largest(self.sets)
 
     def close(self) -> None:
         """Free every variant."""
@@ -61,55 +59,43 @@ def shown(shape: Shape) -> Shape:
 
 
 def variants(data: bytes, compile_one: Callable[[bytes], Any]) -> Variants | None:
-    """Compile every shape of a model; None for a model without `dynamic_input`.
+    """Compile or read every shape of a model; None for a model without a list of shapes.
 
     Raises
     ------
     ModelError
         For an invalid list, or a shape that cannot be compiled; the message names it.
     """
+    if several.is_several(data):
+        return _unpacked(data, compile_one)
     if KEY.encode() not in data:
         return None
     import onnx
+
+    from rkcosim.compiler.loaders.onnx_file import listed_shapes
 
     try:
         proto = onnx.load_model_from_string(data)
     except Exception:  # the compiler's loader reports the error
         return None
-    text = next((item.value for item in proto.metadata_props if item.key == KEY), None)
-    if text is None:
-        return None
-    constants = {item.name for item in proto.graph.initializer}
-    inputs = [info for info in proto.graph.input if info.name not in constants]
-    sets = _sets(text, len(inputs))
+    sets = listed_shapes(proto)
     models = []
     for shapes in sets:
-        for info, shape in zip(inputs, shapes, strict=True):
-            dims = info.type.tensor_type.shape
-            del dims.dim[:]
-            for size in shape:
-                dims.dim.add().dim_value = size
-        del proto.graph.value_info[:]
         try:
-            models.append(compile_one(proto.SerializeToString()))
+            with using_options(shapes={}, input_shapes=shapes):
+                models.append(compile_one(data))
         except ModelError as error:
             raise ModelError(f"{KEY} {[list(shape) for shape in shapes]}: {error}") from error
-    return Variants(sets, models)
+    return Variants(sets, models) if sets else None
 
 
-def _sets(text: str, inputs: int) -> list[tuple[Shape, ...]]:
-    problem = ModelError(
-        f"{KEY} must be a list of sets of {inputs} shapes, with positive sizes and equal ranks"
-    )
+def _unpacked(data: bytes, compile_one: Callable[[bytes], Any]) -> Variants:
     try:
-        sets = [tuple(tuple(int(n) for n in shape) for shape in shapes) for shapes in json.loads(text)]
-    except (ValueError, TypeError) as error:
-        raise problem from error
-    if not 0 < len(sets) <= t.RKNN_MAX_DYNAMIC_SHAPE_NUM or len(set(sets)) != len(sets):
-        raise problem
-    ranks = {tuple(len(shape) for shape in shapes) for shapes in sets}
-    if len(ranks) != 1 or len(next(iter(ranks))) != inputs:
-        raise problem
-    if any(not shape or min(shape) < 1 or math.prod(shape) > 1 << 28 for shapes in sets for shape in shapes):
-        raise problem
-    return sets
+        sets, parts = several.unpack(data)
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+    models = [compile_one(part) for part in parts]
+    for shapes, model in zip(sets, models, strict=True):
+        if tuple(tuple(info.shape) for info in model.inputs) != shapes:
+            raise ModelError("damaged compiled model: its shapes are not those of the list")
+    return Variants(sets, models)

@@ -194,6 +194,9 @@ def rknn_create_mem_from_fd(ctx: Any, fd: int, virt_addr: Any, size: int, offset
     for memory in list(runtime.memories.values()):
         if memory.allocation.is_behind(fd):
             return _alias(owner, memory, offset, size, flags)
+    pages = runtime.backing_of(fd) if runtime.backing_of is not None and fd >= 0 else None
+    if pages is not None:
+        return _adopted(owner, pages, fd, offset, size)
     with Refusal.instead_of(
         t.RKNN_ERR_MALLOC_FAIL, OSError, ValueError, text=f"failed to convert fd({fd}) to handle: "
     ):
@@ -212,6 +215,17 @@ def rknn_create_mem_from_fd(ctx: Any, fd: int, virt_addr: Any, size: int, offset
     memory.mapping = mapping
     memory.to_device()
     return pointer
+
+
+def _adopted(owner: int, pages: Any, fd: int, offset: int, size: int) -> Any:
+    """Use the pages of a dma-buf of the simulated kernel, which program and NPU share."""
+    if offset + size > pages.size:
+        raise Refusal.invalid(f"fd {fd} has {pages.size} bytes, not {size} from {offset}")
+    if runtime.driver is None:
+        raise Refusal(t.RKNN_ERR_DEVICE_UNAVAILABLE, "no device")
+    with Refusal.instead_of(t.RKNN_ERR_MALLOC_FAIL, DriverError), runtime.lock:
+        allocation = _Allocation(runtime.driver.adopt(pages), -1)
+    return _give_out(owner, allocation, offset, size, t.RKNN_TENSOR_MEMORY_FLAGS_FROM_FD)
 
 
 @api

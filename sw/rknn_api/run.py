@@ -12,12 +12,11 @@ import select
 import threading
 from typing import Any
 
-from rkcosim.compiler.batch import BatchLoaded
 from rkcosim.driver import DriverTimeout
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.dynamic import Shape, shown
 from rkcosim.rknn_api.io import give_outputs, keep_outputs, take_inputs
-from rkcosim.rknn_api.loading import choose_shape, plan_for
+from rkcosim.rknn_api.loading import choose_shape, plan_for, spread
 from rkcosim.rknn_api.perf import detail_text
 from rkcosim.rknn_api.state import (
     CYCLES_PER_MS,
@@ -207,8 +206,7 @@ def rknn_set_core_mask(context: Any, core_mask: int) -> int:
         wanted = device_cores()
     plan_for(state, wanted)
     state.core_mask = int(core_mask)
-    if isinstance(state.loaded, BatchLoaded):
-        state.loaded.pinned = core_mask != t.RKNN_NPU_CORE_AUTO and wanted == 1
+    spread(state)
     return t.RKNN_SUCC
 
 
@@ -218,10 +216,9 @@ def rknn_set_batch_core_num(context: Any, core_num: int) -> int:
     state = loaded_context(context)
     if not 1 <= core_num <= max(device_cores(), 1):
         raise Refusal.invalid(f"{core_num} cores, the device has {device_cores()}")
+    state.finish()
     state.batch_cores = int(core_num)
-    if isinstance(state.loaded, BatchLoaded):
-        state.finish()
-        state.loaded.limit = int(core_num)
+    spread(state)
     return t.RKNN_SUCC
 
 

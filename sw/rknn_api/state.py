@@ -134,6 +134,8 @@ class Context:
     buffers: dict[int, Any] = field(default_factory=dict)
     """Memory given to the program by `rknn_outputs_get`, by address."""
     perf_text: Any = None
+    weightless: bool = False
+    """Whether the model's file has no weights, so that they are those of another model."""
     variants: Any = None
     """`Variants` of a model of several shapes, otherwise None."""
     custom: dict[str, Any] = field(default_factory=dict)
@@ -173,6 +175,8 @@ class Runtime:
         self.error: BaseException | None = None
         self.quiet = False
         """Print nothing unless RKNN_LOG_LEVEL is set: for callers that report errors on their own."""
+        self.backing_of: Callable[[int], Any] | None = None
+        """Returns the pages of a dma-buf of the simulated kernel from its descriptor; None for others."""
         self.failures: Failures | None = None
         """Takes the unforeseen errors of a server's calls; None: the caller has `last_error`."""
         self.lock = threading.RLock()

@@ -24,6 +24,10 @@ MOST_TEXT = 1 << 22
 MOST_BATCH = 1024
 """Largest batch."""
 
+_NO_ATTRIBUTES = "Generated from compiler version"
+"""What toolkits 1.2 and 1.3 wrote in place of the attributes: the version of the compiler
+(cqu20160901/LPRNet_rknn_Cplusplus, `LPRNet.rknn`; Zhou-sx/yolov5_Deepsort_rknn, three files)."""
+
 PICTURE_CHANNELS = (1, 3, 4)
 """Numbers of channels of an input that takes pixels."""
 
@@ -93,7 +97,7 @@ def read_preprocessing(
 def _attributes(root: Table) -> Mapping[str, Any]:
     """Return the attributes of each tensor that the text names."""
     text = root.text(Root.ATTRIBUTES)
-    if not text.strip():
+    if not text.strip() or text.startswith(_NO_ATTRIBUTES):
         return {}
     if len(text) > MOST_TEXT:
         raise root.error(f"attributes of {len(text)} characters; {MOST_TEXT} are supported")

@@ -240,7 +240,7 @@ def place_constants(file: RknnFile) -> tuple[bytearray, dict[int, Ref]]:
 
 
 def place_activations(
-    file: RknnFile, together: Mapping[int, int], reuse: bool
+    file: RknnFile, together: Mapping[int, int], reuse: bool, rooms: Mapping[int, int] | None = None
 ) -> tuple[int, dict[int, Ref], int]:
     """Lay out the activations region.
 
@@ -252,6 +252,8 @@ def place_activations(
         Maps each tensor that is a view of another tensor's bytes to that tensor.
     reuse
         Share memory between tensors as the file does; otherwise each tensor has separate memory.
+    rooms
+        Bytes that tensors take at least in separate memory, where tasks write past what the file states.
 
     Returns
     -------
@@ -266,7 +268,8 @@ def place_activations(
     for tensor in file.tensors:
         if tensor.activation and tensor.index not in together:
             apart[tensor.index] = end
-            end += -(-max(tensor.size, ALIGN) // ALIGN) * ALIGN
+            size = max(tensor.size, (rooms or {}).get(tensor.index, 0), ALIGN)
+            end += -(-size // ALIGN) * ALIGN
     if not reuse and end > MOST_INTERNAL:
         raise RknnFileError(f"its activations take {end} bytes if each has separate memory")
     refs = {}

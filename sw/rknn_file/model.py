@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from rkcosim.base.files import read_model
+from rkcosim.compiler.batch import BatchModel, compile_divided
 from rkcosim.compiler.interpreters import ModelInterpreter, find, register
-from rkcosim.compiler.model import CompiledModel, asked_for, compile_model, naming_model
+from rkcosim.compiler.model import CompiledModel, asked_for, naming_model
 from rkcosim.compiler.tiling import holding
 from rkcosim.rknn_file.check import check_host, check_lists
 from rkcosim.rknn_file.container import RknnFile
@@ -103,8 +104,10 @@ class FileModel(CompiledModel):
         """Return the model with the file's plan for `cores` cores; RknnFileError if there is none."""
         return FileModel(self.file, self._data, self.plan.reuse, cores, self._checked)
 
-    def save(self) -> bytes:
-        """Return the bytes of the file."""
+    def save(self, weights: bool = True) -> bytes:
+        """Return the bytes of the file; ValueError without `weights`, which are a part of it."""
+        if not weights:
+            raise ValueError("a .rknn file cannot be written without its weights")
         return self._data
 
 
@@ -115,7 +118,7 @@ def open_model(
     fuse: bool = True,
     *,
     checked: bool = True,
-) -> CompiledModel:
+) -> CompiledModel | BatchModel:
     """Compile a model, or take the plan of a compiled model or of a `.rknn` file.
 
     The kind of the file is recognised by its content.
@@ -125,7 +128,7 @@ def open_model(
     data
         Bytes of the file.
     reuse, cores, fuse
-        See `rkcosim.compiler.compile_model`; `cores` selects one of the plans of a `.rknn` file.
+        See `rkcosim.compiler.batch.compile_divided`; `cores` selects one of the plans of a `.rknn` file.
     checked
         See `FileModel`; False to show the lists of a file that cannot run.
 
@@ -136,7 +139,7 @@ def open_model(
     """
     found = find(data)
     if found is None or found.plan is None:
-        return compile_model(data, reuse, cores, fuse)
+        return compile_divided(data, reuse, cores, fuse)
     made: CompiledModel = found.plan(data, reuse=reuse, cores=cores, checked=checked)
     return made
 
@@ -158,7 +161,7 @@ def _operators(data: bytes) -> Mapping[str, int]:
 register(ModelInterpreter(".rknn file", plan=_planned, structure=_operators))
 
 
-def open_file(path: Path, **options: Any) -> CompiledModel:
+def open_file(path: Path, **options: Any) -> CompiledModel | BatchModel:
     """Open a model from a path; see `open_model`.
 
     Raises

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, cast
@@ -12,7 +12,7 @@ import numpy as np
 from rkcosim.compiler.graph import Graph, GraphInput, GraphOutput, Tensor
 from rkcosim.compiler.plan import Plan, Segment
 from rkcosim.compiler.programs.dpu import Place
-from rkcosim.compiler.programs.task import Ref
+from rkcosim.compiler.programs.task import Ref, Task
 from rkcosim.compiler.steps import HostStep, Step
 from rkcosim.regcmd import TaskBuilder, TaskEntry, TaskList, amount_code
 from rkcosim.regcmd.job import Task as JobTask
@@ -20,9 +20,10 @@ from rkcosim.regcmd.program import ListedTask, link_of
 from rkcosim.regcmd.tasks import TAIL_WORDS
 from rkcosim.regcmd.word import WORD_BYTES, blocks_of_mask, words_from_bytes
 from rkcosim.rknn_file.constants import FileStep, real_macs
-from rkcosim.rknn_file.container import FileNode, RknnFile, TaskRecord
+from rkcosim.rknn_file.container import MOST_INTERNAL, FileNode, RknnFile, TaskRecord
 from rkcosim.rknn_file.host import HOST_TYPES, computed, host_op, host_step
 from rkcosim.rknn_file.memory import (
+    ALIGN,
     FilePlace,
     graph_tensor,
     place_activations,
@@ -31,7 +32,7 @@ from rkcosim.rknn_file.memory import (
 )
 from rkcosim.rknn_file.schema import Kind
 from rkcosim.rknn_file.tables import RknnFileError
-from rkcosim.rknn_file.tasks import Replay, file_task
+from rkcosim.rknn_file.tasks import Replay, file_task, written_bytes
 from rkcosim.spec.regs import registers
 
 BARRIER = "tempMC11"
@@ -204,8 +205,16 @@ class _Maker:
 
     def plan(self) -> FilePlan:
         steps = self._steps()
+        plan = self._placed(steps, {})
+        if not self.reuse and (rooms := self._rooms(plan)):
+            plan = self._placed(steps, rooms)
+        plan.lost = self._lost(plan) if self.reuse else self._rewritten(plan)
+        return plan
+
+    def _placed(self, steps: list[Step], rooms: Mapping[int, int]) -> FilePlan:
+        """Return the plan with its places and tasks; for `rooms` see `place_activations`."""
         weights, refs = place_constants(self.file)
-        size, activations, separate = place_activations(self.file, self.aliases, self.reuse)
+        size, activations, separate = place_activations(self.file, self.aliases, self.reuse, rooms)
         refs |= activations
         plan = FilePlan(
             self.graph,
@@ -229,8 +238,53 @@ class _Maker:
                 plan.places[name] = place_of(self.file, tensor, self.graph.tensors[name], refs[index])
         self._jobs(plan)
         self._tasks(plan)
-        plan.lost = self._lost(plan) if self.reuse else set()
         return plan
+
+    def _writes(self, plan: FilePlan) -> Iterator[tuple[Task, Ref]]:
+        """Yield the tasks that write activations, each with its first byte."""
+        for task in plan.tasks:
+            for setting in task.settings:
+                if setting.block in ("DPU", "PPU") and setting.register == "DST_BASE_ADDR":
+                    ref = next((v for v in setting.fields.values() if isinstance(v, Ref)), None)
+                    if ref is not None and ref.region == "activations" and setting.block in task.blocks:
+                        yield task, ref
+
+    def _owner(self, plan: FilePlan, offset: int) -> int | None:
+        """Return the tensor that has a byte of the activations in separate memory."""
+        for tensor in self.file.tensors:
+            if tensor.activation and tensor.index not in self.aliases:
+                start = plan.refs[tensor.index].offset
+                if start <= offset < start + max(tensor.size, ALIGN):
+                    return tensor.index
+        return None
+
+    def _rooms(self, plan: FilePlan) -> dict[int, int]:
+        """Return the sizes of tensors past whose bytes tasks write.
+
+        Tasks with a table first write binary32 values for all lanes of a group of kernels, three or four
+        times the bytes of the fp16 tensor, of which the file states what its own layout has room for.
+        """
+        found: dict[int, int] = {}
+        for task, ref in self._writes(plan):
+            index = self._owner(plan, ref.offset)
+            if index is None or "DPU" not in task.blocks or "PPU" in task.blocks:
+                continue
+            start = plan.refs[index].offset
+            end = ref.offset - start + written_bytes(task.settings)
+            if end > max(found.get(index, 0), self.file.tensors[index].size):
+                found[index] = min(end, MOST_INTERNAL)
+        return found
+
+    def _rewritten(self, plan: FilePlan) -> set[str]:
+        """Return the tensors, each in separate memory, whose bytes tasks of a later step change in place."""
+        lost = set[str]()
+        outputs = [{tensor.name for tensor in step.outputs} for step in plan.steps]
+        for task, ref in self._writes(plan):
+            index = self._owner(plan, ref.offset)
+            name = self.names.get(index) if index is not None else None
+            if name is not None and self.graph.root(name) not in map(self.graph.root, outputs[task.layer]):
+                lost.add(self.graph.root(name))
+        return lost
 
     # steps
 

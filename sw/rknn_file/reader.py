@@ -1,4 +1,8 @@
-"""Reader of `.rknn` files: header, flatbuffer and trailing JSON; `version2` and `version6` read the graph."""
+"""Reader of `.rknn` files: header, flatbuffer and trailing JSON; `version2` and `version6` read the graph.
+
+Container version 1 (toolkit 1.2) is version 2 with the flatbuffer directly behind the header of 24 bytes:
+Zhou-sx/yolov5_Deepsort_rknn 17f0417f, `model/osnet_x0_25_market.rknn`.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +52,7 @@ def read_rknn(data: bytes) -> RknnFile:
     ]
     read_graph = version6.read_graph if version == schema.Version.TOOLKIT_2 else version2.read_graph
     file = read_graph(root, graphs[0], tensors, len(data))
+    file.version = version
     file.batch = read_batch(root)
     file.preprocessing, notes = read_preprocessing(root, tensors, file.inputs, file.ours)
     file.notes += notes
@@ -68,15 +73,16 @@ def _parts(data: bytes) -> tuple[bytes, int, bytes]:
         chip = _chip(data, version)
         raise RknnFileError(
             f".rknn file{f' for {chip}' * bool(chip)} of container version {version}; versions "
-            f"{' and '.join(map(str, known))} for {schema.TARGET} are read"
+            f"{', '.join(map(str, known[:-1]))} and {known[-1]} for {schema.TARGET} are read"
         )
-    end = schema.FLATBUFFER_AT + length
+    start = schema.FLATBUFFER_AT_V1 if version == schema.Version.FIRST else schema.FLATBUFFER_AT
+    end = start + length
     if end > len(data):
         raise RknnFileError(
-            f"damaged .rknn file: a flatbuffer of {length} bytes from {schema.FLATBUFFER_AT} on, "
+            f"damaged .rknn file: a flatbuffer of {length} bytes from {start} on, "
             f"but the file has {len(data)}"
         )
-    buffer = data[schema.FLATBUFFER_AT : end]
+    buffer = data[start:end]
     if buffer[4:8] != schema.IDENTIFIER:
         raise RknnFileError(f"damaged .rknn file: the flatbuffer's identifier is {buffer[4:8].hex(' ')}")
     if len(data) < end + 8:

@@ -26,6 +26,9 @@ HEADER = struct.Struct("<8sQQ")
 FLATBUFFER_AT = 64
 """Offset of the flatbuffer in the file."""
 
+FLATBUFFER_AT_V1 = 24
+"""Offset of the flatbuffer in a file of container version 1, directly behind the header."""
+
 IDENTIFIER = b"RKNN"
 """File identifier of the flatbuffer, at its byte 4."""
 
@@ -50,8 +53,9 @@ CHIPS = {0x1004: "rv1103 or rv1106"}
 
 
 class Version(IntEnum):
-    """Supported versions of the container."""
+    """Supported versions of the container; 1 and 2 differ only in where the flatbuffer starts."""
 
+    FIRST = 1
     TOOLKIT_1 = 2
     TOOLKIT_2 = 6
 
@@ -251,13 +255,14 @@ ATTRIBUTES = {
     20: ("axis", "split"),
     25: ("perm",),
     26: _RESIZE,
+    34: ("axes", "keepdims"),
 }
 """Names of a node's attributes in the order of their slots, by the node's code."""
 
 TEXTS = {"auto_pad", "coordinate_transformation_mode", "mode", "nearest_mode"}
 """Attributes that are text."""
 
-NUMBERS = {"ceil_mode": 1, "count_include_pad": 1, "group": 4, "storage_order": 4, "axis": 4}
+NUMBERS = {"ceil_mode": 1, "count_include_pad": 1, "group": 4, "storage_order": 4, "axis": 4, "keepdims": 4}
 """Attributes that are one number, with its size in bytes; all others are vectors of 32-bit numbers."""
 
 CODES = {
@@ -269,5 +274,6 @@ CODES = {
     "Split": 20,
     "Transpose": 25,
     "Resize": 26,
+    "ReduceMean": 34,
 }
 """Codes of node types; fused convolutions have the code of the convolution."""

@@ -13,13 +13,15 @@ from functools import lru_cache
 from typing import Any
 
 from rkcosim.compiler.programs.task import Ref, Setting, Settings, Task
+from rkcosim.golden.task.registers import View
+from rkcosim.golden.task.shapes import DpuCube
 from rkcosim.regcmd.machine import HOST, Machine
 from rkcosim.regcmd.program import ListedTask
 from rkcosim.regcmd.word import blocks_of_mask
 from rkcosim.rknn_file.container import RknnFile, TaskRecord
 from rkcosim.rknn_file.tables import RknnFileError
 from rkcosim.spec.regs import Register, registers
-from rkcosim.spec.types import CONV_CODES, DEPTHWISE, DEPTHWISE_GROUP, STRIPE
+from rkcosim.spec.types import ATOM, CONV_CODES, DEPTHWISE, DEPTHWISE_GROUP, STRIPE
 
 Values = Mapping[str, Mapping[str, int]]
 """Block to register to 32-bit value."""
@@ -151,6 +153,16 @@ def work_of(values: Values, blocks: Sequence[str]) -> Work:
         size *= get("PPU", "DATA_CUBE_OUT_CHANNEL", "DATA_CUBE_OUT_CHANNEL") + 1
         writes = size * (2 if get("PPU", "DATA_FORMAT", "PROC_PRECISION") == 2 else 1)
     return Work(macs, reads, writes, formula)
+
+
+def written_bytes(settings: Settings) -> int:
+    """Return how many bytes a DPU task spans from its DST_BASE_ADDR on [HW 7.11]; 0 for packets."""
+    values = values_of(settings).get("DPU", {})
+    cube = DpuCube(View("DPU", {registers()["DPU"][name].offset: value for name, value in values.items()}))
+    surfaces = cube.written_surfaces
+    if cube.packets or not cube.output & 2 or not surfaces:
+        return 0
+    return ATOM * max(max(surfaces) + (cube.height - 1) * cube.line + cube.width, 0)
 
 
 def file_task(layer: int, note: str, record: TaskRecord, settings: Settings, core: int) -> Task:

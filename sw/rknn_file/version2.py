@@ -29,7 +29,7 @@ from rkcosim.rknn_file.container import (
     read_node,
     weight_buffer_bytes,
 )
-from rkcosim.rknn_file.schema import GraphSlot, Kind, NodeSlot, Root, TaskSlotV2
+from rkcosim.rknn_file.schema import GraphSlot, Kind, Layout, NodeSlot, Root, TaskSlotV2
 from rkcosim.rknn_file.tables import RknnFileError, Table
 from rkcosim.rknn_file.version6 import find_links
 from rkcosim.spec.regs import registers
@@ -65,7 +65,7 @@ class _Task:
 
 
 def read_graph(root: Table, graph: Table, tensors: list[FileTensor], size: int) -> RknnFile:
-    """Read the graph of a version 2 file.
+    """Read the graph of a version 1 or 2 file.
 
     Raises
     ------
@@ -73,6 +73,7 @@ def read_graph(root: Table, graph: Table, tensors: list[FileTensor], size: int) 
         if the graph or one of its command lists is damaged.
     """
     nodes, tasks = [], list[_Task]()
+    tensors[:] = map(_whole, tensors)
     for number, table in enumerate(graph.tables(GraphSlot.NODES, "node")):
         node = read_node(table, number, len(tensors))
         if node.type == "OutputOperator":
@@ -114,6 +115,18 @@ def read_graph(root: Table, graph: Table, tensors: list[FileTensor], size: int) 
         size,
         [NOTE],
     )
+
+
+def _whole(tensor: FileTensor) -> FileTensor:
+    """Return a constant with the size of its section.
+
+    The size that container version 1 states has the kernels of the model, while the section has the even
+    number that memory has: 47 kernels of 192 bytes take 9,216 bytes, and the file states 9,024
+    (Zhou-sx/yolov5_Deepsort_rknn 17f0417f, `model/yolov5.rknn`).
+    """
+    if tensor.kind != Kind.CONSTANT or tensor.layout != Layout.WEIGHTS or tensor.segments:
+        return tensor
+    return replace(tensor, size=max(tensor.size, len(tensor.data)))
 
 
 def _task(table: Table, node: int, tensors: Sequence[FileTensor]) -> _Task:

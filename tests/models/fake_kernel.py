@@ -44,6 +44,8 @@ class FakeText(TextFile):
 class FakeBuffer:
     """An object that can be mapped."""
 
+    access = os.O_RDWR
+
     def __init__(self, size: int) -> None:
         self.fd = os.memfd_create("fake")
         os.ftruncate(self.fd, size)
@@ -61,6 +63,8 @@ class FakeBuffer:
 
 class FakeFence(FakeBuffer):
     """An object that can be polled."""
+
+    access = os.O_RDONLY
 
     def __init__(self) -> None:
         self.fd, self.end = os.pipe()

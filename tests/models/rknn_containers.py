@@ -83,9 +83,9 @@ class _Writer:
             NodeSlot.TABLE_TASKS: self.numbers(node.table_tasks),
         }
         numbers = {NodeSlot.TARGET: (schema.ON_NPU if node.on_npu else 0, 1)}
-        if node.attributes and not node.on_npu:
+        if node.attributes and not node.on_npu and node.type != "ReduceMean":
             offsets[NodeSlot.MODEL_ATTRIBUTES] = self.builder.CreateByteVector(bson(node.attributes))
-        elif node.attributes:
+        elif node.attributes:  # as container version 2, which has no other form
             code = schema.CODES.get(node.type, schema.CODES["Conv"])
             names = schema.ATTRIBUTES[code]
             inner, small = dict[int, int](), dict[int, tuple[int, int]]()

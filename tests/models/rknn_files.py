@@ -98,7 +98,9 @@ LOAD: dict[tuple[str, str], dict[str, int]] = {
 atom; the words of the table follow."""
 
 
-def as_version_2(data: bytes, *, compress: bool = False, tables: bool = False) -> bytes:
+def as_version_2(
+    data: bytes, *, compress: bool = False, tables: bool = False, short: int = 0, attributes: str = ""
+) -> bytes:
     """A file of our writer for one core as version 2: lists without targets, tails and links.
 
     Parameters
@@ -109,6 +111,10 @@ def as_version_2(data: bytes, *, compress: bool = False, tables: bool = False) -
         compress weights of 8 kernels and up to 16 channels.
     tables
         load tables of activations by lists of their own, as files with such tables do.
+    short
+        bytes by which the stated size of weights is smaller than their section, as in container version 1.
+    attributes
+        text of the root table where later files have the attributes of inputs.
     """
     file, made = read_rknn(data), _Builder()
     amounts: tuple[int, ...] = ()
@@ -120,7 +126,8 @@ def as_version_2(data: bytes, *, compress: bool = False, tables: bool = False) -
             packed, amounts = compress_weights(np.frombuffer(tensor.data[: 9 * 128], np.uint8))
             tensors.append(_tensor(made, tensor, packed.tobytes(), amounts))
         else:
-            tensors.append(_tensor(made, tensor, tensor.data))
+            less = short if tensor.layout == schema.Layout.WEIGHTS else 0
+            tensors.append(_tensor(made, tensor, tensor.data, less=less))
     nodes, lists = [], len(tensors)
     for node in file.nodes:
         records = [n for n in file.plans[1][0] if file.records[n].node == node.index]
@@ -150,6 +157,7 @@ def as_version_2(data: bytes, *, compress: bool = False, tables: bool = False) -
         {
             Root.GRAPHS: made.tables([graph]),
             Root.SECTIONS_V2: made.tables(sections),
+            Root.ATTRIBUTES: made.builder.CreateString(attributes),
             Root.COMPILER: made.builder.CreateString("1.4.0"),
             Root.TARGET: made.builder.CreateString(schema.TARGET),
         },
@@ -161,13 +169,15 @@ def as_version_2(data: bytes, *, compress: bool = False, tables: bool = False) -
     return header.ljust(schema.FLATBUFFER_AT, b"\0") + body
 
 
-def _tensor(made: _Builder, tensor: FileTensor, data: bytes, amounts: Sequence[int] = ()) -> int:
+def _tensor(
+    made: _Builder, tensor: FileTensor, data: bytes, amounts: Sequence[int] = (), less: int = 0
+) -> int:
     codes = {kind: code for code, kind in schema.DTYPES.items()}
     numbers = {
         TensorSlot.DTYPE: (codes.get(tensor.dtype, schema.RAW), 1),
         TensorSlot.LAYOUT: (tensor.layout, 1),
         TensorSlot.KIND: (tensor.kind, 1),
-        TensorSlot.BYTES: (max(tensor.size, len(data)) if tensor.kind != Kind.LIST else 0, 4),
+        TensorSlot.BYTES: (max(tensor.size, len(data)) - less if tensor.kind != Kind.LIST else 0, 4),
         TensorSlot.OFFSET: (tensor.offset, 4),
         TensorSlot.SECTION: (made.section(data) if data else 0, 4),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,13 +14,18 @@ import pytest
 from onnxruntime import InferenceSession
 
 import rkcosim.rknn_api as rk
+from rkcosim.compiler.batch import batch_size, one_of
 from rkcosim.devices.preload import c_compiler
 from rkcosim.devices.rknn_library import environment, lay_out, rknn_library
 from rkcosim.driver import Driver
 from rkcosim.engines import BuildError
 from rkcosim.golden.task import GoldenNpu
+from rkcosim.measure.models.compare import compare
+from rkcosim.measure.models.run import run_model
+from rkcosim.measure.perf.estimator import estimate_model
 from rkcosim.rknn_api.server import RknnServer
-from tests.models.batch_models import APART, MIXED, Net, drawn, model
+from rkcosim.rknn_file.model import open_file
+from tests.models.batch_models import APART, MIXED, N, Net, drawn, model
 
 PROGRAM = Path(__file__).with_name("programs") / "floats.c"
 LITE = """
@@ -134,3 +140,57 @@ def test_outputs_are_those_of_onnxruntime(prefix: Path, server: RknnServer, tmp_
             assert at == data.size, name
         for ours, theirs in zip(outputs, wanted[name], strict=True):
             same(name, ours, theirs)
+
+
+COMMANDS = """heads_of_an_attention a_sequence_in_the_second_axis convolutions codes a_sequence
+a_mean_of_the_samples a_bias_for_each_sample frames_as_channels more_samples""".split()
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, *host_models()])
+def test_commands_take_the_same_models_in_the_same_way(name: str, tmp_path: Path):
+    """`run --check` on random inputs, `compare`, `estimate` and a compiled file."""
+    proto = model(name) if name in COMMANDS else host_models()[name]
+    path, compiled = tmp_path / "model.onnx", tmp_path / "model.rkc"
+    path.write_bytes(proto.SerializeToString())
+    samples = batch_size(open_file(path))
+    wanted = (N if name in APART else 1) if name in COMMANDS else int(name.rpartition(" ")[2])
+    assert samples == wanted
+    found = run_model(path, engine="golden", reference=True)
+    assert found.verdict["match"] and found.samples == samples
+    assert all(output["reference_worst"] < 5e-3 for output in found.outputs)
+    assert compare(path).match
+    estimated = estimate_model(path)
+    assert estimated.samples == samples and len(estimated.jobs) == found.submits
+    if samples > 1 and estimated.tasks:
+        assert estimated.cycles == samples * estimate_model(one_of(open_file(path))).cycles
+    compiled.write_bytes(open_file(path).save())
+    again = run_model(compiled, engine="golden")
+    assert again.verdict["match"] and again.samples == samples
+    for ours, theirs in zip(again.results[0], found.results[0], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["rows_of_a_dense_layer", "between layers, 4"])
+def test_samples_run_on_the_rtl(name: str, tmp_path: Path):
+    """Cycles are those of all samples; every tensor of every sample is that of the golden models."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes((model(name) if name in ALL else host_models()[name]).SerializeToString())
+    found = run_model(path, reference=True)
+    assert found.verdict["match"] and found.samples in (N, 4)
+    assert all(output["reference_worst"] < 5e-3 for output in found.outputs)
+    assert found.cycles > found.samples * sum(row.cycles or 0 for row in found.layers) * 0.8
+
+
+def test_onnxruntimes_provider_has_the_samples_on_the_npu(tmp_path: Path):
+    from tests.models.ort_scripts import inputs_of, results, session
+
+    file = tmp_path / "run.json"
+    data = model("convolutions").SerializeToString()
+    ours, alone = session(data, check=1, json=file), session(data, alone=True)
+    values = inputs_of(ours, 5)
+    for mine, theirs in zip(results(ours, values), results(alone, values), strict=True):
+        same("convolutions", mine, theirs)
+    del ours
+    document = json.loads(file.read_text())
+    assert [(run["samples"], run["verdict"]["match"]) for run in document["models"]] == [(N, True)]
+    assert document["left"] == []

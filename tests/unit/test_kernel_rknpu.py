@@ -13,6 +13,7 @@ import pytest
 
 from rkcosim.driver.kernel import Kernel, KernelError
 from rkcosim.driver.kernel import structs as s
+from rkcosim.driver.kernel.heaps import HEAPS
 from rkcosim.golden.task import GoldenNpu
 from tests.models.kernel_client import HIGH, LOW, RENDER, Program, submit_of, sums
 
@@ -398,6 +399,7 @@ def test_text_files(program: Program, kernel: Kernel) -> None:
         "/dev/dri/card1",
         "/dev/dri/renderD129",
         "/dev/accel/accel0",
+        *(f"/dev/dma_heap/{name}" for name in HEAPS),
     ]
     assert files["/proc/device-tree/compatible"].read().split(b"\0")[-2] == b"rockchip,rk3588"
 

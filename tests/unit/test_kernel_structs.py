@@ -37,6 +37,7 @@ LAYOUTS = {
     "PrepBoRanges": (32, "handle@0:4 range_count@4:4 ranges@8:8 timeout_ns@16:8 reserved@24:8"),
     "FiniBoRanges": (24, "handle@0:4 range_count@4:4 ranges@8:8 reserved@16:8"),
     "RocketJobFlags": (8, "flags@0:4 reserved@4:4"),
+    "HeapAllocation": (24, "len@0:8 fd@8:4 fd_flags@12:4 heap_flags@16:8"),
     "RocketTask": (8, "regcmd@0:4 regcmd_count@4:4"),
     "RocketJob": (
         40,

@@ -66,23 +66,24 @@ def test_a_model_may_be_read_without_folding():
 
 
 @pytest.mark.parametrize(
-    ("shapes", "batch"),
+    ("shapes", "batch", "reason"),
     [
-        ([(N, 4, 6, 8)], N),
-        ([(N, 4, 6, 8), (N, 4)], N),
-        ([(N, 4, 6, 8), (2, 4, 6, 8)], None),
-        ([(N, 4, 6, 8), (4,)], None),
-        ([(1, 4, 6, 8)], None),
-        ([(N, 16)], None),
-        ([(MOST_SAMPLES, 1, 2, 1)], MOST_SAMPLES),
-        ([(MOST_SAMPLES + 1, 1, 2, 1)], None),
+        ([(N, 4, 6, 8)], N, ""),
+        ([(N, 4, 6, 8), (N, 4)], N, ""),
+        ([(N, 4, 6, 8), (2, 4, 6, 8)], None, "different first dimensions: 2, 3"),
+        ([(N, 4, 6, 8), (4,)], None, "different first dimensions: 3, 4"),
+        ([(1, 4, 6, 8)], None, ""),
+        ([(N, 16)], None, ""),
+        ([(MOST_SAMPLES, 1, 2, 1)], MOST_SAMPLES, ""),
+        ([(MOST_SAMPLES + 1, 1, 2, 1)], None, "1025 samples are more than 1024"),
     ],
 )
-def test_inputs_that_may_be_a_batch(shapes: list[tuple[int, ...]], batch: int | None):
+def test_inputs_that_may_be_a_batch(shapes: list[tuple[int, ...]], batch: int | None, reason: str):
     net = Net()
     outputs = [net.add("Relu", net.input(*shape)) for shape in shapes]
     made = compile_divided(net.proto(*outputs).SerializeToString())
     assert getattr(made, "batch", None) == batch
+    assert (made.undivided == "") == (reason == "") and reason in made.undivided
     assert [info.shape for info in made.inputs] == shapes
     assert [info.shape for info in made.outputs] == shapes
 

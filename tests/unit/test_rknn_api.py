@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-import rkcosim.compiler
 import rkcosim.rknn_api as rk
 from rkcosim.driver import DriverError, DriverTimeout
 from tests.fake_device import FakeDevice
@@ -111,7 +110,7 @@ def device(monkeypatch):
             raise ValueError("node 'conv': nonsense")
         return FakeModel(data)
 
-    monkeypatch.setattr(rkcosim.compiler, "compile_model", compile_model)
+    monkeypatch.setattr("rkcosim.rknn_api.api.compile_divided", compile_model)
     rk.use_device(FakeDevice())
     yield seen
     from rkcosim.rknn_api.state import runtime

@@ -276,7 +276,7 @@ REFUSED = {
     ),
     "version": (
         lambda data: data[:8] + bytes([5]) + data[9:],
-        "for rk3588 of container version 5; versions 2 and 6",
+        "for rk3588 of container version 5; versions 1, 2 and 6",
     ),
     "header": (lambda data: data[:40], "less than its header"),
     "end": (lambda data: data[: len(data) // 2], "a flatbuffer of"),
@@ -366,6 +366,19 @@ def test_version_2_runs_like_version_6(compress: bool):
         checker = FileChecker(loaded, "first")
         assert checker.check(list(values)).match and [row.right for row in checker.nodes] == [True]
         checker.close()
+
+
+def test_version_1_is_version_2_behind_a_header_of_24_bytes():
+    """As in Zhou-sx/yolov5_Deepsort_rknn 17f0417f, model/osnet_x0_25_market.rknn: the flatbuffer follows the
+    header, and odd numbers of kernels have a size that is smaller than their section."""
+    compiled = compile_model(layer_models.conv(16, 7, (8, 12), int8=True, kernel=3, pad=1), reuse=True)
+    second = as_version_2(write_rknn(compiled), short=9 * 32)
+    first = second[:8] + (1).to_bytes(8, "little") + second[16:24] + second[schema.FLATBUFFER_AT :]
+    assert read_rknn(first).version == schema.Version.FIRST
+    model = as_file(first, reuse=False)
+    assert all(np.array_equal(a, b) for a, b in zip(outputs(model), outputs(compiled), strict=True))
+    with pytest.raises(RknnFileError, match=f"a flatbuffer of .* bytes from {24} on"):
+        read_rknn(first[:-100])
 
 
 def test_weights_that_nobody_can_decode_name_the_header_byte():

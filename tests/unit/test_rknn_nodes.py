@@ -21,6 +21,7 @@ from rkcosim.rknn_file.container import FileTensor, Relocation, RknnFile
 from rkcosim.rknn_file.model import FileModel, jobs_by
 from rkcosim.rknn_file.plan import file_plan
 from rkcosim.rknn_file.schema import Kind, Layout
+from rkcosim.rknn_file.tasks import written_bytes
 from rkcosim.rknn_file.writer import write_rknn
 from rkcosim.spec.regs import registers
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
@@ -253,3 +254,45 @@ def test_a_node_without_tasks_in_one_plan_is_no_view(sigmoid: bytes):
     whole = [[number for number in part if file.records[number].node != place] for part in file.plans[1]]
     with pytest.raises(RknnFileError, match=r"has tasks, but none in the plan for 1 cores"):
         FileModel(replace(file, plans={1: whole}), b"")
+
+
+def written(file: RknnFile, at: int) -> int:
+    """The word with the address to which a node's first task writes."""
+    number = next(n for n in file.plans[1][0] if file.records[n].node == at)
+    target = registers()["DPU"]["DST_BASE_ADDR"].offset
+    words = words_of(file, [number]) & set(file.relocations)
+    return next(word for word in words if int(file.words[word]) & 0xFFFF == target)
+
+
+@pytest.fixture(scope="module")
+def two() -> RknnFile:
+    """Two convolutions."""
+    net = Qdq()
+    c = net.conv(net.input("x", (1, 16, 8, 8), 0.02, 3), 16, 48, 1, 0.05, -7)
+    net.output(net.conv(c, 48, 16, 1, 0.05, -7), "y", (1, 16, 8, 8))
+    return as_vendor(net.bytes())
+
+
+def test_tensors_have_room_for_all_that_tasks_write(two: RknnFile):
+    """A vendor's fp16 layer with a table writes binary32 for all lanes first: 8 surfaces of 152 atoms, where
+    the file states 14,592 bytes (nsbb/rknn_VT, sub2_after_mul.rknn)."""
+    node = next(node for node in two.nodes if node.on_npu)
+    tensors = list(two.tensors)
+    short = 64 * 16 * 3
+    tensors[node.outputs[0]] = replace(tensors[node.outputs[0]], size=short, native=(1, 3, 8, 8, 16))
+    plan = file_plan(replace(two, tensors=tensors), reuse=False)
+    ends = sorted((ref.offset, index) for index, ref in plan.refs.items() if ref.region == "activations")
+    start = plan.refs[node.outputs[0]].offset
+    assert plan.tasks[0].layer == 0
+    assert written_bytes(plan.tasks[0].settings) > short
+    behind = [at for at, _ in ends if at > start] + [plan.activation_bytes]
+    assert min(behind) - start >= written_bytes(plan.tasks[0].settings)
+
+
+def test_what_a_later_task_changes_in_place_is_not_judged(two: RknnFile):
+    """A vendor's Add repeats an operand of one row over its own memory (nsbb/rknn_VT, test_bcblock.rknn)."""
+    first, second = [node for node in two.nodes if node.on_npu]
+    relocations = {**two.relocations, written(two, second.index): Relocation(first.outputs[0], 0)}
+    assert not file_plan(two, reuse=False).lost
+    plan = file_plan(replace(two, relocations=relocations), reuse=False)
+    assert plan.lost == {plan.steps[0].output.name}

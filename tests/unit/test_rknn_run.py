@@ -255,7 +255,7 @@ def test_shapes_are_those_of_the_model() -> None:
     assert rk.rknn_set_input_shapes(context, 1, ct.byref(attr)) == rk.RKNN_SUCC
     attr.dims[1] = 12
     assert rk.rknn_set_input_shapes(context, 1, ct.byref(attr)) == rk.RKNN_ERR_FAIL
-    assert "supported: [1, 6, 10, 3]" in str(rk.last_error(context))
+    assert "shape = [1,6,10,3], layout = NHWC" in str(rk.last_error(context))
     assert rk.rknn_set_input_shapes(context, 2, ct.byref(attr)) == rk.RKNN_ERR_PARAM_INVALID
     assert rk.rknn_set_input_shape(context, attr) == rk.RKNN_ERR_FAIL
 

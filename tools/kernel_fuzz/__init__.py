@@ -14,7 +14,7 @@ from errno import errorcode
 from rkcosim.driver.kernel.interface import Credentials, KernelError
 from rkcosim.driver.kernel.machine import ACCEL, CARD, RENDER, Kernel
 from tools.kernel_fuzz.mutations import Mutator
-from tools.kernel_fuzz.programs import Bystander, Canaries, Client
+from tools.kernel_fuzz.programs import Bystander, Canaries, Client, opened
 
 HOSTILE_PIDS = (11, 12, 13)
 
@@ -99,7 +99,7 @@ def fuzz(kernel: Kernel, seed: int, n: int, *, progress: Callable[[int], None] |
     with watched(kernel, report, rng, progress) as count:
         paths = [node.path for node in kernel.nodes()]
         clients = [
-            Client(path, pid, kernel.open(path, os.O_RDWR, Credentials(pid, pid % 2 * 1000)))
+            Client(path, pid, opened(kernel, path, Credentials(pid, pid % 2 * 1000)))
             for pid, path in zip(HOSTILE_PIDS * 2, (CARD, RENDER, ACCEL, RENDER, ACCEL, CARD), strict=True)
             if path in paths
         ]

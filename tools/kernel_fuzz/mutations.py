@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 import random
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from tools.kernel_fuzz.programs import (
     Client,
     Made,
     copy_task,
+    opened,
 )
 
 EDGES = (0, 1, 2, 3, 7, 8, 39, 40, 41, 255, 4095, 4096, 4097, 1 << 16, 1 << 20, 1 << 31, 1 << 32, 1 << 63, -1)
@@ -83,9 +83,8 @@ class Mutator:
             self.kernel.process_died(client.pid)
         client.file.close()
         client.buffers.clear()
-        client.file = self.kernel.open(
-            client.path, os.O_RDWR, Credentials(client.pid, self.rng.choice((0, 1000)))
-        )
+        credentials = Credentials(client.pid, self.rng.choice((0, 1000)))
+        client.file = opened(self.kernel, client.path, credentials)
 
     def _mmap(self, client: Client) -> None:
         self.name = "mmap"

@@ -172,12 +172,19 @@ def copy_task(source: int, target: int) -> TaskBuilder:
     return task.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DATA_MODE=1, ERDMA_DATA_SIZE=1, ERDMA_DISABLE=1)
 
 
+def opened(kernel: Kernel, path: str, credentials: Credentials) -> File:
+    """Open a device node of a driver."""
+    file = kernel.open(path, os.O_RDWR, credentials)
+    assert isinstance(file, File), path
+    return file
+
+
 class Bystander:
     """An honest program that copies a cube from time to time."""
 
     def __init__(self, kernel: Kernel) -> None:
         path = CARD if kernel.rknpu is not None else ACCEL
-        self.client = Client(path, BYSTANDER_PID, kernel.open(path, os.O_RDWR, Credentials(BYSTANDER_PID)))
+        self.client = Client(path, BYSTANDER_PID, opened(kernel, path, Credentials(BYSTANDER_PID)))
         if self.client.rocket:
             self.client.make(4096)
         self.source, self.target, self.commands, self.tasks = (

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.base import progress
+from rkcosim.compiler.batch import one_of, samples_of
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.host_calls import following_states, initial_states
 from rkcosim.compiler.quantization import Figures, FloatModel
@@ -44,6 +45,7 @@ def npu_figures(
         If the model cannot be compiled, or has other outputs than its original.
     """
     model = open_model(quantised)
+    one = one_of(model)
     names = original.outputs
     if len(names) != len(model.outputs):
         raise ModelError(f"the float model has {len(names)} outputs, the compiled one {len(model.outputs)}")
@@ -52,19 +54,21 @@ def npu_figures(
     with progress.step("computing in the NPU's arithmetic", len(samples), "samples") as shown:
         states = initial_states(model.graph)
         for sample, right in zip(samples, wanted, strict=True):
-            cubes = [
-                model.encode_input(number, sample[info.name]) for number, info in enumerate(model.inputs)
-            ]
-            tensors = graph_tensors(model, cubes, states)
+            results = list[list[npt.NDArray[Any]]]()
+            for values in samples_of(model, [sample[info.name] for info in model.inputs]):
+                cubes = [one.encode_input(number, array) for number, array in enumerate(values)]
+                tensors = graph_tensors(one, cubes, states)
 
-            def read(name: str, tensors: Mapping[str, Any] = tensors) -> npt.NDArray[Any]:
-                return np.asarray(tensors[model.graph.root(name)]).reshape(
-                    model.graph.tensors[name].kept_shape
-                )
+                def read(name: str, tensors: Mapping[str, Any] = tensors) -> npt.NDArray[Any]:
+                    return np.asarray(tensors[one.graph.root(name)]).reshape(
+                        one.graph.tensors[name].kept_shape
+                    )
 
-            states = following_states(model.graph, read)
+                states = following_states(one.graph, read)
+                results.append([np.asarray(one.decode_output(number, read)) for number in range(len(names))])
             for number, name in enumerate(names):
-                sums[name].add(right[name], np.asarray(model.decode_output(number, read)))
+                parts = [outputs[number] for outputs in results]
+                sums[name].add(right[name], np.concatenate(parts) if len(parts) > 1 else parts[0])
             shown.advance()
     scales = [info.scale if info.quantised else None for info in model.outputs]
     return {name: sums[name].figures(scale) for name, scale in zip(names, scales, strict=True)}

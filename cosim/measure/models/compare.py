@@ -14,6 +14,7 @@ import numpy.typing as npt
 from rkcosim.base import progress
 from rkcosim.base.files import read_model
 from rkcosim.compiler import CompiledModel
+from rkcosim.compiler.batch import BatchModel, batch_size, one_of, samples_of
 from rkcosim.compiler.host_calls import call, following_states, initial_states
 from rkcosim.compiler.model import naming_model
 from rkcosim.compiler.steps import (
@@ -295,7 +296,9 @@ def compare(
     states = initial_states(model.graph)
     floats = not other.keeps_floats and any(tensor.real for tensor in model.graph.tensors.values())
     classes = class_outputs(model, labelled)
-    total, unit = len(items) * (1 if floats else len(model.graph_nodes())), "outputs" if floats else "layers"
+    one = one_of(model)
+    each = 1 if floats else len(one.graph_nodes()) * batch_size(model)
+    total, unit = len(items) * each, "outputs" if floats else "layers"
     with progress.step("comparing", total, unit) as shown:
         for number, values in enumerate(items):
             shown.detail = f"inference {number + 1} on {other.name}"
@@ -303,14 +306,20 @@ def compare(
                 theirs = other.run(values)
             except ReferenceProblem as error:
                 raise ReferenceProblem(f"{path}: {error}") from error
-            if not floats:
-                _layers(model, other, layers, skipped, shown)
-            cubes = [model.encode_input(index, value) for index, value in enumerate(_typed(model, values))]
-            shown.detail = "the whole model"
-            values_of = _reader(model, graph_tensors(model, cubes, states))
-            states = following_states(model.graph, values_of)
+            results = list[list[npt.NDArray[Any]]]()
+            for place, sample in enumerate(samples_of(model, _typed(model, values))):
+                if isinstance(model, BatchModel):
+                    other.choose(place, model.axes)
+                if not floats:
+                    _layers(one, other, layers, skipped, shown)
+                cubes = [one.encode_input(index, value) for index, value in enumerate(sample)]
+                shown.detail = "the whole model"
+                values_of = _reader(one, graph_tensors(one, cubes, states))
+                states = following_states(one.graph, values_of)
+                results.append([one.decode_output(index, values_of) for index in range(len(one.outputs))])
             for index, info in enumerate(model.outputs):
-                ours = model.decode_output(index, values_of)
+                parts = [outputs[index] for outputs in results]
+                ours = np.concatenate(parts) if len(parts) > 1 else parts[0]
                 scale = info.scale if info.quantised else None
                 found = _output(number, info.name, ours, theirs[index], scale)
                 bound = found.bound
@@ -329,7 +338,7 @@ def compare(
     return Comparison(path.name, other.name, len(items), list(layers.values()), outputs, skipped)
 
 
-def _typed(model: CompiledModel, values: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+def _typed(model: CompiledModel | BatchModel, values: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
     """Return inputs as `CompiledModel.encode_input` takes them: real values, or integers in their type."""
     return [
         value if info.quantised or info.dtype.kind == "f" else np.asarray(value).astype(info.dtype)

@@ -25,15 +25,20 @@ class HostWork:
         The operators of the model file, in order.
     element_share, mac_share
         Its share of all elements of results, and of all multiply-accumulates; 0 if there are none.
+    undivided
+        Why a first dimension above 1 is not taken as a batch; empty without one.
     """
 
     operators: list[HostOperator]
     element_share: float
     mac_share: float
+    undivided: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the members `host_operators`, `host_share` and `host_mac_share` of a JSON document."""
+        """Return the members `host_operators`, `host_share`, `host_mac_share` and `undivided` of a JSON
+        document."""
         return {
+            "undivided": self.undivided,
             "host_operators": [asdict(item) for item in self.operators],
             "host_share": self.element_share,
             "host_mac_share": self.mac_share,
@@ -55,6 +60,8 @@ class HostWork:
             yield f"  {kind} {count}('{items[0].name}'): {reason}"
         if len(groups) > SHOWN:
             yield f"  {len(groups) - SHOWN} more kinds (--json has all)"
+        if self.undivided:
+            yield f"  the first dimension is not taken as a batch: {self.undivided}"
 
 
 def host_work(model: Any) -> HostWork:
@@ -69,4 +76,5 @@ def host_work(model: Any) -> HostWork:
     others = sum(step.output.elements for step in steps if not isinstance(step, HostStep))
     macs = sum(item.macs for item in operators)
     every = macs + sum(task.macs for task in model.plan.tasks)
-    return HostWork(operators, elements / max(elements + others, 1), macs / max(every, 1))
+    shares = elements / max(elements + others, 1), macs / max(every, 1)
+    return HostWork(operators, *shares, getattr(model, "undivided", ""))

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler import CompiledModel
+from rkcosim.compiler.batch import BatchModel
 from rkcosim.compiler.graph import GraphOutput
 from rkcosim.compiler.steps import CallStep, HostStep, RescaleStep
 
@@ -50,7 +51,7 @@ def one_score_each(shape: Sequence[int]) -> bool:
     return alone and max(shape) == math.prod(shape) > 1
 
 
-def class_outputs(model: CompiledModel, labelled: bool = False) -> list[bool]:
+def class_outputs(model: CompiledModel | BatchModel, labelled: bool = False) -> list[bool]:
     """Return for each output of a model whether its elements are scores of classes.
 
     They are if the output has one number for each class, that is the shape (1, C) with C > 1 or the same with
@@ -72,7 +73,7 @@ def class_outputs(model: CompiledModel, labelled: bool = False) -> list[bool]:
     return found
 
 
-def _behind_softmax(model: CompiledModel, item: GraphOutput) -> bool:
+def _behind_softmax(model: CompiledModel | BatchModel, item: GraphOutput) -> bool:
     name, makers = item.value, {op.output: op for op in model.graph.host_ops}
     while item.real and name in makers:
         if makers[name].kind in ("Softmax", "ArgMax"):

@@ -6,9 +6,10 @@ Rooms above add others (`add_reference`), as the one of TNN's NAIVE device.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from rkcosim.base import BAD_INPUT, extras
 from rkcosim.base.files import identify, read_model
 from rkcosim.compiler import CompiledModel
+from rkcosim.compiler.batch import BatchModel
 from rkcosim.compiler.container import is_container
 from rkcosim.compiler.graph import Tensor, to_cube
 from rkcosim.compiler.loaders import is_tflite
@@ -29,6 +31,7 @@ from rkcosim.compiler.options import load_options
 from rkcosim.compiler.steps import ConvStep
 from rkcosim.rknn_file import is_rknn
 
+AnyModel = CompiledModel | BatchModel
 ReferenceName = Literal["litert", "onnxruntime", "naive"]
 Cube = npt.NDArray[np.int8]
 
@@ -66,6 +69,10 @@ class Reference(Protocol):
         """
         ...
 
+    def choose(self, number: int, axes: Mapping[str, tuple[int, int]]) -> None:
+        """Let `cube` return one sample of each tensor; see `Sampled`."""
+        ...
+
     def cube(self, tensor: Tensor) -> Cube | None:
         """Signed codes or floats (C, H, W) of a tensor of the compiled graph after the run.
 
@@ -74,7 +81,7 @@ class Reference(Protocol):
         ...
 
 
-Opener = Callable[[bytes, CompiledModel], Reference]
+Opener = Callable[[bytes, AnyModel], Reference]
 
 _ADDED: dict[str, Opener] = {}
 
@@ -106,7 +113,7 @@ def source_beside(path: Path) -> Path:
         return twin if is_rknn(file.read(8)) and twin.is_file() else path
 
 
-def open_reference(name: ReferenceName, path: Path, model: CompiledModel) -> Reference:
+def open_reference(name: ReferenceName, path: Path, model: AnyModel) -> Reference:
     """Open a reference on a model file.
 
     Raises
@@ -130,7 +137,33 @@ def open_reference(name: ReferenceName, path: Path, model: CompiledModel) -> Ref
         raise ReferenceProblem(f"{path}: {name} refuses the model: {error}") from error
 
 
-class LiteRt:
+class Sampled:
+    """Tensors of one sample, for references that run a model of batches as a whole."""
+
+    _sample: int | None = None
+    _axes: Mapping[str, tuple[int, int]] = MappingProxyType({})
+
+    def choose(self, number: int, axes: Mapping[str, tuple[int, int]]) -> None:
+        """Let `cube` return one sample of each tensor.
+
+        Parameters
+        ----------
+        number
+            Number of the sample.
+        axes
+            `rkcosim.compiler.batch.BatchModel.axes`.
+        """
+        self._sample, self._axes = number, axes
+
+    def _of_sample(self, name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the chosen sample of a tensor; the tensor itself without a choice, or without samples."""
+        if self._sample is None or name not in self._axes:
+            return values
+        axis, per = self._axes[name]
+        return values.take(range(self._sample * per, (self._sample + 1) * per), axis)
+
+
+class LiteRt(Sampled):
     """LiteRT with its reference kernels (BUILTIN_REF), keeping all tensors.
 
     If the options of loading select other outputs or another subgraph, LiteRT gets a file of that part.
@@ -138,7 +171,7 @@ class LiteRt:
 
     keeps_floats = True
 
-    def __init__(self, path: Path, model: CompiledModel) -> None:
+    def __init__(self, path: Path, model: AnyModel) -> None:
         options, data = load_options(), path.read_bytes()
         file = read_tflite(data, options.signature)
         self.rounded = frozenset(_of_dynamic_range(file))
@@ -192,7 +225,7 @@ class LiteRt:
             index = self._numbers.get(index)
         if index is None:
             return None
-        values = self._run.get_tensor(index)
+        values = self._of_sample(tensor.name, self._run.get_tensor(index))
         if tensor.host:
             values = values.transpose(0, 3, 1, 2) if values.ndim == 4 else values
             return values.reshape(tensor.shape) if values.size == tensor.elements else None
@@ -203,13 +236,13 @@ class LiteRt:
         return np.ascontiguousarray(codes.reshape(height, width, channels).transpose(2, 0, 1))
 
 
-class OnnxRuntime:
+class OnnxRuntime(Sampled):
     """onnxruntime without graph optimisation, with every quantised tensor as an output."""
 
     keeps_floats = True
     rounded: frozenset[str] = frozenset()
 
-    def __init__(self, data: bytes, model: CompiledModel) -> None:
+    def __init__(self, data: bytes, model: AnyModel) -> None:
         import onnx
 
         from rkcosim.compiler.host_runtimes import exact_options, import_onnxruntime
@@ -264,6 +297,7 @@ class OnnxRuntime:
     def cube(self, tensor: Tensor) -> Cube | None:
         """Codes of a tensor; see `Reference`."""
         codes = self._tensors.get(tensor.name)
+        codes = None if codes is None else self._of_sample(tensor.name, np.asarray(codes))
         if codes is None or codes.size != tensor.elements:
             return None
         if tensor.host:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from rkcosim import rknn_api as api
 from rkcosim.base import BAD_INPUT, progress
 from rkcosim.compiler import keeping_tensors, using_cores
+from rkcosim.compiler.batch import batch_size
 from rkcosim.driver import DriverError
 from rkcosim.engines.engine import open_named
 from rkcosim.engines.library import DramConfig
@@ -35,6 +36,7 @@ from rkcosim.rknn_api.custom_graph import leaving_out_custom
 from rkcosim.rknn_api.session import Model, RknnError
 from rkcosim.rknn_file.model import network_only
 from rkcosim.spec.config import RK3588
+from rkcosim.verify.crosscheck.batch_check import BatchChecker, checker_of
 from rkcosim.verify.crosscheck.compare import trace_mismatch, wants_mismatch
 from rkcosim.waves.spec import TraceSpec
 
@@ -106,6 +108,8 @@ class ModelRun:
     """`rkcosim.measure.models.rows.buffers`."""
     submits: int = 0
     """Jobs of one inference; host steps and layers shared by several cores divide it into jobs."""
+    samples: int = 1
+    """Samples of one inference of a model of batches; `layers`, `tasks` and `buffers` are those of one."""
     dram: dict[str, Any] = field(default_factory=dict)
     """Timing of the memory (`rkcosim.engines.DramConfig`); the JSON lists changed settings separately."""
     shards: list[dict[str, Any]] = field(default_factory=list)
@@ -200,6 +204,9 @@ class Session:
             with progress.step("compiling the model"), keeping_tensors(check), using_cores(cores):
                 with _calls(self.path), leaving_out_custom(), network_only():
                     self.model = Model(self.path)
+            samples = getattr(getattr(api.compiled_model(self.model.context), "file", None), "batch", 1)
+            if samples > 1:
+                progress.say(f"{self.path.name} is for batches of {samples}; an inference here is one sample")
             self.context, self.inputs, self.outputs = (
                 self.model.context,
                 self.model.inputs,
@@ -221,11 +228,10 @@ class Session:
         """Return the object that compares the device's tensors with the golden models'."""
         from rkcosim.rknn_file.model import FileModel
         from rkcosim.verify.crosscheck.file_check import FileChecker
-        from rkcosim.verify.crosscheck.model_check import ModelChecker
 
         loaded = api.loaded_model(self.context)
-        checker = FileChecker if isinstance(loaded.model, FileModel) else ModelChecker
-        return checker(loaded, device=self.device.name)
+        checker = FileChecker if isinstance(loaded.model, FileModel) else checker_of
+        return checker(loaded, self.device.name)
 
     def expect(self, batch: Sequence[Sequence[npt.NDArray[Any]]]) -> None:
         """Announce the inferences that will be requested, in this order; this class ignores it."""
@@ -251,6 +257,8 @@ class Session:
             started = time.perf_counter()
             self.model.execute()
             self.run_seconds += time.perf_counter() - started
+            if isinstance(self.checker, BatchChecker):  # it checks within the run
+                self.run_seconds -= self.checker.taken()
             return self.model.outputs_get()
 
     @property
@@ -319,7 +327,8 @@ def run_of_frame(name: str, device: Any, model: Any, loaded: Any, report: Any) -
         inference_cycles=[report.cycles],
         tasks=task_rows(report.layers),
         buffers=buffers(loaded),
-        submits=model.plan.jobs,
+        submits=model.plan.jobs * batch_size(model),
+        samples=batch_size(model),
         dram=asdict(device.dram or DramConfig()),
         host_seconds=0.0,
         simulated_seconds=0.0,
@@ -411,6 +420,7 @@ def run_model(
                 each(number, int(results[-1][0].argmax()) if classes[0] else None, good)
         assert first_report is not None
         compiled = api.compiled_model(session.context)
+        samples = batch_size(compiled)
         rows = zip(session.outputs, results[-1], classes, strict=True)
         outputs = [output_row(info.name, last, scores) for info, last, scores in rows]
         run = ModelRun(
@@ -433,7 +443,8 @@ def run_model(
             tasks=task_rows(first_report.layers),
             buffers=buffers(api.loaded_model(session.context)),
             resumed_at=session.device.resumed_at,
-            submits=compiled.plan.jobs,
+            submits=compiled.plan.jobs * samples,
+            samples=samples,
             dram=asdict(session.device.dram or DramConfig()),
             host_seconds=0.0,
             simulated_seconds=session.run_seconds,

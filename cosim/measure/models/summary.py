@@ -50,7 +50,8 @@ def print_summary(console: Any, result: Any) -> None:
         kilobytes = (row.bytes_read + row.bytes_written) / 1024
         name = shortened(row.name, console)
         rows.append((name, row.op, row.target, *figures, kilobytes, row.bound))
-    console.print(table(f"{result.model}: layers of one inference", heads + shares, rows))
+    of = f"one sample of {result.samples}" if result.samples > 1 else "one inference"
+    console.print(table(f"{result.model}: layers of {of}", heads + shares, rows))
     for output in result.outputs:
         print_output(console, result, output)
     if result.measured:

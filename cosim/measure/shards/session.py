@@ -15,6 +15,7 @@ import numpy.typing as npt
 from rkcosim import rknn_api as api
 from rkcosim.base import progress, version
 from rkcosim.compiler import LoadedModel
+from rkcosim.compiler.batch import batch_size
 from rkcosim.compiler.runtime import RunReport
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.protocol import require
@@ -126,7 +127,12 @@ class ShardSession(Session):
         api.use_device(self._driver, quiet=True)
 
     def _checker(self) -> Any:
-        self._plan = api.compiled_model(self.context).plan
+        model = api.compiled_model(self.context)
+        if batch_size(model) > 1:
+            raise ValueError(
+                f"a run in shards is for models of one sample; {self.path.name} has a batch of {model.batch}"
+            )
+        self._plan = model.plan
         chain = units(self._plan, dram=self.dram)
         count = self._wanted
         if count == AUTO:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rkcosim.base import progress, version
-from rkcosim.compiler import LoadedModel, ModelError
+from rkcosim.compiler import ModelError
+from rkcosim.compiler.batch import batch_size, load
 from rkcosim.compiler.container import is_container
 from rkcosim.compiler.tiling import BANKS, fixed_weight_banks
 from rkcosim.driver import Driver
@@ -226,16 +227,21 @@ def _run_point(point: Point, settings: Settings, data: bytes, told: Told) -> Row
         threads=1,  # there are many workers
         progress=lambda text: told(text, 0),
     ) as engine:
-        loaded = LoadedModel(model, Driver(_Watched(engine, told)), meter=meter(engine))
+        loaded = load(model, Driver(_Watched(engine, told)), meter(engine))
         for number, values in enumerate(inputs):
             loaded.set_input(number, values)
+        checker = None
+        if settings.check:
+            from rkcosim.verify.crosscheck.batch_check import checker_of
+
+            checker = checker_of(loaded, engine.name)
         report = loaded.run()
         measures = [m for layer in report.layers for m in layer.measures]
         core_cycles = sum(m.cycles for m in measures)
         row = Row(
             point,
             cycles=report.cycles,
-            submits=model.plan.jobs,
+            submits=model.plan.jobs * batch_size(model),
             tasks=len(measures),
             macs=sum(layer.macs for layer in report.layers),
             bytes_read=sum(m.bytes_read for m in measures),
@@ -244,17 +250,14 @@ def _run_point(point: Point, settings: Settings, data: bytes, told: Told) -> Row
             engine=engine.name,
             cell=engine.cell,
         )
-        if settings.check:
+        if checker is not None:
             told("checking", engine.cycle)
-            row.match, row.first_difference = _checked(loaded, inputs, engine.name)
+            row.match, row.first_difference = _checked(checker, inputs)
         loaded.close()
     return row
 
 
-def _checked(loaded: Any, inputs: list[Any], engine: str) -> tuple[bool, str]:
-    from rkcosim.verify.crosscheck.model_check import ModelChecker
-
-    checker = ModelChecker(loaded, device=engine)
+def _checked(checker: Any, inputs: list[Any]) -> tuple[bool, str]:
     try:
         verdict = checker.check(inputs)
         address = checker.check_memory()

@@ -96,7 +96,7 @@ class FileChecker(ModelChecker):
         self.nodes.append(row)
         try:
             if lost:
-                raise NotJudged(f"'{lost[0]}' was overwritten")
+                raise NotJudged("a later task has overwritten one of its inputs")
             found = judge(model.file_plan, index, cubes, ours[1])
         except NotJudged as error:
             row.reason = str(error)

@@ -20,12 +20,12 @@ import numpy.typing as npt
 from rkcosim.compiler.graph import Tensor, from_cube, to_cube
 from rkcosim.compiler.programs.task import Ref, Task
 from rkcosim.compiler.steps import HostStep
-from rkcosim.rknn_file.constants import FileStep, step_weights, weights_of
+from rkcosim.rknn_file.constants import FileStep, step_weights, weights, weights_of
 from rkcosim.rknn_file.host import permutation
 from rkcosim.rknn_file.plan import FilePlan
 from rkcosim.rknn_file.tasks import field_of, values_of
 from rkcosim.spec.layouts import unpack_feature
-from rkcosim.spec.types import ATOM, BF16
+from rkcosim.spec.types import ATOM, BF16, DEPTHWISE, FLOAT_CODES
 from rkcosim.verify.crosscheck.file_tables import NotJudged, Real, Table, function_name
 
 Cube = npt.NDArray[Any]
@@ -384,7 +384,75 @@ class _Node:
                 where = self._addresses(register, self._elements(tensor))
                 flat = cube.astype(np.float64).reshape(-1)
                 return np.where(where >= 0, flat[np.maximum(where, 0)], np.nan)
+        if ref is not None and ref.region == "weights":
+            return self._constants_at(register, ref)
+        if ref is not None and (found := self._repeated(register, ref)) is not None:
+            return found
+        if ref is not None and self._within(self.step.output, ref):
+            surfaces, height, width = self._cube()
+            return np.full((surfaces * self._lanes, height, width), np.nan)
         raise NotJudged(f"{register} of its task names none of its inputs")
+
+    def _within(self, tensor: Tensor, ref: Ref) -> bool:
+        """Return whether an address lies in a tensor."""
+        place = self.plan.places[self.plan.graph.root(tensor.name)]
+        return ref.region == place.ref.region and 0 <= ref.offset - place.ref.offset < place.size
+
+    def _constants_at(self, register: str, ref: Ref) -> Real:
+        """Return constants that a reader of the task delivers, of the output's type."""
+        item = self.step.output.itemsize
+        whole = len(self.plan.weights) // item * item
+        held = np.frombuffer(bytes(self.plan.weights[:whole]), self.step.output.dtype)
+        where = self._addresses(register, (replace(ref, offset=0), np.arange(held.size)))
+        if (where < 0).any():
+            raise NotJudged(f"the constants at {register} end before its cube")
+        return held[where].astype(np.float64)
+
+    def _repeated(self, register: str, ref: Ref) -> Real | None:
+        """Return an operand of fp16 that a convolution of the node has repeated into scratch memory.
+
+        An operand with one row or column is repeated by a depthwise convolution of one tap, whose factors are
+        1, with a stride of 0 [HW 5.4]. None if no task of the node has written at the address.
+        """
+        for task in self.tasks:
+            if "CNA" not in task.blocks or self._ref(task, "DPU", "DST_BASE_ADDR") != ref:
+                continue
+            part = copy(self)
+            part.main, part.registers = task, values_of(task.settings)
+            source = part._ref(task, "CNA", "FEATURE_DATA_ADDR")
+            cubes = [
+                cube
+                for tensor, cube in zip(self.step.inputs, self.cubes, strict=True)
+                if self.plan.place(tensor.name).ref == source
+            ]
+            size = part.get("CNA", "WEIGHT_SIZE2", "WEIGHT_WIDTH") * part.get(
+                "CNA", "WEIGHT_SIZE2", "WEIGHT_HEIGHT"
+            )
+            depthwise = part.get("CNA", "CONV_CON1", "CONV_MODE") == DEPTHWISE
+            if not self.real or not cubes or not depthwise or size != 1:
+                raise NotJudged("a convolution prepares its operand")
+            factors = part._lowest("CNA", "DCOMP_ADDR0").offset
+            count = cubes[0].shape[0]
+            if set(np.frombuffer(bytes(self.plan.weights[factors:])[: 2 * count], "<f2").tolist()) != {1.0}:
+                raise NotJudged("a convolution scales its operand")
+            rows, columns = (part.get("DPU", f"DATA_CUBE_{name}", name) + 1 for name in ("HEIGHT", "WIDTH"))
+            pitch = part.signed("DPU", "DST_SURF_STRIDE")
+            whole = np.broadcast_to(cubes[0].astype(np.float64), (count, rows, columns))
+            return self._from_surfaces(register, ref, whole, pitch)
+        return None
+
+    def _from_surfaces(self, register: str, ref: Ref, cube: Real, pitch: int) -> Real:
+        """Return what a reader of the task delivers from a cube whose surfaces are `pitch` atoms apart."""
+        channels, height, width = cube.shape
+        surfaces = -(-channels // self._lanes)
+        if pitch < height * width or surfaces * pitch > 1 << 24:
+            raise NotJudged(f"its operand has surfaces {pitch} atoms apart")
+        full = np.full((surfaces * self._lanes, height, width), np.nan)
+        full[:channels] = cube
+        memory = np.full((surfaces, pitch, self._lanes), np.nan)
+        memory[:, : height * width] = full.reshape(surfaces, self._lanes, -1).transpose(0, 2, 1)
+        where = self._addresses(register, (ref, np.arange(memory.size)))
+        return np.where(where >= 0, memory.reshape(-1)[np.maximum(where, 0)], np.nan)
 
     # windows
 
@@ -488,6 +556,8 @@ class _Node:
         w = np.abs(w) if self.absolute else w
         if self._transposed:
             x = self._spread(x)
+        elif not self.real and not depthwise:
+            x, w = self._with_padded_channels(x, w)
         if w.shape[1] not in (1, x.shape[0]) or w.shape[0] != self.step.output.cube[0]:
             raise NotJudged(
                 f"weights {w.shape} do not match input {x.shape} and output {self.step.output.cube}"
@@ -511,6 +581,25 @@ class _Node:
         else:
             zero = np.full((1, 1, 1), float(self.signed("DPU", "BS_OW_OP", "OW_OP", 16)))
         return (total + window * zero) / 2.0 ** self.get("CORE", "CLIP_TRUNCATE")
+
+    def _with_padded_channels(self, x: Real, w: Real) -> tuple[Real, Real]:
+        """Add the channels up to DATAIN_CHANNEL that the model does not have: 0 in memory, and the pad value
+        beyond its border [HW 5.5].
+
+        CPEND counts them as well. Toolkits from 1.3 on fill their weights with the kernel's zero point, so
+        that they cancel; toolkit 1.2 leaves zeros, so that results at a border are not those of the model.
+        """
+        tensors = weights_of(self.file, self.step)
+        count = self.get("CNA", "DATA_SIZE1", "DATAIN_CHANNEL") - x.shape[0]
+        if count <= 0 or any(tensor.segments for tensor in tensors) or w.shape[1] != x.shape[0]:
+            return x, w
+        wide = [
+            replace(tensor, shape=(tensor.shape[0], tensor.shape[1] + count, *tensor.shape[2:]))
+            for tensor in tensors
+        ]
+        more = np.concatenate([weights(tensor, 1) for tensor in wide])[:, x.shape[0] :].astype(np.float64)
+        more = np.abs(more) if self.absolute else more
+        return np.concatenate([x, np.zeros((count, *x.shape[1:]))]), np.concatenate([w, more], axis=1)
 
     def cancellation(self) -> Any:
         """Return the largest error of rounding partial sums to binary32, once for each weight tile.
@@ -557,6 +646,11 @@ class _Node:
         if part == "mul" and self.real:
             words = self._half(words)
         return words.astype(np.float64)[:, None, None]
+
+    @property
+    def _floats(self) -> bool:
+        """Whether the DPU computes with floating-point numbers, with which 0 times a NaN is a NaN."""
+        return self.get("DPU", "DATA_FORMAT", "PROC_PRECISION") in FLOAT_CODES
 
     def _half(self, words: npt.NDArray[np.uint16]) -> npt.NDArray[Any]:
         """Return factors of 16 bits as numbers: bf16 with PROC_PRECISION 3, else fp16 [HW 7.5.5]."""
@@ -622,6 +716,8 @@ class _Node:
         else:
             factor = self.signed("DPU", register, f"{stage}_MUL_OPERAND", 16)
         product = v * factor
+        if np.ndim(factor) == 0 and factor == 0 and not self._floats:
+            product = np.zeros_like(v)  # of any operand, also of memory that holds nothing yet
         if not self.real:
             down = self.get("DPU", register, f"{stage}_MUL_SHIFT_VALUE")
             negative = self.get("DPU", "DATA_FORMAT", f"{stage}_MUL_SHIFT_VALUE_NEG")

@@ -129,13 +129,14 @@ def _is_word(text: str) -> bool:
 
 
 def _of_model(path: Path, data: bytes, cores: int) -> Source:
+    from rkcosim.compiler.batch import one_of
     from rkcosim.compiler.model import naming_model
     from rkcosim.rknn_file import is_rknn
     from rkcosim.rknn_file.model import FileModel, open_model
 
     with naming_model(path):
         # Each tensor has separate memory, so that addresses name tensors.
-        compiled = open_model(data, reuse=not is_rknn(data), cores=cores, checked=False)
+        compiled = one_of(open_model(data, reuse=not is_rknn(data), cores=cores, checked=False))
     source = Source("model", path.name, list(programs_of_model(compiled, path.name)))
     if isinstance(compiled, FileModel):
         source.notes += compiled.plan.notes

@@ -2,14 +2,15 @@
 
 The steps of `read_onnx`, in order: parse and check the bytes; unite initializers and Constant nodes; name
 every node; cut the graph at the requested outputs; write operators on codes (QLinearConv and others) as the
-same operators between DequantizeLinear and QuantizeLinear; fix the shapes of the inputs; fold constants
+same operators between DequantizeLinear and QuantizeLinear; fix the shapes of the inputs; write pools that
+round their size up with padding (`rkcosim.compiler.loaders.onnx_windows`); fold constants
 (`rkcosim.compiler.loaders.onnx_fold`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ import onnx
 from onnx import helper, numpy_helper
 
 from rkcosim.base import progress
+from rkcosim.compiler import several
 from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
 from rkcosim.compiler.host_runtimes import refuse_external
 from rkcosim.compiler.loaders.onnx_fold import fold, runs, shapes_of_run
-from rkcosim.compiler.options import LoadOptions
+from rkcosim.compiler.loaders.onnx_windows import exact_windows
+from rkcosim.compiler.options import LoadOptions, OpenDimensions
 
 OWN_DOMAINS = ("", "ai.onnx")
 
@@ -32,6 +35,10 @@ SIZES = (
 and everything else except batches, which are 1."""
 
 
+UNNAMED = "and nobody named their sizes"
+"""Words of the message about open dimensions that are refused, by which callers recognise it."""
+
+
 def read_onnx(data: bytes, options: LoadOptions, say: bool = False) -> onnx.ModelProto:
     """Read an ONNX file and make it ready for the loader.
 
@@ -40,7 +47,7 @@ def read_onnx(data: bytes, options: LoadOptions, say: bool = False) -> onnx.Mode
     data
         The bytes of the file.
     options
-        `shapes`, `outputs` and `fold` are used.
+        `shapes`, `input_shapes`, `open_dimensions`, `outputs` and `fold` are used.
     say
         Whether a line is shown about sizes that are chosen for open dimensions.
 
@@ -61,12 +68,17 @@ def _ready(proto: onnx.ModelProto, options: LoadOptions, say: bool) -> onnx.Mode
     if options.outputs:
         proto = cut_outputs(proto, options.outputs)
     _write_as_qdq(proto.graph)
-    fixed = _with_shapes(proto, options.shapes)
-    guessed = {item.name for item in proto.graph.input if _is_open(item)} - set(options.shapes)
+    proto = _reshaped(proto, options.input_shapes)
+    given = dict(options.shapes)
+    guessed = {item.name for item in proto.graph.input if _is_open(item)} - set(given)
+    if guessed and (listed := listed_shapes(proto)):
+        given = dict(zip(_input_names(proto), listed[several.largest(listed)], strict=True))
+    fixed = _with_shapes(proto, given, options.open_dimensions)
     for item in fixed.graph.input if say else ():
         if item.name in guessed:
             shape = ",".join(map(str, input_shape(item)))
             progress.say(f"input '{item.name}' has open dimensions: {shape} is used (--shape changes it)")
+    fixed = exact_windows(fixed)
     _check_sizes(fixed)
     if options.fold:
         fixed = fold(fixed)
@@ -225,6 +237,45 @@ def input_shape(info: onnx.ValueInfoProto) -> list[int | str]:
     ]
 
 
+def _input_names(proto: onnx.ModelProto) -> list[str]:
+    """Return the names of the inputs without those that have an initializer, in order."""
+    constants = {item.name for item in proto.graph.initializer}
+    return [item.name for item in proto.graph.input if item.name not in constants]
+
+
+def listed_shapes(proto: onnx.ModelProto) -> list[several.ShapeSet]:
+    """Return the sets of shapes in the model's metadata entry `dynamic_input`; [] for a model without it.
+
+    Raises
+    ------
+    ModelError
+        If the entry is no list of sets with a shape for every input.
+    """
+    text = next((item.value for item in proto.metadata_props if item.key == several.KEY), None)
+    if text is None:
+        return []
+    try:
+        return several.sets_of(text, len(_input_names(proto)))
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+
+
+def _reshaped(proto: onnx.ModelProto, shapes: Sequence[tuple[int, ...]]) -> onnx.ModelProto:
+    """Return the model with these shapes of the inputs in the place of its own, or as it is without any."""
+    if not shapes:
+        return proto
+    names = _input_names(proto)
+    if len(shapes) != len(names):
+        raise ModelError(f"{len(shapes)} shapes are given, the model has {len(names)} inputs")
+    given = dict(zip(names, shapes, strict=True))
+    for item in proto.graph.input:
+        old = item.type.tensor_type
+        if item.name in given and old.HasField("shape") and len(old.shape.dim) != len(given[item.name]):
+            rank = len(old.shape.dim)
+            raise ModelError(f"input '{item.name}' has {rank} dimensions, not {len(given[item.name])}")
+    return _fixed(proto, given)
+
+
 def planned_shapes(data: bytes) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a model's values by name, with the sizes that are chosen for open dimensions.
 
@@ -252,8 +303,13 @@ def planned_shapes(data: bytes) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _with_shapes(proto: onnx.ModelProto, given: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
-    """Fix the shapes of the inputs: as given, or with sizes for open dimensions that the model accepts."""
+def _with_shapes(
+    proto: onnx.ModelProto, given: Mapping[str, tuple[int, ...]], still: OpenDimensions = "choose"
+) -> onnx.ModelProto:
+    """Fix the shapes of the inputs: as given, or with sizes for open dimensions that the model accepts.
+
+    `still` is what becomes of dimensions that are still open then (`LoadOptions.open_dimensions`).
+    """
     inputs = [item for item in proto.graph.input if item.type.HasField("tensor_type")]
     names = [item.name for item in inputs]
     if unknown := [name for name in given if name not in names]:
@@ -262,6 +318,13 @@ def _with_shapes(proto: onnx.ModelProto, given: Mapping[str, tuple[int, ...]]) -
     still_open = [item for item in inputs if item.name not in given and _is_open(item)]
     if not still_open and not given:
         return proto
+    for item in still_open:
+        if still == "refuse" or (still == "batches" and _sizes_matter([item])):
+            said = ", ".join(str(size or "?") for size in input_shape(item))
+            raise ModelError(
+                f"input '{item.name}' has free dimensions [{said}], {UNNAMED}: --shape names one shape, the "
+                "metadata entry dynamic_input several"
+            )
     shapes = [_guess(still_open, size) for size in (SIZES if _sizes_matter(still_open) else SIZES[:1])]
     candidates = [_fixed(proto, {**fixed, **guess}) for guess in shapes]
     chosen = next((made for made in candidates if runs(made)), candidates[0])
@@ -321,6 +384,9 @@ def _fixed(proto: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onn
             kind = item.type.tensor_type.elem_type
             item.CopyFrom(helper.make_tensor_value_info(item.name, kind, shapes[item.name]))
     del made.graph.value_info[:]  # they may name the open dimensions
+    kept = [item for item in made.metadata_props if item.key != several.KEY]
+    del made.metadata_props[:]  # the model has one shape now
+    made.metadata_props.extend(kept)
     for item in made.graph.output:
         item.type.tensor_type.ClearField("shape")
     return made

@@ -32,6 +32,10 @@ ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "PRelu", "HardSwish", "Sigmoid")
 """Operators that stay in floating point together with the layer in front of them."""
 
 
+BEFORE_OUTPUT = "_QuantizeLinear_Input"
+"""Suffix that onnxruntime gives to the tensor that becomes an output of the model."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """How a model is quantised.
@@ -48,12 +52,16 @@ class Settings:
         Whether weights have a scale for each output channel.
     keep
         Names of nodes that stay in floating point.
+    like
+        The bytes of the same model that was quantised for other shapes: activations get its scales and zero
+        points, and no ranges are measured. Empty for none.
     """
 
     method: Method = "minmax"
     percentile: float = 99.99
     per_channel: bool = True
     keep: tuple[str, ...] = ()
+    like: bytes = b""
 
 
 class _Reader:
@@ -131,7 +139,15 @@ def quantize_model(
     ):
         target = Path(folder, "int8.onnx")
         try:
-            if settings.method in ("entropy", "mse"):
+            if settings.like:
+                known = {name for node in proto.graph.node for name in (*node.input, *node.output)}
+                extra["TensorQuantOverrides"] = {
+                    name: [{"scale": scale, "zero_point": zero, "quant_type": quantisation.QuantType.QInt8}]
+                    for name, (scale, zero) in activation_scales(settings.like).items()
+                    if name in known
+                }
+                given = given[:1]
+            elif settings.method in ("entropy", "mse"):
                 reader = _Reader(samples, shown)
                 ranges = narrowed(quantisation, source, reader, Path(folder), settings.method)
                 extra["TensorQuantOverrides"] = {
@@ -156,7 +172,30 @@ def quantize_model(
             raise ModelError(f"onnxruntime cannot quantise the model: {text}") from error
         made = onnx.load(target)
     _revive(made.graph, {item.name: item for item in proto.graph.initializer})
-    return bytes(made.SerializeToString())
+    finished = bytes(made.SerializeToString())
+    if settings.like:
+        _same_scales(finished, settings.like)
+    return finished
+
+
+def activation_scales(data: bytes) -> dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+    """Return scale and zero point of each activation of a model in QDQ form, by the name of the tensor."""
+    graph = onnx.load_model_from_string(data).graph
+    tensors = {item.name: item for item in graph.initializer}
+    found = {}
+    for node in graph.node:
+        if node.op_type == "QuantizeLinear" and node.input[0] not in tensors:
+            scale, zero = (numpy_helper.to_array(tensors[name]) for name in node.input[1:3])
+            found[node.input[0].removesuffix(BEFORE_OUTPUT)] = (scale, zero)
+    return found
+
+
+def _same_scales(made: bytes, like: bytes) -> None:
+    """Raise ModelError if a quantised model has a scale that another one does not have."""
+    given = activation_scales(like)
+    for name, (scale, zero) in activation_scales(made).items():
+        if name not in given or given[name] != (scale, zero):
+            raise ModelError(f"the model quantised for other shapes has no scale for the tensor '{name}'")
 
 
 def with_activations(proto: onnx.ModelProto, names: Sequence[str]) -> list[str]:

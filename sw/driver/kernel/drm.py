@@ -148,7 +148,7 @@ class GenericDrm(DrmDevice):
         call.passed = True
         with self.lock:
             item = self.find(file, args.handle)
-            buffer = self.exported.setdefault(id(item), DmaBuf(item, self, self.lock))
+            buffer = self.exported.setdefault(id(item), DmaBuf(item, self, self.lock, args.flags & O_RDWR))
             item.hold()  # held until the descriptor holds it, because another thread may close the handle
         try:
             args.fd = install(call.fds, buffer, bool(args.flags & O_CLOEXEC))
@@ -165,7 +165,10 @@ class GenericDrm(DrmDevice):
         with self.lock:
             if not buffer.item.alive:
                 raise KernelError(EBADF, f"descriptor {args.fd} is being closed")
-            item = buffer.item if buffer.driver is self else self._adopted(file, buffer)
+            own = buffer.item
+            item = (
+                own if buffer.driver is self and isinstance(own, GemObject) else self._adopted(file, buffer)
+            )
             item.hold()
             try:
                 args.handle = file.handles.of(item) or file.new_handle(item)

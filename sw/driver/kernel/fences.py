@@ -7,10 +7,14 @@ import threading
 from collections.abc import Callable, Sequence
 from ctypes import sizeof
 from errno import EBADF, EINVAL, ENOTTY
+from typing import Any, Protocol
 
 from rkcosim.driver.kernel import structs as s
 from rkcosim.driver.kernel.interface import FdTable, KernelError, KernelFile, UserMemory
-from rkcosim.driver.kernel.memory import GemObject
+from rkcosim.driver.kernel.memory import Backing
+
+NAME_BYTES = 32
+"""Bytes of a dma-buf's name with its final zero (DMA_BUF_NAME_LEN of the kernel)."""
 
 
 class Fence:
@@ -140,11 +144,39 @@ def _fence_info(fence: Fence) -> s.Struct:
     )
 
 
-class DmaBuf(KernelFile):
-    """A buffer as a descriptor, which can be mapped, passed on and imported again."""
+class SharedBuffer(Protocol):
+    """A buffer of a driver or a heap; call with the kernel's lock held."""
 
-    def __init__(self, item: GemObject, driver: object, lock: threading.RLock) -> None:
-        self.item, self.driver, self._lock = item, driver, lock
+    backing: Backing
+    size: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether anything refers to it."""
+        ...
+
+    def hold(self) -> Any:
+        """Add a reference."""
+        ...
+
+    def drop(self) -> None:
+        """Drop a reference."""
+        ...
+
+
+class DmaBuf(KernelFile):
+    """A buffer as a descriptor, which can be mapped, passed on and imported again.
+
+    Parameters
+    ----------
+    item : the buffer.
+    driver : its driver or heap.
+    lock : lock of the kernel.
+    access : access mode of the descriptors; the first export of a buffer determines it.
+    """
+
+    def __init__(self, item: SharedBuffer, driver: object, lock: threading.RLock, access: int) -> None:
+        self.item, self.driver, self._lock, self.access = item, driver, lock, access
 
     @property
     def size(self) -> int:
@@ -166,18 +198,28 @@ class DmaBuf(KernelFile):
             self.item.drop()
 
     def ioctl(self, request: int, argument: int, user: UserMemory, fds: FdTable) -> int:
-        """DMA_BUF_IOCTL_SYNC, which only checks its flags.
+        """DMA_BUF_IOCTL_SYNC, which only checks its flags, and DMA_BUF_SET_NAME.
 
         Raises
         ------
         KernelError
-            ENOTTY for other requests, EINVAL for unknown flags, EFAULT.
+            ENOTTY for other requests, EINVAL for unknown flags or a name that is too long, EFAULT.
         """
+        if request in s.DMA_BUF_NAME:
+            return self._rename(argument, user)
         if request != s.DMA_BUF_SYNC:
             raise KernelError(ENOTTY, f"dma-buf: no ioctl {request:#x}")
         flags = s.DmaBufSync.of(user.read(argument, sizeof(s.DmaBufSync))).flags
         if flags & ~7 or not flags & 3:
             raise KernelError(EINVAL, f"dma-buf sync: flags {flags:#x}")
+        return 0
+
+    def _rename(self, argument: int, user: UserMemory) -> int:
+        name = b""
+        while (letter := user.read(argument + len(name), 1)) != b"\0":
+            name += letter
+            if len(name) == NAME_BYTES:
+                raise KernelError(EINVAL, f"dma-buf: a name of more than {NAME_BYTES - 1} bytes")
         return 0
 
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from errno import EACCES, EBADF, EBUSY, EFAULT, EINTR, EINVAL, EIO, ENOMEM
+from errno import EACCES, EBADF, EBUSY, EINTR, EINVAL, EIO, ENOMEM
 from typing import Any
 
 from rkcosim.driver.kernel import structs as s
 from rkcosim.driver.kernel.fences import DmaBuf
-from rkcosim.driver.kernel.interface import CallerError, Credentials, FdTable, KernelError, UserMemory
+from rkcosim.driver.kernel.interface import (
+    CallerError,
+    Credentials,
+    FdTable,
+    KernelError,
+    UserMemory,
+    copied,
+)
 from rkcosim.driver.kernel.log import Log
 from rkcosim.driver.kernel.memory import (
     OFFSET_END,
@@ -185,25 +192,11 @@ class File(Client):
             self.last_passed = call.passed
 
     def _dispatch(self, command: Command, request: int, argument: int, call: Call) -> int:
-        both = s.ioc_direction(request) & command.direction
-        given = call.user.read(argument, call.size) if both & s.IOC_WRITE and call.size else b""
-        arguments = command.struct.of(given)
-        result: int | KernelError
-        try:
+        def work(arguments: s.Struct) -> int:
             self._permit(command)
-            result = command.handler(self, arguments, call)
-        except KernelError as error:
-            result = error
-        if both & s.IOC_READ and call.size:
-            own = bytes(arguments)
-            back = own[: call.size] + given[len(own) :].ljust(max(0, call.size - len(own)), b"\0")
-            try:
-                call.user.write(argument, back[: call.size])
-            except KernelError:
-                raise KernelError(EFAULT, "cannot copy the structure back") from None
-        if isinstance(result, KernelError):
-            raise result
-        return result
+            return command.handler(self, arguments, call)
+
+        return copied(command.struct, command.direction, request, argument, call.user, work)
 
     def _permit(self, command: Command) -> None:
         if self.node == "render" and not command.render:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import errno as codes
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+from rkcosim.driver.kernel import structs as s
+
+Arguments = TypeVar("Arguments", bound=s.Struct)
 
 
 class CallerError(Exception):
@@ -65,12 +70,60 @@ class UserMemory(Protocol):
         ...
 
 
+def copied(
+    kind: type[Arguments],
+    direction: int,
+    request: int,
+    argument: int,
+    user: UserMemory,
+    work: Callable[[Arguments], int],
+) -> int:
+    """Execute an ioctl on a copy of its structure, as `drm_ioctl` and `dma_heap_ioctl` do.
+
+    Parameters
+    ----------
+    kind, direction : structure and direction in the kernel's ioctl number.
+    request, argument : number and address that the program gave; its structure may have another size.
+    user : memory of the program.
+    work : the command; it changes the structure, which is also copied back after an error.
+
+    Raises
+    ------
+    KernelError
+        That of `work`; EFAULT if the structure cannot be read or written.
+    """
+    both, size = s.ioc_direction(request) & direction, s.ioc_size(request)
+    given = user.read(argument, size) if both & s.IOC_WRITE and size else b""
+    arguments = kind.of(given)
+    result: int | KernelError
+    try:
+        result = work(arguments)
+    except KernelError as error:
+        result = error
+    if both & s.IOC_READ and size:
+        own = bytes(arguments)
+        back = own[:size] + given[len(own) :].ljust(max(0, size - len(own)), b"\0")
+        try:
+            user.write(argument, back[:size])
+        except KernelError:
+            raise KernelError(codes.EFAULT, "cannot copy the structure back") from None
+    if isinstance(result, KernelError):
+        raise result
+    return result
+
+
 class KernelFile:
     """An object that a file descriptor of a program refers to.
 
     `install` of the program's table takes a reference for the descriptor that it makes; the entry calls
     `close` once when the last duplicate of that descriptor has been closed.
+
+    Members
+    -------
+    access : access mode of its descriptors, O_RDONLY, O_WRONLY or O_RDWR.
     """
+
+    access = os.O_RDONLY
 
     def fileno(self) -> int:
         """The descriptor in the kernel's process: a memfd (mapped and fstat-ed), or one that is polled."""

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from errno import EINVAL, ENXIO
-from typing import Any
 
 from rkcosim.driver.device import Device
 from rkcosim.driver.kernel import sysfs
 from rkcosim.driver.kernel.boards import Board, board_named
 from rkcosim.driver.kernel.clock import Clock
 from rkcosim.driver.kernel.files import DrmDevice, File
+from rkcosim.driver.kernel.heaps import FOLDER, MAJOR, DmaHeaps, HeapFile
 from rkcosim.driver.kernel.interface import Credentials, KernelError
 from rkcosim.driver.kernel.log import Log
 from rkcosim.driver.kernel.memory import PAGE, Ram
@@ -83,7 +83,7 @@ class Kernel:
         For drivers, an interface, a soft reset or a board that do not exist.
     """
 
-    hidden = ("/dev/dri", "/dev/accel")
+    hidden = ("/dev/dri", "/dev/accel", FOLDER)
 
     def __init__(
         self,
@@ -114,6 +114,7 @@ class Kernel:
         self.lock = self.scheduler.lock
         self._nodes: dict[str, tuple[Node, str, DrmDevice]] = {}
         memory, guard = Ram(ram), guard_pages * PAGE
+        self.heaps = DmaHeaps(memory, self.log, self.lock)
         self.rknpu: Rknpu | None = None
         self.rocket: Rocket | None = None
         if "rknpu" in drivers:
@@ -146,7 +147,7 @@ class Kernel:
 
     def nodes(self) -> list[Node]:
         """The device nodes."""
-        return [node for node, _, _ in self._nodes.values()]
+        return [*(node for node, _, _ in self._nodes.values()), *_heap_nodes(self.heaps)]
 
     def files(self) -> dict[str, sysfs.TextFile]:
         """Every other file of the machine that programs read, by absolute path."""
@@ -171,12 +172,13 @@ class Kernel:
         return sysfs.node_links(self._minors(), drivers)
 
     def _minors(self) -> dict[str, tuple[int, int]]:
-        return {node.path.removeprefix("/dev/"): (node.major, node.minor) for node in self.nodes()}
+        nodes = [node for node, _, _ in self._nodes.values()]
+        return {node.path.removeprefix("/dev/"): (node.major, node.minor) for node in nodes}
 
     def _by_name(self) -> dict[str, DrmDevice]:
         return {path.removeprefix("/dev/"): device for path, (_, _, device) in self._nodes.items()}
 
-    def open(self, path: str, flags: int, credentials: Credentials) -> File:
+    def open(self, path: str, flags: int, credentials: Credentials) -> File | HeapFile:
         """Open a device node.
 
         Raises
@@ -184,10 +186,12 @@ class Kernel:
         KernelError
             ENXIO for a path that is no node of this machine, EINVAL for invalid flags.
         """
-        if path not in self._nodes:
+        if path not in self._nodes and path not in self.heaps.paths:
             raise KernelError(ENXIO, f"{path} is not a device of this machine")
         if flags & O_DIRECTORY:
             raise KernelError(EINVAL, f"{path} is not a directory")
+        if path in self.heaps.paths:
+            return self.heaps.open(path, credentials)
         _, kind, device = self._nodes[path]
         with device.lock:
             return File(device, kind, path, credentials)
@@ -201,8 +205,12 @@ class Kernel:
                 file.close()
 
 
+def _heap_nodes(heaps: DmaHeaps) -> list[Node]:
+    return [Node(path, MAJOR, minor) for minor, path in enumerate(heaps.paths)]
+
+
 class BoardView:
-    """The files of a board without device nodes, for programs that reach the NPU in another way.
+    """The files and memory heaps of a board without the NPU's nodes, for programs that reach it by a library.
 
     It has the members of `Kernel` that a server needs.
 
@@ -216,15 +224,16 @@ class BoardView:
         Log of the kernel; None: a new one.
     """
 
-    hidden: tuple[str, ...] = ()
+    hidden = (FOLDER,)
 
     def __init__(self, board: Board, files: Mapping[str, sysfs.TextFile], log: Log | None = None) -> None:
         self.board, self.log, self.lock = board, Log() if log is None else log, threading.RLock()
+        self.heaps = DmaHeaps(Ram(RAM_BYTES), self.log, self.lock)
         self._files = sysfs.board_files(board) | dict(files)
 
     def nodes(self) -> list[Node]:
-        """The device nodes: none."""
-        return []
+        """The device nodes: the heaps."""
+        return _heap_nodes(self.heaps)
 
     def files(self) -> dict[str, sysfs.TextFile]:
         """The files, by absolute path."""
@@ -234,6 +243,10 @@ class BoardView:
         """Symbolic links: none."""
         return {}
 
-    def open(self, path: str, flags: int, credentials: Credentials) -> Any:
-        """Raise KernelError, because there is no device node."""
-        raise KernelError(ENXIO, f"{path} is not a device of this machine")
+    def open(self, path: str, flags: int, credentials: Credentials) -> HeapFile:
+        """Open a heap; KernelError as of `Kernel.open`."""
+        if path not in self.heaps.paths:
+            raise KernelError(ENXIO, f"{path} is not a device of this machine")
+        if flags & O_DIRECTORY:
+            raise KernelError(EINVAL, f"{path} is not a directory")
+        return self.heaps.open(path, credentials)

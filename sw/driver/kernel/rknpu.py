@@ -80,7 +80,7 @@ class Rknpu(RknpuCore):
 
     def adopt(self, other: DmaBuf) -> GemObject:
         """Pages of another driver, mapped in the current domain."""
-        return self._place(other.item.backing.hold(), s.MEM_NON_CONTIGUOUS, self.domain, imported=True)
+        return self.place(other.item.backing.hold(), s.MEM_NON_CONTIGUOUS, self.domain, imported=True)
 
     # Domains
 

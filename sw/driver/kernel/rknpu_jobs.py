@@ -113,9 +113,9 @@ class RknpuCore(GenericDrm):
         if size > IOVA_HIGH:
             raise KernelError(ENOMEM, f"a buffer of {size} bytes")
         shared = self.shared or bool(flags & s.MEM_KERNEL_MAPPING)
-        return self._place(Backing(self.ram, round_up(size), "rknpu", shared), flags, domain, sram, at=at)
+        return self.place(Backing(self.ram, round_up(size), "rknpu", shared), flags, domain, sram, at=at)
 
-    def _place(
+    def place(
         self,
         backing: Backing,
         flags: int,
@@ -124,6 +124,13 @@ class RknpuCore(GenericDrm):
         imported: bool = False,
         at: int | None = None,
     ) -> GemObject:
+        """Map pages, which the caller holds for this buffer, in a domain; call with the lock held.
+
+        Raises
+        ------
+        KernelError
+            ENOMEM if there is no room; the pages are released then.
+        """
         align = PAGE if flags & s.MEM_LIMIT_IOVA_ALIGNMENT else 1 << (backing.size - 1).bit_length()
         try:
             iova = self.domains[domain].map(backing, max(PAGE, align), at)

@@ -1,7 +1,7 @@
 """Structures and numbers of both kernel interfaces and of the DRM core, as 64-bit programs see them.
 
 The layouts are those of the public headers (`rknpu_ioctl.h` 0.9.8, `rocket_accel.h`, `drm.h`,
-`dma-buf.h`, `sync_file.h`); the tests compare every size and offset with the table of facts.
+`dma-buf.h`, `dma-heap.h`, `sync_file.h`); the tests compare every size and offset with the table of facts.
 """
 
 from __future__ import annotations
@@ -286,6 +286,12 @@ class DmaBufSync(Struct):
     _fields_ = c_fields("u64 flags")
 
 
+class HeapAllocation(Struct):
+    """Allocate memory from a heap; `fd` is the result."""
+
+    _fields_ = c_fields("u64 len; u32 fd, fd_flags; u64 heap_flags")
+
+
 class SyncMerge(Struct):
     """Merge two sync files."""
 
@@ -340,6 +346,9 @@ DRM_CREATE_DUMB = _drm(0xB2, _BOTH, CreateDumb)
 DRM_MAP_DUMB = _drm(0xB3, _BOTH, MapDumb)
 DRM_DESTROY_DUMB = _drm(0xB4, _BOTH, DestroyDumb)
 
+DMA_HEAP_ALLOC = ioc(_BOTH, ord("H"), 0, ct.sizeof(HeapAllocation))
+DMA_BUF_NAME = tuple(ioc(IOC_WRITE, ord("b"), 1, size) for size in (4, 8))
+"""DMA_BUF_SET_NAME_A and _B: the argument is the address of a text."""
 DMA_BUF_SYNC = ioc(IOC_WRITE, ord("b"), 0, ct.sizeof(DmaBufSync))
 SYNC_MERGE = ioc(_BOTH, ord(">"), 3, ct.sizeof(SyncMerge))
 SYNC_FILE_INFO = ioc(_BOTH, ord(">"), 4, ct.sizeof(SyncFileInfo))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 from errno import EACCES, EBADF, EINVAL, ENFILE, ENODEV, ENOTTY
 from pathlib import Path
 from typing import Any
 
-from rkcosim.driver.kernel import BoardView, Kernel, KernelError, TextFile
+from rkcosim.driver.kernel import BoardView, DmaBuf, Kernel, KernelError, TextFile
+from rkcosim.driver.kernel.memory import Backing
 from rkcosim.driver.server.descriptors import NODES, Descriptors, Mark
 from rkcosim.driver.server.tree import Tree
 
@@ -74,13 +76,19 @@ class Machine:
         return obj.ioctl(request, argument, user, fds) or 0
 
     def map(self, obj: Any, offset: int, length: int, protection: int, flags: int) -> tuple[int, int]:
-        """Return (memory descriptor for the caller to close, offset in it) to map, or raise KernelError."""
+        """Return (memory descriptor for the caller to close, offset in it) to map, or raise KernelError.
+
+        EACCES for pages of a dma-buf that its access mode excludes, as the kernel's mmap checks it.
+        """
         if hasattr(obj, "mmap"):
             with self.kernel.lock:  # the buffer is kept meanwhile
                 fd, place = obj.mmap(offset, length, protection, flags)
                 return os.dup(fd), place
         if obj is None or isinstance(obj, TextFile) or is_sync(obj):
             raise KernelError(ENODEV)
+        writes = protection & mmap.PROT_WRITE and flags & mmap.MAP_SHARED
+        if obj.access == os.O_WRONLY or (obj.access == os.O_RDONLY and writes):
+            raise KernelError(EACCES, "the access mode of the dma-buf excludes this")
         size = os.fstat(obj.fileno()).st_size
         if length <= 0 or offset < 0 or offset + length > size + (-size) % 4096:
             raise KernelError(EINVAL)
@@ -105,7 +113,13 @@ class Machine:
         """
         sync = is_sync(obj)
         watched = obj.fileno() if sync else -1
-        return self.descriptors.make(obj, Mark.SYNC if sync else Mark.DMABUF, watched=watched)
+        mark = Mark.SYNC if sync else Mark.DMABUF
+        return self.descriptors.make(obj, mark, watched=watched, access=obj.access)
+
+    def backing_of(self, fd: int) -> Backing | None:
+        """Return the pages of a dma-buf from its descriptor in this process; None for other descriptors."""
+        obj = self.descriptors.find_fd(fd)
+        return obj.item.backing if isinstance(obj, DmaBuf) else None
 
     def tree(self, root: Path) -> Tree:
         """Create the machine's files below a new folder; raises OSError if that fails."""

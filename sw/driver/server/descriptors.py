@@ -74,7 +74,9 @@ class Descriptors:
         with self._lock:
             return len(self._entries)
 
-    def make(self, obj: Any, mark: int, *, watched: int = -1, nonblock: bool = False) -> int:
+    def make(
+        self, obj: Any, mark: int, *, watched: int = -1, nonblock: bool = False, access: int = os.O_RDONLY
+    ) -> int:
         """Create a new descriptor for the program, close-on-exec, which the caller passes on.
 
         Parameters
@@ -83,10 +85,14 @@ class Descriptors:
         mark : its kind.
         watched : a descriptor of this process that is readable when the new one is to be readable.
         nonblock : whether reading returns immediately.
+        access : its access mode, O_RDONLY or O_RDWR; O_WRONLY becomes O_RDWR, because the other end of the
+            pipe would have no reader.
         """
         flags = os.O_CLOEXEC | (os.O_NONBLOCK if nonblock else 0)
         far, near = os.pipe2(flags)
         _check_room(far, near)
+        if access != os.O_RDONLY:
+            far = _both_ways(far, near, flags)
         return self._add(obj, mark, far, near, watched)
 
     def make_text(self, obj: Any, content: bytes) -> int:
@@ -217,6 +223,17 @@ class Descriptors:
 def _identity(fd: int) -> tuple[int, int]:
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
+
+
+def _both_ways(far: int, near: int, flags: int) -> int:
+    """Replace the read end of a pipe by one that F_GETFL calls O_RDWR; close both ends after an error."""
+    try:
+        return os.open(f"/proc/self/fd/{far}", os.O_RDWR | flags)
+    except OSError:
+        os.close(near)
+        raise
+    finally:
+        os.close(far)
 
 
 def _check_room(*ends: Any) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler import CompiledModel
 from rkcosim.compiler.graph import Tensor, to_cube
 from rkcosim.compiler.loaders.tnn import TnnNetwork, read_network
 from rkcosim.compiler.loaders.tnn.resources import SCALE_SUFFIX
@@ -18,10 +17,10 @@ from rkcosim.frontends.tnn.config import NetworkConfig
 from rkcosim.frontends.tnn.device import elements_of, is_int8
 from rkcosim.frontends.tnn.network import DefaultNetwork
 from rkcosim.frontends.tnn.status import TnnError
-from rkcosim.measure.models.references import ReferenceProblem, add_reference
+from rkcosim.measure.models.references import AnyModel, ReferenceProblem, Sampled, add_reference
 
 
-class NaiveReference:
+class NaiveReference(Sampled):
     """A network on NAIVE, which keeps the blobs that the compiled network has as well.
 
     Parameters
@@ -40,7 +39,7 @@ class NaiveReference:
     keeps_floats = True
     rounded: frozenset[str] = frozenset()
 
-    def __init__(self, data: bytes, model: CompiledModel) -> None:
+    def __init__(self, data: bytes, model: AnyModel) -> None:
         net = read_network(data)
         self._net, self._outputs = net, net.structure.outputs
         self._seen = {name.removesuffix("::codes") for name in model.graph.tensors}
@@ -78,6 +77,7 @@ class NaiveReference:
         """Codes or numbers of a tensor; see `Reference`."""
         name = tensor.name.removesuffix("::codes")
         values = (self._blobs if tensor.real or tensor.host else self._codes).get(name)
+        values = None if values is None else self._of_sample(tensor.name, values)
         if values is None or values.size != tensor.elements:
             return None
         values = values.reshape(tensor.shape)

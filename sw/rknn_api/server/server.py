@@ -8,7 +8,9 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rkcosim.base.failures import Failures
 from rkcosim.rknn_api.declarations import digest
@@ -129,6 +131,15 @@ class RknnServer:
             del self._sessions[session.number]
             session.close()
 
+    def share(self, backing_of: Callable[[int], Any]) -> None:
+        """Let `rknn_create_mem_from_fd` use the pages of dma-bufs of the simulated kernel.
+
+        Parameters
+        ----------
+        backing_of : returns the pages of a descriptor (`rkcosim.driver.server.calls.Machine.backing_of`).
+        """
+        runtime.backing_of = backing_of
+
     def close(self) -> None:
         """Close all connections, free the resources of all programs, and remove the socket."""
         with self._lock:
@@ -143,7 +154,7 @@ class RknnServer:
         for thread in threads:
             thread.join()
         self._thread.join()
-        runtime.failures = None
+        runtime.failures = runtime.backing_of = None
         with contextlib.suppress(OSError):
             self.path.unlink()
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 
 from rkcosim.base.files import read_model
 from rkcosim.compiler import CompiledModel
+from rkcosim.compiler.batch import BatchModel
 from rkcosim.compiler.matmul import Matmul
 from rkcosim.compiler.plan import Plan
 from rkcosim.compiler.steps import HostStep
@@ -81,6 +82,8 @@ class Estimate:
     jobs: list[int] = field(default_factory=list)
     dram: DramConfig = field(default_factory=DramConfig)
     cores: int = 1
+    samples: int = 1
+    """Samples of a model of batches; `cycles` and `jobs` are those of all, `tasks` and `layers` of one."""
 
     @property
     def host(self) -> list[str]:
@@ -179,7 +182,7 @@ def job_times(
 
 # Models.
 
-Estimated = bytes | Path | CompiledModel | Plan | Matmul
+Estimated = bytes | Path | CompiledModel | BatchModel | Plan | Matmul
 
 
 def estimate_model(
@@ -221,6 +224,10 @@ def estimate_model(
         model = read_model(model)
     if isinstance(model, bytes):
         model = open_model(model, cores=cores)
+    if isinstance(model, BatchModel):
+        one = estimate_model(model.one, dram=dram, coefficients=c, as_boards=as_boards, copies=copies)
+        samples = model.batch
+        return replace(one, cycles=one.cycles * samples, jobs=one.jobs * samples, samples=samples)
     work = model.plan if isinstance(model, CompiledModel) else model
     tasks: list[TaskEstimate] = []
     jobs: list[int] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rkcosim.compiler.batch import batch_size
 from rkcosim.compiler.container import is_container
 from rkcosim.compiler.rknn_tiling import rknn_plans
 from rkcosim.engines.library import DramConfig
@@ -52,4 +53,4 @@ def estimate_plan(data: bytes, plan: Plan, *, dram: DramConfig | None = None, co
         model = open_model(data, cores=cores)
         if is_container(data):
             model = model.replanned(cores)
-    return Planned(estimate_model(model, dram=dram, as_boards=True), model.plan.chains)
+    return Planned(estimate_model(model, dram=dram, as_boards=True), model.plan.chains * batch_size(model))

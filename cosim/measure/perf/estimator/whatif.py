@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from rkcosim.compiler import CompiledModel
 from rkcosim.compiler.container import is_container
 from rkcosim.compiler.tiling import BANKS, fixed_weight_banks
 from rkcosim.engines.library import DramConfig
@@ -124,7 +123,7 @@ def _splits(
     best = {layer.index: layer.cycles for layer in now.layers if layer.cycles is not None}
     for weights in SPLITS:
         with fixed_weight_banks(weights):
-            compiled: CompiledModel = open_model(model, cores=cores)
+            compiled = open_model(model, cores=cores)
         found = estimate_model(compiled, dram=dram)
         tiles = compiled.plan.tiles
         fits = sum(all(tile.weight_banks == weights for tile in of) for of in tiles.values())
@@ -138,4 +137,5 @@ def _splits(
             if layer.cycles is not None and layer.index in best:
                 best[layer.index] = min(best[layer.index], layer.cycles)
     gain = sum(layer.cycles - best[layer.index] for layer in now.layers if layer.cycles is not None)
-    yield row("CBUF banks", "best of these for each layer", replace(now, cycles=now.cycles - gain))
+    fewer = now.cycles - gain * now.samples
+    yield row("CBUF banks", "best of these for each layer", replace(now, cycles=fewer))
