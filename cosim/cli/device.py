@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from rkcosim.waves.spec import TraceSpec
 
 
+MOST_SRAM = 956
+"""KiB of SRAM that the NPU of an RK3588 can have; rockchip-linux/rknpu2's guide on it shows 0xef000 bytes."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MachineOptions(RecordedOptions):
     """Options of the simulated machine."""
@@ -40,6 +44,12 @@ class MachineOptions(RecordedOptions):
         words="rkcosim.driver.kernel.rknpu_jobs:SOFT_RESETS",
     )
     board: BoardName = None
+    sram: int = option(
+        "KiB of on-chip memory of the NPU, as on boards that have the file mm in debugfs (docs/device.md).",
+        default=0,
+        low=0,
+        high=MOST_SRAM,
+    )
     fault: tuple[str, ...] = option(
         "Inject a fault that boards showed and nobody explained (docs/board.md); repeatable.",
         metavar="NAME",
@@ -69,6 +79,8 @@ class MachineOptions(RecordedOptions):
         chosen = self.drivers or "both"
         if self.rocket_interface is not None and chosen == "rknpu":
             raise ValueError("--rocket-interface needs the driver rocket, which --drivers rknpu excludes")
+        if self.sram and chosen == "rocket":
+            raise ValueError("--sram needs the driver rknpu, which --drivers rocket excludes")
         if self.soft_reset is not None and chosen == "rocket":
             raise ValueError("--soft-reset needs the driver rknpu, which --drivers rocket excludes")
         return SimulatedMachine(
@@ -83,6 +95,7 @@ class MachineOptions(RecordedOptions):
             rocket_interface=self.rocket_interface or DEFAULT,
             soft_reset=self.soft_reset or CLEARS,
             board=self.board,
+            sram=self.sram * 1024,
             faults=self.fault,
         )
 
@@ -112,6 +125,7 @@ class DeviceOptions(MachineOptions):
         given["--events or --timeline"] = self.events or self.timeline
         given |= {"--drivers": self.drivers, "--rocket-interface": self.rocket_interface}
         given |= {"--soft-reset": self.soft_reset, "--fault": self.fault, "--board": self.board}
+        given["--sram"] = self.sram
         return [name for name, value in given.items() if value]
 
 

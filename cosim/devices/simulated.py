@@ -153,6 +153,7 @@ class SimulatedMachine:
     rocket_interface : version of the Rocket uapi (`rkcosim.driver.kernel.rocket_interface.INTERFACES`).
     board : name of the board in the device tree (`rkcosim.driver.kernel.boards.BOARDS`), None for the default
         one.
+    sram : bytes of on-chip memory that the vendor's driver has (`rkcosim.driver.kernel.Kernel`).
     log : stream for the kernel's log, or None; `verbose` adds every failed ioctl to it.
     trace : waveform to write (a path: of everything), or None.
     capture : called with every kick when it ends (`rkcosim.devices.recorder.Captured`), as a stream that can
@@ -180,6 +181,7 @@ class SimulatedMachine:
         rocket_interface: str = DEFAULT,
         soft_reset: str = CLEARS,
         board: str | None = None,
+        sram: int = 0,
         faults: Iterable[str] = (),
         log: TextIO | None = None,
         verbose: bool = False,
@@ -213,6 +215,7 @@ class SimulatedMachine:
                 rocket_interface=rocket_interface,
                 soft_reset=soft_reset,
                 board=board,
+                sram=sram,
             )
             if recorder is not None:
                 recorder.scheduler = self.kernel.scheduler

@@ -74,21 +74,26 @@ MOST_SAMPLES = 1024
 """Largest batch that is divided into samples; a larger first dimension is an ordinary dimension."""
 
 
-def batch_of(shapes: Sequence[tuple[int, ...]]) -> int | None:
+def batch_of(shapes: Sequence[tuple[int, ...]]) -> tuple[int, str]:
     """Return the first dimension that may be a batch: the same for all inputs, above 1, and not above
-    `MOST_SAMPLES`; None without one, and for models that have only vectors and matrices, whose rows the NPU
-    computes at once.
+    `MOST_SAMPLES`; or 1 and the reason why there is none.
+
+    There is no reason without a first dimension above 1, and for models that have only vectors and matrices,
+    whose rows the NPU computes at once.
 
     Parameters
     ----------
     shapes
         Shapes of the inputs.
     """
-    sizes = {shape[0] if shape else 0 for shape in shapes}
-    if len(sizes) != 1 or not any(len(shape) > 2 for shape in shapes):
-        return None
-    (samples,) = sizes
-    return samples if 1 < samples <= MOST_SAMPLES else None
+    sizes = sorted({shape[0] if shape else 0 for shape in shapes})
+    if max(sizes, default=0) <= 1 or not any(len(shape) > 2 for shape in shapes):
+        return 1, ""
+    if len(sizes) > 1:
+        return 1, f"the inputs have different first dimensions: {', '.join(map(str, sizes))}"
+    if sizes[0] > MOST_SAMPLES:
+        return 1, f"{sizes[0]} samples are more than {MOST_SAMPLES}"
+    return sizes[0], ""
 
 
 _INTERPRETERS: dict[str, ModelInterpreter] = {}

@@ -225,6 +225,14 @@ def a_normalisation_of_each_map(net: Net):
 
 
 @apart
+def slopes_of_rows_and_of_columns(net: Net):
+    """Both axes have the same size, so that only the place of the slopes tells rows from columns."""
+    x = net.input(N, 4, 4)
+    rows, columns = net.constant([[0.1], [0.2], [0.3], [0.4]]), net.constant([0.1, 0.2, 0.3, 0.4])
+    return [net.add("PRelu", x, rows), net.add("PRelu", x, columns)]
+
+
+@apart
 def codes(net: Net):
     x = net.input(N, 4, 6)
     scale, zero = net.constant([0.1, 0.2, 0.3, 0.4]), net.constant([1, 2, 3, 4], np.int8)

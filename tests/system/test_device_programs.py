@@ -317,3 +317,15 @@ def test_a_program_without_a_board_sees_this_machine(tmp_path: Path):
     ):
         assert why in cli("rknn", "--engine", "golden", *words, "--", "true", code=2).stderr
     assert "no board 'none'" in cli("device", "--board", "none", "--", "true", code=2).stderr
+
+
+def test_on_chip_memory_is_an_option():
+    script = "print(open('/sys/kernel/debug/rknpu/mm').read().splitlines()[-1])"
+    words = ["device", "--engine", "golden", "--sram", 956, "--", sys.executable, "-c", script]
+    assert cli(*words).stdout == "SRAM total size: 978944, used: 0, free: 978944\n"
+    for wrong, why in (
+        (["--sram", 957], "957"),
+        (["--sram", 8, "--drivers", "rocket"], "--sram needs the driver rknpu"),
+        (["--sram", 8, "--socket", "none"], "--sram is an option of the server"),
+    ):
+        assert why in cli("device", *wrong, "--", "true", code=2).stderr

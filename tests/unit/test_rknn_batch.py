@@ -16,6 +16,7 @@ from rkcosim.compiler.batch import BatchModel
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.rknn_api.session import Model
 from rkcosim.rknn_api.state import runtime
+from tests.models.batch_models import Net, drawn
 from tests.models.rknn_models import Qdq
 from tests.models.tflite_models import Tf
 
@@ -219,3 +220,21 @@ def test_a_tflite_model_gives_what_litert_gives(name: str):
     got = got.transpose(0, 2, 3, 1) if got.ndim == 4 else got
     assert got.shape == wanted.shape
     np.testing.assert_allclose(got, wanted, rtol=0, atol=5e-3 * np.abs(wanted).max())
+
+
+def test_samples_have_their_own_tensors_on_the_host(device: Counting):
+    """Host, NPU, host, NPU: three samples at a time, each with what the host computes from its own."""
+    net = Net()
+    y = net.add("Conv", net.add("Sin", net.input(7, 8, 6, 6)), net.drawn(8, 8, 1, 1))
+    proto = net.proto(net.add("Conv", net.add("Cos", y), net.drawn(4, 8, 1, 1)))
+    (values,) = drawn(proto).values()
+    session = InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, {"x0": values})
+    with Model(proto.SerializeToString()) as model:
+        assert model._state.model.plan.jobs == 2
+        device.started.clear()
+        (got,) = model.run(values)
+        assert device.started.count(0) == 2 * 3 and device.started.count(2) == 2 * 2
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=5e-3 * np.abs(wanted).max())
+        (back,) = model.run(values[::-1])
+        np.testing.assert_array_equal(back, got[::-1])

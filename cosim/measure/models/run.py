@@ -204,6 +204,9 @@ class Session:
             with progress.step("compiling the model"), keeping_tensors(check), using_cores(cores):
                 with _calls(self.path), leaving_out_custom(), network_only():
                     self.model = Model(self.path)
+            samples = getattr(getattr(api.compiled_model(self.model.context), "file", None), "batch", 1)
+            if samples > 1:
+                progress.say(f"{self.path.name} is for batches of {samples}; an inference here is one sample")
             self.context, self.inputs, self.outputs = (
                 self.model.context,
                 self.model.inputs,

@@ -71,18 +71,18 @@ class OnnxSource:
 
     def divided(self) -> Divided:
         """Return the file with the model of one sample, if its inputs are proven to be a batch."""
-        samples = batch_of(
+        samples, reason = batch_of(
             [
                 tuple(size for size in input_shape(item) if isinstance(size, int))
                 for item in self._proto.graph.input
             ]
         )
-        if samples is None:
-            return Divided(self.graph)
+        if samples == 1:
+            return Divided(self.graph, reason=reason)
         try:
             found = divided(self._proto, samples)
-        except NotProven as reason:
-            return Divided(self.graph, reason=str(reason))
+        except NotProven as problem:
+            return Divided(self.graph, reason=str(problem))
         axes = {name: (rows.axis, rows.per) for name, rows in found.rows.items()}
         return Divided(self.graph, OnnxSource(found.proto, self._options).graph, samples, axes)
 

@@ -175,11 +175,12 @@ class TfliteSource:
     def divided(self) -> Divided:
         """Return the file with the model of one sample, if its inputs are proven to be a batch."""
         tensors = self._read.tensors
-        samples = batch_of([tensors[number].shape for number in self._read.inputs])
-        found = None if samples is None else sample_of(self._read, samples)
-        if samples is None or found is None:
-            reason = "" if samples is None else "an operator or a constant may join its samples"
+        samples, reason = batch_of([tensors[number].shape for number in self._read.inputs])
+        if samples == 1:
             return Divided(self.graph, reason=reason)
+        found = sample_of(self._read, samples)
+        if found is None:
+            return Divided(self.graph, reason="an operator or a constant may join the samples")
         one, batched = found
         axes = {tensors[number].name: (0, 1) for number in batched}
         return Divided(self.graph, lambda refused: Loader(one, refused).run(), samples, axes)
