@@ -70,6 +70,10 @@ class CompileOptions(ModelOptions):
         low=1,
     )
 
+    plans: bool = option(
+        "With a .rknn file: plans for one, two and three cores, as in the vendor's files.", default=False
+    )
+
     def name(self, compiled: Any) -> None:
         """Give a compiled model the text of --custom-string.
 
@@ -108,8 +112,8 @@ def compile_command(asked: CompileOptions) -> None:
     .rknn file; the model itself takes one sample of normalised numbers.
     """
     container = asked.output is not None and asked.output.suffix == ".rknn"
-    if not container and (asked.mean or asked.std or asked.bgr or asked.batch > 1):
-        raise ValueError("--mean, --std, --bgr and --batch need -o with a name that ends with .rknn")
+    if not container and (asked.mean or asked.std or asked.bgr or asked.batch > 1 or asked.plans):
+        raise ValueError("--mean, --std, --bgr, --batch and --plans need -o with a name that ends with .rknn")
     if asked.no_weights and (container or asked.output is None):
         raise ValueError("--no-weights needs -o with a name that does not end with .rknn")
     from rkcosim.compiler.batch import batch_size, one_of
@@ -141,7 +145,8 @@ def compile_command(asked: CompileOptions) -> None:
                 raise ValueError(
                     f"--batch is for models of one sample; {asked.model.name} has a batch of {samples}"
                 )
-            data = write_rknn(one_of(compiled), asked.preprocessing(), max(samples, asked.batch))
+            cores = (1, 2, 3) if asked.plans else ()
+            data = write_rknn(one_of(compiled), asked.preprocessing(), max(samples, asked.batch), cores)
         else:
             data = compiled.save(weights=not asked.no_weights)
         write_bytes(asked.output, data)
