@@ -166,7 +166,7 @@ class Conversion(RKNNLite):
         except (TypeError, ValueError):
             return self._failed("config: mean_values and std_values must be lists of lists of numbers")
         try:
-            sets = sets_of(dynamic_input) if dynamic_input else []
+            sets = [] if dynamic_input is None else sets_of(dynamic_input)
         except ValueError as error:
             return self._failed(f"config: {error}")
         if sets and remove_weight:
