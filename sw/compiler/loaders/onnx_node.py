@@ -477,7 +477,7 @@ class OnnxNode(Node):
         places = {
             "asymmetric": at / ratio,
             "half_pixel": (at + 0.5) / ratio - 0.5,
-            "pytorch_half_pixel": (at + 0.5) / ratio - 0.5,
+            "pytorch_half_pixel": (at + 0.5) / ratio - 0.5 if out > 1 else at,
             "align_corners": at * ((size - 1) / max(out - 1, 1)),
         }
         if corner not in places:
