@@ -107,7 +107,7 @@ def _composed(first: Affine, second: Affine) -> Affine | None:
         scale, shift = first.scale * second.scale, first.shift * second.scale + second.shift
         return replace(second, inputs=first.inputs, scale=scale, shift=shift)
     plain = second.scale.size == 1 and not second.shift.any() and second.clamp == Clamp()
-    simple = first.scale.size == 1 and float(first.scale[0]) == 1.0
+    simple = first.shift.size == 1 and first.scale.size == 1 and float(first.scale[0]) == 1.0
     if second.gated or not plain or not simple:
         return None
     return replace(first, output=second.output, gain=first.gain * float(second.scale[0]))

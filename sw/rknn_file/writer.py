@@ -19,12 +19,13 @@ import numpy as np
 from rkcosim.base import version
 from rkcosim.compiler.graph import channels_last
 from rkcosim.compiler.model import CompiledModel
+from rkcosim.compiler.plan import Plan
 from rkcosim.compiler.preprocessing import Preprocessing
 from rkcosim.compiler.programs.dpu import Place
 from rkcosim.compiler.programs.task import Ref
 from rkcosim.compiler.steps import CallStep, ConvStep, CopyStep, HostStep, PoolStep, Step
 from rkcosim.regcmd.job import completion_mask
-from rkcosim.regcmd.tasks import TAIL_WORDS
+from rkcosim.regcmd.tasks import TAIL_WORDS, TASK_ALIGN
 from rkcosim.regcmd.word import WORD_BYTES
 from rkcosim.rknn_file import schema
 from rkcosim.rknn_file.container import PARTS
@@ -87,7 +88,12 @@ class _Node:
     tasks: list[int] = field(default_factory=lambda: [0] * 6)
 
 
-def write_rknn(model: CompiledModel, preprocessing: Sequence[Preprocessing] = (), batch: int = 1) -> bytes:
+def write_rknn(
+    model: CompiledModel,
+    preprocessing: Sequence[Preprocessing] = (),
+    batch: int = 1,
+    cores: Sequence[int] = (),
+) -> bytes:
     """Return the bytes of a `.rknn` file with a model's plan.
 
     Parameters
@@ -99,6 +105,9 @@ def write_rknn(model: CompiledModel, preprocessing: Sequence[Preprocessing] = ()
         nothing. The model's inputs are those after it.
     batch
         Number of samples that the runtime takes at once; it runs the plan for each.
+    cores
+        Numbers of cores for which the file has plans; () for the model's own alone. The vendor's files have
+        (1, 2, 3).
 
     Raises
     ------
@@ -118,12 +127,17 @@ def write_rknn(model: CompiledModel, preprocessing: Sequence[Preprocessing] = ()
         len(port.shape) < 2 or port.shape[0] != 1 for port in (*model.inputs, *model.outputs)
     ):
         raise RknnFileError("a batch needs inputs and outputs whose first dimension is 1")
-    return _Writer(model, each, batch).run()
+    plans = [model.plan if n == model.plan.cores else model.replanned(n).plan for n in sorted(set(cores))]
+    return _Writer(model, each, batch, plans or [model.plan]).run()
 
 
 class _Writer:
-    def __init__(self, model: CompiledModel, preprocessing: Sequence[Preprocessing], batch: int) -> None:
-        self.preprocessing, self.batch = preprocessing, batch
+    def __init__(
+        self, model: CompiledModel, preprocessing: Sequence[Preprocessing], batch: int, plans: Sequence[Plan]
+    ) -> None:
+        self.preprocessing, self.batch, self.plans = preprocessing, batch, plans
+        self.starts = [0] * 5
+        """Index of the first record of the plans for two and three cores, in the last two places."""
         self.model, self.plan, self.graph = model, model.plan, model.plan.graph
         self.tensors = [_Tensor("", Kind.NONE)]
         self.nodes: list[_Node] = []
@@ -152,7 +166,14 @@ class _Writer:
         outputs = [self._output(item) for item in self.graph.outputs]
         for result, index in zip(self.graph.outputs, outputs, strict=True):
             self.nodes.append(_Node("OutputOperator", f"OutputOperator:{result.name}", [index], []))
-        commands, records = self._tasks(numbers)
+        commands, records = b"", b""
+        for plan in self.plans:
+            self._check(plan)
+            if plan.cores > 1 and len(self.plans) > 1:
+                self.starts[plan.cores + 1] = len(records) // schema.RECORD.size
+            commands += b"\0" * (-len(commands) % TASK_ALIGN)
+            words, own = self._tasks(plan, numbers, len(commands))
+            commands, records = commands + words, records + own
         self.tensors.append(_Tensor("regcmd", Kind.REGCMD, data=commands))
         self.tensors.append(_Tensor("task", Kind.TASKS, data=records))
         return _Buffer(self, inputs, outputs).file()
@@ -404,10 +425,23 @@ class _Writer:
 
     # commands
 
-    def _tasks(self, numbers: Sequence[int]) -> tuple[bytes, bytes]:
-        """Return command words and task records."""
-        plan = self.plan
-        listed = plan.task_list(_ZERO_BASES)
+    def _check(self, plan: Plan) -> None:
+        """Raise RknnFileError if a plan for another number of cores has other steps, weights or places."""
+        differ = {
+            "steps": _named(self.plan) != _named(plan),
+            "weights": self.plan.weights != plan.weights,
+            "places of tensors": _placed(self.plan) != _placed(plan),
+        }
+        for what, found in differ.items():
+            if found:
+                raise RknnFileError(
+                    f"the plans for {self.plan.cores} and {plan.cores} cores have different {what}; a .rknn "
+                    "file has the same for all"
+                )
+
+    def _tasks(self, plan: Plan, numbers: Sequence[int], start: int) -> tuple[bytes, bytes]:
+        """Return command words and task records of a plan, whose words begin at a byte of the commands."""
+        listed = plan.task_list({**_ZERO_BASES, "regcmd": start})
         words = bytearray(listed.data)
         columns = PARTS[plan.cores - 1]
         records: list[bytes] = []
@@ -425,22 +459,27 @@ class _Writer:
                 for number, setting in enumerate(task.settings):
                     if any(isinstance(value, Ref) for value in setting.fields.values()):
                         place = entry.address + number * WORD_BYTES
-                        self._relocate(words, place, setting, plan.steps[task.layer], (plan.cores, core))
+                        part = plan.cores, core
+                        self._relocate(words, place, start, setting, plan.steps[task.layer], part)
         return bytes(words), b"".join(records)
 
     def _relocate(
-        self, words: bytearray, place: int, setting: Any, step: Step, part: tuple[int, int]
+        self, words: bytearray, place: int, first: int, setting: Any, step: Step, part: tuple[int, int]
     ) -> None:
-        """Replace the address in a word by the offset within its tensor, and add the relocation."""
+        """Replace the address in a word by the offset within its tensor, and add the relocation.
+
+        `words` are those from the byte `first` of the commands on, in which the word has the offset `place`.
+        """
         ref = next(v for v in setting.fields.values() if isinstance(v, Ref))
         tensor, start = self._owner(ref, step)
         offset = ref.offset - start
         bases = {**_ZERO_BASES, ref.region: -start}
         value = setting.word_value(bases)
-        word = int.from_bytes(words[place : place + WORD_BYTES], "little")
+        own = slice(place - first, place - first + WORD_BYTES)
+        word = int.from_bytes(words[own], "little")
         low = 16
         word = word & ~(0xFFFF_FFFF << low) | value << low
-        words[place : place + WORD_BYTES] = word.to_bytes(WORD_BYTES, "little")
+        words[own] = word.to_bytes(WORD_BYTES, "little")
         self.relocations.setdefault(tensor, []).append((offset, place // WORD_BYTES, *part))
 
     def _owner(self, ref: Ref, step: Step) -> tuple[int, int]:
@@ -455,6 +494,16 @@ class _Writer:
             if place.ref.region == "activations" and first <= ref.offset < first + place.size:
                 return self.roots[root], first
         raise RknnFileError(f"{step.kind} '{step.name}' uses memory outside of its own tensors ({ref})")
+
+
+def _named(plan: Plan) -> list[tuple[str, str]]:
+    """Return names and kinds of a plan's steps."""
+    return [(step.name, step.kind) for step in plan.steps]
+
+
+def _placed(plan: Plan) -> dict[str, tuple[Ref, int]]:
+    """Return first byte and size of each of a plan's tensors."""
+    return {name: (place.ref, place.size) for name, place in plan.places.items()}
 
 
 def _plain(attributes: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -726,7 +775,7 @@ class _Buffer:
             GraphSlot.RELOCATIONS: self._tables(
                 [self._relocation(tensor, found) for tensor, found in writer.relocations.items()]
             ),
-            GraphSlot.PLANS: self._numbers([0] * 5),
+            GraphSlot.PLANS: self._numbers(writer.starts),
         }
         return self._table(offsets)
 

@@ -194,3 +194,20 @@ def test_nan_is_kept(calls: Calls) -> None:
     ):
         made = calls.compute(name, x.shape, *arguments)
         assert np.isnan(made[[0, 3]]).all() and not np.isnan(made[[1, 2]]).any(), name
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "1 / 0", "d.finalize_library()"])
+def test_the_account_of_a_program_that_just_ends(tmp_path: Path, end: str) -> None:
+    """Without finalize_library, and by an exception, the account is written all the same."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import diopilib as d\n"
+        "d.init_library(); c = d.Context()\n"
+        "t = lambda: d.diopiTensor(d.diopiSize([8], 1), None, d.Dtype.float16, d.Device.AIChip, c)\n"
+        f"assert not d.diopiRelu(c, t(), t())\n{end}\n"
+    )
+    words = [sys.executable, "-m", "rkcosim", "diopi", "--engine", "golden", "--", sys.executable, program]
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=300)
+    assert done.returncode == {"raise SystemExit(3)": 3, "1 / 0": 1}.get(end, 0)
+    assert "diopiRelu: 1 calls on the NPU" in done.stdout + done.stderr
+    assert "no operator ran" not in done.stderr

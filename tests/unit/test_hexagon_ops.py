@@ -382,6 +382,59 @@ def test_lrn_by_hand() -> None:
     assert reals(found) == pytest.approx([1 / 6, 2 / 15, 3 / 14])
 
 
+def lrn_by_loops(x: np.ndarray, window: tuple[int, ...], n: float, *numbers: float) -> np.ndarray:
+    """nnlib's op_lrn_f.c, element by element: (size - 1) / 2 neighbours on each side, whatever the size."""
+    bias, alpha, beta = numbers
+    made, reach = np.zeros_like(x, np.float64), [(size - 1) // 2 for size in window]
+    for b, *at in np.ndindex(*x.shape):
+        block = tuple(slice(max(p - r, 0), p + r + 1) for p, r in zip(at, reach, strict=True))
+        made[(b, *at)] = x[(b, *at)] * (bias + alpha / n * (x[(b, *block)] ** 2).sum()) ** -beta
+    return made
+
+
+@pytest.mark.parametrize(
+    "window", [(1, 1, 1), (1, 1, 2), (1, 1, 4), (2, 2, 1), (3, 4, 2), (1, 5, 6), (9, 9, 9)], ids=str
+)
+def test_lrn_of_any_window(window: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(4)
+    x, n = rng.normal(size=(2, 3, 4, 6)).astype(F), float(np.prod(window))
+    x[0, 0, 0, :2] = 0
+    sizes = value(np.full((1, *window), n, F))
+    found = run_node("LRN_f", [x, sizes, scalar(1.5), scalar(2), scalar(0.75)])[0]
+    np.testing.assert_allclose(found.reals, lrn_by_loops(x, window, n, 1.5, 2, 0.75), 1e-5)
+    codes = rng.integers(0, 256, x.shape).astype(np.uint8)
+    given = [codes, scalar(-1), scalar(2), sizes, scalar(1.5), scalar(2), scalar(0.75)]
+    found, low, high = run_node("QuantizedLRN_8", given, 3)
+    want = lrn_by_loops(-1 + 3 / 255 * codes.astype(F), window, n, 1.5, 2, 0.75)
+    assert (low.scalar, high.scalar) == pytest.approx((min(want.min(), 0), max(want.max(), 0)), rel=1e-5)
+    step = (high.scalar - low.scalar) / 255
+    assert np.abs(found.raw * step + low.scalar - want).max() < 0.51 * step
+
+
+def test_lrn_of_zeros_and_logarithms() -> None:
+    """A zero stays one, and the power of a negative number is NaN, as in op_lrn_f.c."""
+    sizes = value(np.full((1, 1, 1, 1), 1, F))
+    found = run_node("LRN_f", [np.array([0, 2], F), sizes, scalar(0), scalar(-1), scalar(2)])[0]
+    assert reals(found)[0] == 0 and np.isnan(reals(found)[1])
+
+
+def test_quantised_lrn_refuses_what_nnlib_refuses() -> None:
+    """op_lrn.c: a bias below 1, a negative alpha or beta, a window whose number is below 1."""
+    for number, wrong in ((3, 0.5), (4, 0.5), (5, -1.0), (6, -1.0)):
+        sizes = value(np.full((1, 1, 1, 3), wrong if number == 3 else 3, F))
+        given = [np.zeros(4, np.uint8), scalar(0), scalar(1), sizes, scalar(1), scalar(1), scalar(1)]
+        given[number] = sizes if number == 3 else scalar(wrong)
+        with pytest.raises(AssertionError, match="a window of"):
+            run_node("QuantizedLRN_8", given, 3)
+
+
+def test_expand_dims_copies() -> None:
+    """op_expanddims.c copies the tensor with its shape, whatever is declared, as long as there is room."""
+    x = np.arange(6, dtype=F).reshape(1, 1, 2, 3)
+    found = run_node("ExpandDims_f", [x, whole(0)])[0]
+    assert found.shape == (1, 1, 2, 3) and reals(found) == list(range(6))
+
+
 def test_reductions() -> None:
     x = np.arange(6, dtype=F).reshape(1, 1, 2, 3)
     assert reals(run_node("Min_f", [x])[0]) == [0]

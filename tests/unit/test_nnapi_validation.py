@@ -81,6 +81,50 @@ def softmax(scale: float, zero: int) -> Model:
     return b.model()
 
 
+def pack(scale: float, zero: int, result: float = 0.5) -> Model:
+    """Return PACK of two tensors of bytes, the second one with another quantisation."""
+    b = Builder()
+    ends = [b.scalar(0), b.input(U8, (2,), 0.5, 3), b.input(U8, (2,), scale, zero)]
+    b.add("PACK", ends, b.output(U8, (2, 2), result, 3))
+    return b.model()
+
+
+def branch(inner: tuple[tuple[int, ...], float, int], condition: tuple[int, ...] = (1,)) -> Model:
+    """Return an IF with a tensor of [2], scale 0.5 and zero point 3; both subgraphs have another one."""
+    b = Builder()
+    part = nested(b)
+    dimensions, scale, zero = inner
+    part.add("RELU", (part.input(U8, dimensions, scale, zero),), part.output(U8, (2,), 0.5, 3))
+    named = b.subgraph(part)
+    ends = (b.input(T.TENSOR_BOOL8, condition), named, named, b.input(U8, (2,), 0.5, 3))
+    b.add("IF", ends, b.output(U8, (2,), 0.5, 3))
+    return b.model()
+
+
+def loop(inner: float) -> Model:
+    """Return a WHILE over a tensor of scale 0.5, whose body has another scale."""
+    b = Builder()
+    condition, body = nested(b), nested(b)
+    x = condition.input(U8, (1,), 0.5, 3)
+    condition.add("LESS", (x, x), condition.output(T.TENSOR_BOOL8, (1,)))
+    body.add("RELU", (body.input(U8, (1,), 0.5, 3),), body.output(U8, (1,), inner, 3))
+    ends = (b.subgraph(condition), b.subgraph(body), b.input(U8, (1,), 0.5, 3))
+    b.add("WHILE", ends, b.output(U8, (1,), inner, 3))
+    return b.model()
+
+
+def test_copies_of_codes_with_one_quantisation() -> None:
+    """What AOSP accepts: PACK, IF and WHILE whose operands agree, or have unknown dimensions."""
+    for model in (
+        pack(0.5, 3),
+        branch(((2,), 0.5, 3)),
+        branch(((0,), 0.5, 3)),
+        branch(((), 0.5, 3)),
+        loop(0.5),
+    ):
+        validate(model)
+
+
 CASES: dict[str, tuple[Callable[[], Model], int | None, int | None, str]] = {
     "operand index": (lambda: with_operation(add_model(), inputs=(0, 9, 2)), 0, 9, "reads operand 9 of 4"),
     "code": (lambda: with_operation(add_model(), type=106), 0, None, "106 is not the code"),
@@ -135,6 +179,14 @@ CASES: dict[str, tuple[Callable[[], Model], int | None, int | None, str]] = {
         *(None, 0, "SUBGRAPH_INPUT"),
     ),
     "empty": (lambda: replace(add_model(), main=replace(add_model().main, operations=())), None, None, ""),
+    "pack scale": (lambda: pack(0.25, 3), 0, 3, "keep scale and zero point"),
+    "pack zero": (lambda: pack(0.5, 4), 0, 3, "keep scale and zero point"),
+    "pack result": (lambda: pack(0.25, 3, 0.25), 0, 3, "keep scale and zero point"),
+    "if scale": (lambda: branch(((2,), 0.25, 3)), 0, None, "input of the subgraph for then 0: scale 0.25"),
+    "if zero": (lambda: branch(((2,), 0.5, 4)), 0, None, "zero point 4"),
+    "if dimensions": (lambda: branch(((3,), 0.5, 3)), 0, None, "dimensions [3]"),
+    "if condition": (lambda: branch(((2,), 0.5, 3), (2,)), 0, None, "TENSOR_BOOL8 [2], not"),
+    "while scale": (lambda: loop(0.25), 0, None, "output of the body 0: scale 0.25"),
     "own subgraph": (own_subgraph, None, 1, "contains itself"),
 }
 

@@ -21,6 +21,7 @@ from rkcosim.golden.task import GoldenNpu
 from rkcosim.measure.perf import layer_models
 from rkcosim.rknn_api.session import Model
 from rkcosim.rknn_file import RknnFileError, read_rknn, schema
+from rkcosim.rknn_file.model import open_model
 from rkcosim.rknn_file.schema import GraphSlot, Kind, Root, TensorSlot
 from rkcosim.rknn_file.tables import Table, root_table
 from rkcosim.rknn_file.writer import write_rknn
@@ -180,3 +181,27 @@ def test_what_does_not_fit_is_refused(layer: bytes, tmp_path: Path):
     for words in (["--mean", "1"], ["-o", str(tmp_path / "x.rkc"), "--batch", "2"]):
         result = CliRunner().invoke(app, ["compile", str(source), *words])
         assert result.exit_code == 2 and "need -o with a name that ends with .rknn" in result.output
+
+
+def test_a_file_has_plans_for_one_two_and_three_cores(device: None):
+    """As public files: task counts in six columns, and where the later plans begin; each gives the same."""
+    both = layer_models.conv(16, 64, (24, 24), int8=True, kernel=3, pad=1)
+    compiled = compile_model(both, reuse=True)
+    data = write_rknn(compiled, cores=(1, 2, 3))
+    file = read_rknn(data)
+    assert sorted(file.plans) == [1, 2, 3]
+    assert [len(parts) for parts in file.plans.values()] == [1, 2, 3]
+    columns = np.sum([node.tasks for node in file.nodes], axis=0)
+    assert list(columns) == [len(part) for plan in file.plans.values() for part in plan]
+    root, _ = root_of(data)
+    starts = next(iter(root.tables(Root.GRAPHS, "graph"))).numbers(GraphSlot.PLANS)
+    assert starts == (0, 0, 0, columns[0], columns[:3].sum())
+    x = np.random.default_rng(0).normal(size=(1, 16, 24, 24)).astype(np.float32)
+    found = []
+    for mask in (1, 3, 7):
+        with Model(data) as model:
+            assert rk.rknn_set_core_mask(model.context, mask) == rk.RKNN_SUCC
+            found.append(model.run(x)[0])
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2]) and found[0].std() > 0
+    with pytest.raises(RknnFileError, match="plan for 3 cores"):
+        open_model(write_rknn(compiled.replanned(2)), cores=3)

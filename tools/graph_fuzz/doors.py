@@ -7,7 +7,7 @@ import select
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,9 @@ SECONDS = 60.0
 """Time after which a door counts as one that does not answer."""
 
 C_TYPES = {"float32": 0, "int32": 6, "int64": 8}
+NOTHING = "that could be compared"
+"""How `compare` says that its reference keeps none of the tensors of a model: the other doors judge it."""
+
 MASKS = {0: 0, 1: 1, 2: 3, 3: 7}
 
 
@@ -97,8 +100,13 @@ class Program:
     def close(self) -> None:
         """End the program."""
         if self.process is not None:
-            self.process.kill() if self.process.poll() is None and self._stuck() else None
+            if self.process.poll() is None and self._stuck():
+                self.process.kill()
             self.process.wait()
+            for pipe in (self.process.stdin, self.process.stdout):
+                with suppress(BrokenPipeError):
+                    assert pipe is not None
+                    pipe.close()
             self.process = None
 
     def _stuck(self) -> bool:
@@ -138,6 +146,7 @@ class Doors:
         for program in (self._c, self._lite):
             if program is not None:
                 program.close()
+                program.log.close()
         self._stack.close()
 
     def outputs(self, door: str, graph: Graph, form: Form) -> list[Array] | None:
@@ -193,7 +202,7 @@ class Doors:
             self._lite = Program([sys.executable, str(HERE / "door_lite.py")], self.folder, self.engine)
         words = [str(path), form.order, str(MASKS[form.cores]), str(len(graph.feeds))]
         for file, array in self._files(graph, form):
-            words += [str(file), array.dtype.name, "x".join(map(str, array.shape))]
+            words += [str(file), array.dtype.name, "x".join(map(str, array.shape)) or "1"]
         answer = self._lite.ask(" ".join([*words, str(self.folder / "out")]))
         return [np.load(self.folder / f"out.{n}.npy") for n in range(int(answer.split()[1]))]
 
@@ -202,19 +211,37 @@ class Doors:
 
         try:
             done = run_model(
-                path, [list(graph.feeds.values())], engine=self.engine, cores=form.cores or 1, check=True
+                path, self._items(path, graph), engine=self.engine, cores=form.cores or 1, check=True
             )
         except Exception as error:
             raise DoorFault(_kind(error)) from error
         if done.verdict["match"] is False:
-            raise DoorFault(f"MISMATCH: {done.verdict.get('first')}")
-        return list(done.results[0])
+            raise DoorFault(f"MISMATCH: {done.verdict['first_difference']}")
+        return [
+            np.concatenate(parts) if len(parts) > 1 else parts[0] for parts in zip(*done.results, strict=True)
+        ]
+
+    def _items(self, path: Path, graph: Graph) -> list[list[Array]]:
+        """Return the inputs of each inference, as `--input` reads them from files."""
+        from rkcosim.cli.inputs import load_batch
+        from rkcosim.rknn_file.model import open_file
+
+        files = []
+        for number, array in enumerate(graph.feeds.values()):
+            files.append(self.folder / f"in{number}.npy")
+            np.save(files[-1], array)
+        return [list(item) for item in load_batch(files, list(open_file(path).inputs), None).items]
 
     def _by_compare(self, path: Path, graph: Graph, form: Form) -> None:
         from rkcosim.measure.models.compare import compare
+        from rkcosim.measure.models.references import ReferenceProblem
 
         try:
-            found = compare(path, [list(graph.feeds.values())])
+            found = compare(path, self._items(path, graph))
+        except ReferenceProblem as error:
+            if NOTHING in str(error):
+                return
+            raise DoorFault(_kind(error)) from error
         except Exception as error:
             raise DoorFault(_kind(error)) from error
         if not found.match:

@@ -117,7 +117,10 @@ class FPool:
 
 @dataclass(frozen=True, kw_only=True)
 class FHost:
-    """A function of one number (computed in float64, then fp16), or softmax along an axis of the cube."""
+    """A function of one number (computed in float64, then fp16), or a Softmax over the rows of `lines`.
+
+    `lines`, `to` and `shape` are those of `HostSoftmax`.
+    """
 
     x: str
     y: str
@@ -125,7 +128,9 @@ class FHost:
     alpha: float | tuple[float, ...] = 0.0
     """One number for all channels, or one per channel."""
     beta: float = 0.0
-    axis: int = 0
+    lines: NDArray[np.int64] | None = None
+    to: NDArray[np.int64] | None = None
+    shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -525,6 +530,21 @@ def table(x: Half, node: FTable) -> Half:
     return ((bits & 0x83FF) | exponent << 10).astype(np.uint16).view(np.float16)
 
 
+def shares(
+    x: NDArray[np.float64],
+    lines: NDArray[np.int64] | None,
+    to: NDArray[np.int64] | None,
+    shape: tuple[int, ...] | None,
+) -> NDArray[np.float64]:
+    """Return the Softmax of each row of `lines`; the arguments are those of `HostSoftmax`."""
+    flat = x.reshape(-1)
+    rows = np.arange(flat.size).reshape(1, -1) if lines is None else lines
+    power = np.exp(flat[rows] - flat[rows].max(axis=1, keepdims=True))
+    result = np.empty_like(flat)
+    result[rows if to is None else to] = power / power.sum(axis=1, keepdims=True)
+    return result.reshape(shape or x.shape)
+
+
 def host(x: Half, node: FHost) -> Half:
     """Evaluate an `FHost`."""
     value = x.astype(np.float64)
@@ -532,8 +552,7 @@ def host(x: Half, node: FHost) -> Half:
     with np.errstate(over="ignore", invalid="ignore"):
         match node.function:
             case "Softmax":
-                power = np.exp(value - value.max(axis=node.axis, keepdims=True))
-                result = power / power.sum(axis=node.axis, keepdims=True)
+                result = shares(value, node.lines, node.to, node.shape)
             case "Sigmoid":
                 result = 1.0 / (1.0 + np.exp(-np.clip(value, -700.0, 700.0)))
             case "Tanh":

@@ -284,16 +284,20 @@ class QProduct:
 
 @dataclass(frozen=True, kw_only=True)
 class HostSoftmax:
-    """Softmax on the host: ``q = (x - zero_point) * scale``, then exp / sum over `axis`, in float32.
+    """Softmax on the host: ``q = (x - zero_point) * scale``, then exp / sum over rows of `lines`, in float32.
 
-    With `bits` the result is quantised: ``round(result / output_scale) + output_zero_point``.
+    `lines` has the places of the elements in the flat x, a row for each sum; None: all are of one sum. The
+    results are at the places `to` of the flat y, which has the shape `shape`; None: where the elements were.
+    With `output_scale` the result is quantised: ``round(result / output_scale) + output_zero_point``.
     """
 
     x: str
     y: str
     scale: float
     zero_point: int
-    axis: int = 0
+    lines: NDArray[np.int64] | None = None
+    to: NDArray[np.int64] | None = None
+    shape: tuple[int, ...] | None = None
     output_scale: float | None = None
     output_zero_point: int = 0
 
@@ -310,7 +314,7 @@ class HostGather:
     index: NDArray[np.int64]
     codings: tuple[tuple[float, int], ...]
     coding: tuple[float, int]
-    fill: int = 0
+    fill: float = 0
 
 
 @dataclass(frozen=True, kw_only=True)

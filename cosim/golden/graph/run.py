@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rkcosim.golden.graph import ops
-from rkcosim.golden.graph.floats import evaluate_float
+from rkcosim.golden.graph.floats import evaluate_float, shares
 from rkcosim.spec.regs.options import chosen_options
 
 Ints = NDArray[np.int64]
@@ -303,8 +303,7 @@ def product(a: NDArray, b: NDArray, c: NDArray | None, node: ops.QProduct) -> ND
 def softmax(x: NDArray, node: ops.HostSoftmax) -> NDArray:
     """Evaluate a `HostSoftmax` in float64, rounded to float32 or to codes at the end."""
     real = (x.astype(np.float64) - node.zero_point) * node.scale
-    power = np.exp(real - real.max(axis=node.axis, keepdims=True))
-    result = power / power.sum(axis=node.axis, keepdims=True)
+    result = shares(real, node.lines, node.to, node.shape)
     if node.output_scale is None:
         return result.astype(np.float32)
     return limit(np.rint(result / node.output_scale).astype(np.int64) + node.output_zero_point, 8).astype(

@@ -330,7 +330,7 @@ def float_node(step: Step) -> Node:
         case HostStep(function="MaxPool", attributes={"window": window}):
             return FPool(**_ends(step), **_window(window, y), method="max", kernel=window.kernel)
         case HostStep(function="Softmax"):
-            return FHost(**_ends(step), function="Softmax", axis=_softmax_axis(step))
+            return FHost(**_ends(step), function="Softmax", **_softmax_lines(step))
         case HostStep(function="Function"):
             given = step.attributes
             alpha, beta = given.get("alpha") or 0.0, given.get("beta") or 0.0
@@ -347,7 +347,7 @@ def _host_node(step: HostStep) -> Node:
             **_ends(step),
             scale=x.scale * step.attributes.get("beta", 1.0),
             zero_point=x.zero_point,
-            axis=_softmax_axis(step),
+            **_softmax_lines(step),
             output_scale=y.scale,
             output_zero_point=y.zero_point,
         )
@@ -371,15 +371,15 @@ def _host_node(step: HostStep) -> Node:
     )
 
 
-def _softmax_axis(step: HostStep) -> int:
-    """Return the axis of the cube for a softmax's axis in the unflattened shape of its tensor."""
-    x = step.inputs[0]
-    axis = step.attributes["axis"] % len(x.shape) - len(x.shape)
-    if in_rows(x.shape, x.cube):
-        return 0  # the last axis
-    if len(x.shape) == 4:
-        return axis + 3
-    return 0 if axis == -1 else 1
+def _softmax_lines(step: HostStep) -> dict[str, Any]:
+    """Return the places of the lines along a Softmax's axis, one of the tensor's shape, in both cubes."""
+    x, axis = step.inputs[0], step.attributes["axis"]
+    places = tuple(np.indices(x.shape))
+
+    def lines(tensor: Tensor) -> Index:
+        return np.moveaxis(_element(tensor, places), axis, -1).reshape(-1, x.shape[axis])
+
+    return {"lines": lines(x), "to": lines(step.output), "shape": step.output.cube}
 
 
 def _element(tensor: Tensor, coordinates: tuple[Index, ...]) -> Index:

@@ -38,6 +38,23 @@ def tiles_index(step: TilesStep) -> Index:
     return _flat((source, row, place % 4), step.inputs[0].cube)
 
 
+def unread(step: AtomsStep | TilesStep) -> npt.NDArray[np.bool_] | None:
+    """Return which elements of a result belong to kernels that no product has; None if there are none.
+
+    They are lanes of the last atom behind the channels of a tensor, which a function or a sum may have
+    changed from zero: nothing reads them.
+    """
+    if isinstance(step, TilesStep):
+        channel, _, place = np.indices(step.output.cube)
+        kernel = 16 * (channel // 8 % step.factors.groups) + place // 4
+        beyond = kernel >= step.factors.columns
+    elif step.factors.turned:
+        return None
+    else:
+        beyond = np.indices(step.output.cube)[1] >= step.inputs[0].cube[0]
+    return beyond if beyond.any() else None
+
+
 def byte_tiles_index(step: ByteTilesStep) -> Index:
     """Return the source of each element of a `ByteTilesStep`'s result, -1 for zeros."""
     factors, x = step.factors, step.inputs[0]

@@ -2,7 +2,8 @@
 
 The steps of `read_onnx`, in order: parse and check the bytes; unite initializers and Constant nodes; name
 every node; cut the graph at the requested outputs; write operators on codes (QLinearConv and others) as the
-same operators between DequantizeLinear and QuantizeLinear; fix the shapes of the inputs; fold constants
+same operators between DequantizeLinear and QuantizeLinear; fix the shapes of the inputs; write pools that
+round their size up with padding (`rkcosim.compiler.loaders.onnx_windows`); fold constants
 (`rkcosim.compiler.loaders.onnx_fold`).
 """
 
@@ -21,6 +22,7 @@ from rkcosim.compiler import several
 from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
 from rkcosim.compiler.host_runtimes import refuse_external
 from rkcosim.compiler.loaders.onnx_fold import fold, runs, shapes_of_run
+from rkcosim.compiler.loaders.onnx_windows import exact_windows
 from rkcosim.compiler.options import LoadOptions, OpenDimensions
 
 OWN_DOMAINS = ("", "ai.onnx")
@@ -76,6 +78,7 @@ def _ready(proto: onnx.ModelProto, options: LoadOptions, say: bool) -> onnx.Mode
         if item.name in guessed:
             shape = ",".join(map(str, input_shape(item)))
             progress.say(f"input '{item.name}' has open dimensions: {shape} is used (--shape changes it)")
+    fixed = exact_windows(fixed)
     _check_sizes(fixed)
     if options.fold:
         fixed = fold(fixed)

@@ -396,15 +396,23 @@ class OnnxNode(Node):
             raise self.wrong(f"nothing of {shape} is left")
         return first, step, tuple(sizes)
 
-    def padding(self, x: Tensor) -> tuple[list[int], list[int], int | None]:
+    def padding(self, x: Tensor) -> tuple[list[int], list[int], float | None]:
         mode, edges = self.attributes.get("mode", b"constant"), self._numbers(1, "pads")
         if mode != b"constant" or edges is None or len(edges) != 8:
             raise self.wrong(f"mode {mode.decode()}, pads {edges} are not supported")
+        if (axes := self._numbers(3, "axes")) is not None and [n % 4 for n in axes] != [0, 1, 2, 3]:
+            raise self.wrong(f"pads of the axes {axes} are not supported")
         filling = self.constant(2)
         fill = float(self.attributes.get("value", 0.0))
         if filling is not None and filling.array.size:
             fill = float(np.asarray(filling.real()).reshape(-1)[0])
-        code = int(np.clip(np.rint(fill / x.scale) + x.zero_point, -128, 127)) if fill else None
+        code: float | None = None
+        if fill and x.real:
+            code = float(np.float16(fill))
+        elif fill:
+            code = int(np.rint(fill / x.scale) + x.zero_point)
+            if not -128 <= code <= 127:
+                raise self.wrong(f"{fill:g} is no number of a tensor with scale {x.scale:g}")
         return edges[:4], edges[4:], code
 
     def order(self, shape: Shape) -> tuple[dict[str, Any], Shape]:
@@ -469,7 +477,7 @@ class OnnxNode(Node):
         places = {
             "asymmetric": at / ratio,
             "half_pixel": (at + 0.5) / ratio - 0.5,
-            "pytorch_half_pixel": (at + 0.5) / ratio - 0.5,
+            "pytorch_half_pixel": (at + 0.5) / ratio - 0.5 if out > 1 else at,
             "align_corners": at * ((size - 1) / max(out - 1, 1)),
         }
         if corner not in places:

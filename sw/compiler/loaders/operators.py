@@ -227,6 +227,7 @@ def _part(
     for axis, (start, step, size, count) in enumerate(zip(starts, steps, x.shape, shape, strict=True)):
         if start < 0 or start + (count - 1) * step >= size:
             raise node.wrong(f"'{y.name}' reaches past '{x.name}' {x.shape}")
+        step = step if count > 1 else 1
         if size != count or start or step != 1:
             place = _cube_axis(node, x.shape, axis)
             begin[place], strides[place] = start, step

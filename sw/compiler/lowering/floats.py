@@ -45,6 +45,13 @@ from rkcosim.compiler.steps import (
 )
 
 
+def _limited(step: Step) -> bool:
+    """Whether a step limits its results."""
+    if isinstance(step, FloatStep):
+        return any(stage.relu or stage.high is not None for stage in (step.first, step.second, step.last))
+    return getattr(step, "limits", None) is not None
+
+
 class Floats(Moves):
     """Lowering for fp16: float16 weights, float32 biases, limits as binary32 patterns, no converter."""
 
@@ -53,8 +60,11 @@ class Floats(Moves):
 
     def steps(self) -> list[Step]:
         clamp = self.op.clamp
-        if clamp == Clamp() or (clamp.low == 0.0 and clamp.high > 0.0):
+        if clamp == Clamp():
             return super().steps()
+        if clamp.low == 0.0 and clamp.high > 0.0:
+            made = super().steps()
+            return made if any(map(_limited, made)) else self.clamp_apart("unclamped")
         last = FloatStage(high=clamp.high if math.isfinite(clamp.high) else None)
         fields: dict[str, Any] = {"last": last}
         if math.isfinite(clamp.low):
@@ -120,12 +130,15 @@ class Floats(Moves):
         return self.step(kind, factors=self.op.factors, **more)
 
     def affine(self) -> list[Step]:
-        """Multiply and add in BN; a gate is limited in BS, scaled in BN and multiplied by x in EW."""
+        """Multiply and add in BN; a gate is limited in BS, scaled in BN and multiplied by x in EW.
+
+        BS has its operand in a register, so a gate with one number per channel is in BN.
+        """
         op, limits = self.op, self._last()
         if not op.gated:
             second = float_stage(op.scale, op.shift, limits)
             return self.step(FloatStep, second=second)
-        if op.scale.size == 1 and float(op.scale[0]) == 1.0:
+        if op.shift.size == 1 and op.scale.size == 1 and float(op.scale[0]) == 1.0:
             first = float_stage(np.ones(1), op.shift, limits)
             second = float_stage(np.array([op.gain]), np.zeros(1))
         else:

@@ -91,16 +91,30 @@ class Stream:
             self._waiting.append(work)
 
     def synchronize(self) -> None:
-        """Do all work; the first error is raised after the rest was dropped."""
+        """Do all work; the first error is raised after the rest was dropped.
+
+        Raises
+        ------
+        DiopiError
+            also if the stream was destroyed.
+        """
         with self._lock:
+            if self.destroyed:
+                raise DiopiError("the stream was destroyed")
             waiting, self._waiting = self._waiting, []
             for work in waiting:
                 work()
 
     def destroy(self) -> None:
-        """Do all work, and take no more."""
+        """Do all work, and take no more; raises DiopiError if that was done before."""
         self.synchronize()
         self.destroyed = True
+
+
+def not_null(address: int, size: int) -> None:
+    """Raise DiopiError for bytes of the host at address 0."""
+    if size and not address:
+        raise DiopiError(f"{size} bytes at a null address of the host")
 
 
 def host_bytes(address: int, size: int) -> Any:

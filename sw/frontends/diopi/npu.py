@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections import OrderedDict
@@ -128,6 +129,7 @@ class Npu:
         self._lock = threading.RLock()
         self._machine: Machine | None = None
         self._settings: Settings | None = None
+        self._ends = False
         self._kept: OrderedDict[bytes, RunningModel | str] = OrderedDict()
         self.accounts: dict[str, Account] = {}
 
@@ -172,6 +174,11 @@ class Npu:
             account = self.account(name)
             account.host += 1
             account.reasons[reason] = account.reasons.get(reason, 0) + 1
+
+    def taken_back(self, name: str) -> None:
+        """Record that the last result of an operator is not used; its cycles count."""
+        with self._lock:
+            self.account(name).npu -= 1
 
     def run(self, name: str, network: Network) -> Array | str:
         """Run an operator.
@@ -240,6 +247,9 @@ class Npu:
     def _opened(self) -> Machine:
         if self._machine is None:
             self._machine = Machine(self.settings)
+            if not self._ends:  # a program may end without finalize_library, or by an exception
+                atexit.register(self.close)
+                self._ends = True
             self._machine.finish(self._summary)
         return self._machine
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rkcosim.frontends.diopi.enums import Error
-from rkcosim.frontends.diopi.memory import Memory, Stream
+from rkcosim.frontends.diopi.memory import Memory, Stream, not_null
 from rkcosim.frontends.diopi.npu import Npu
 from rkcosim.frontends.diopi.values import DiopiError
 
@@ -93,6 +93,7 @@ def device_free(address: int) -> None:
 def device_memcpy_h2d_async(stream: Stream, target: int, source: int, size: int) -> None:
     """Copy bytes from the host to the device when the stream gets to it."""
     made = MEMORY.view(target, size)
+    not_null(source, size)
 
     def copy() -> None:
         ctypes.memmove(made.ctypes.data, source, size)
@@ -104,6 +105,7 @@ def device_memcpy_h2d_async(stream: Stream, target: int, source: int, size: int)
 def device_memcpy_d2h_async(stream: Stream, target: int, source: int, size: int) -> None:
     """Copy bytes from the device to the host when the stream gets to it."""
     made = MEMORY.view(source, size)
+    not_null(target, size)
 
     def copy() -> None:
         ctypes.memmove(target, made.ctypes.data, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.frontends.diopi.enums import ITEM_SIZES, NUMPY, Device, Dtype, Error, Layout
-from rkcosim.frontends.diopi.memory import Memory, host_bytes
+from rkcosim.frontends.diopi.memory import Memory, host_bytes, not_null
 from rkcosim.frontends.diopi.runtime import MEMORY, REGISTERED, Context, checked, device_malloc, registered
 from rkcosim.frontends.diopi.values import DiopiError, diopiSize
 
@@ -82,7 +83,7 @@ class diopiTensor:
             self._fill(pointer(src))
 
     def _count(self) -> int:
-        return int(np.prod(self._dims, dtype=np.int64))
+        return math.prod(self._dims)
 
     def _reserve(self) -> None:
         if self._place is Device.Host:
@@ -95,6 +96,7 @@ class diopiTensor:
         weakref.finalize(self, free, self._address)
 
     def _fill(self, source: int) -> None:
+        not_null(source, self._bytes)
         if self._place is Device.Host:
             ctypes.memmove(self.raw().ctypes.data, source, self._bytes)
             return
@@ -134,7 +136,8 @@ class diopiTensor:
         return np.lib.stride_tricks.as_strided(flat, self._dims, strides)
 
     def read(self, target: Any) -> None:
-        """Copy the tensor's bytes to an address of the host."""
+        """Copy the tensor's bytes to an address of the host; raises DiopiError for a null one."""
+        not_null(pointer(target), self._bytes)
         if self._place is Device.Host:
             ctypes.memmove(pointer(target), self.raw().ctypes.data, self._bytes)
             return
@@ -172,8 +175,16 @@ class diopiTensor:
         return self._context
 
     def reset_shape(self, size: diopiSize) -> bool:
-        """Set the shape of a dense tensor; returns whether the number of elements is the same."""
-        if int(np.prod(size.data, dtype=np.int64)) != self._count():
+        """Set the shape and dense strides.
+
+        Returns
+        -------
+        Whether that was done: the number of elements must be the same, and the tensor must have the memory of
+        a dense one, which a repeated tensor (with a stride of 0) has not.
+        """
+        if min(size.data, default=0) < 0 or math.prod(size.data) != self._count():
+            return False
+        if self._count() * ITEM_SIZES[self._type] > self._bytes:
             return False
         self._dims = tuple(size.data)
         self._strides = dense(self._dims)

@@ -264,21 +264,25 @@ def l2_pool(call: Call) -> list[Value]:
     return [value(np.sqrt(_mean(call, squares)).astype(np.float32))]
 
 
-def normalised(x: Array, sizes: Value, bias: float, alpha: float, beta: float) -> Array:
+def normalised(x: Array, sizes: Value, n: float, bias: float, alpha: float, beta: float) -> Array:
     """Return x / (bias + alpha / n * (sum of squares of its neighbours))^beta, float64.
 
-    The neighbours are a block of `sizes` around the element; n is the number in the tensor `sizes`.
+    The neighbours are a block around the element, (size - 1) / 2 whole elements on each side of it for the
+    `sizes`, so that an even window has one element less.  The power of
+    a negative number is NaN, as nnlib has it as an exponential of a logarithm (hexagon/ops/src/op_lrn_f.c).
     """
     if sizes.shape[0] != 1:
         raise Failure(f"a window of {sizes.shape}")
     squares = x.astype(np.float64) ** 2
     for axis in range(1, 4):
-        reach = min(sizes.shape[axis] // 2, x.shape[axis])
+        reach = min((max(sizes.shape[axis], 1) - 1) // 2, x.shape[axis])
         pads = [(0, 0)] * 4
         pads[axis] = (reach, reach)
         full = np.pad(squares, pads)
         squares = np.lib.stride_tricks.sliding_window_view(full, 2 * reach + 1, axis).sum(axis=-1)
-    total: Array = x / (bias + alpha / sizes.scalar * squares) ** beta
+    with np.errstate(all="ignore"):
+        share = np.float64(alpha) / np.float64(n)
+        total: Array = np.exp(np.log(bias + share * squares) * -beta) * x
     return total
 
 
@@ -286,7 +290,8 @@ def normalised(x: Array, sizes: Value, bias: float, alpha: float, beta: float) -
 def lrn(call: Call) -> list[Value]:
     x, sizes, *rest = call.inputs
     bias, alpha, beta = (one.scalar for one in rest)
-    return [value(normalised(x.reals, sizes, bias, alpha, beta).astype(np.float32))]
+    made = normalised(x.reals, sizes, sizes.scalar, bias, alpha, beta)
+    return [value(np.where(x.reals == 0, 0, made).astype(np.float32))]
 
 
 def bilinear(x: Array, sizes: Value, corners: bool) -> Array:

@@ -78,9 +78,14 @@ def arg_max_code(call: Call) -> list[Value]:
 
 @operation("QuantizedLRN_8", ins=7, outs=3)
 def lrn(call: Call) -> list[Value]:
-    bias, alpha, beta = (one.scalar for one in call.inputs[4:7])
-    x = normalised(limits_at(call, 1).reals(call.inputs[0].codes), call.inputs[3], bias, alpha, beta)
-    limits = with_zero(float(x.min()), float(x.max()))
+    """LRN of codes; the range of the result is that of its numbers and 0, which needs no code (op_lrn.c)."""
+    (bias, alpha, beta), n = (one.scalar for one in call.inputs[4:7]), int(call.inputs[3].scalar)
+    if n < 1 or bias < 1 or alpha < 0 or beta < 0:
+        raise Failure(f"a window of {n}, bias {bias:g}, alpha {alpha:g}, beta {beta:g}")
+    given = limits_at(call, 1)
+    reals = given.low + given.step * call.inputs[0].codes.astype(np.float64)
+    x = normalised(reals, call.inputs[3], n, bias, alpha, beta)
+    limits = Range(float(np.float32(min(x.min(), 0.0))), float(np.float32(max(x.max(), 0.0))))
     return quantised(limits.codes(x), limits)
 
 

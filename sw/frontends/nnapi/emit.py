@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -336,13 +337,27 @@ def _concat(e: Emission) -> None:
 
 
 def _part(e: Emission, place: int, starts: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> None:
-    """Add a result that is a part of the input: `starts`, `sizes` and `steps` for each axis."""
+    """Add a result that is a part of the input: `starts`, `sizes` and `steps` for each axis.
+
+    In rows several axes of the shape lie behind each other in one axis of the cube, so an index of an axis
+    counts as many rows as the axes behind it have, without the channels.
+
+    Raises
+    ------
+    ModelError
+        If the part is not a block, or every n-th element, of the cube.
+    """
     view = e.plain()
     begin, strides = [0, 0, 0], [1, 1, 1]
     for axis, (start, size, step) in enumerate(zip(starts, sizes, steps, strict=True)):
-        if (start, size, step) != (0, view.shape[axis], 1):
-            at = _axis(view, axis)
-            begin[at], strides[at] = start, step
+        step = step if size > 1 else 1
+        if (start, size, step) == (0, view.shape[axis], 1):
+            continue
+        at = _axis(view, axis)
+        rows = math.prod(view.shape[axis + 1 : -1]) if view.layout == "rows" and at else 1
+        if step != 1 and rows != 1:
+            raise ModelError(f"every {step}-th index of axis {axis} of {view.shape} has {rows} rows")
+        begin[at], strides[at] = begin[at] + start * rows, step
     x = e.data(0, view)
     y = e.made(View(tuple(sizes), view.layout), place)
     name = e.name if len(e.outputs) == 1 else f"{e.name}.{place}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -37,6 +37,10 @@ FIXED_OUTPUTS = {
 
 BIAS_TOLERANCE = 1e-6
 """Relative difference up to which a bias has the scale of input times filter."""
+
+
+Ends = tuple[Sequence[Operand], Sequence[Operand]]
+"""Inputs and outputs of a subgraph."""
 
 
 class ModelInvalid(ValueError):
@@ -76,6 +80,94 @@ def validate(model: Model) -> None:
         _order(subgraph)
         for index, operation in enumerate(subgraph.operations):
             check_operation(subgraph, index, operation)
+            check_control(subgraph.operands, index, operation, lambda operand: _ends_of(model, operand))
+
+
+def _ends_of(model: Model, operand: Operand) -> Ends:
+    """Return the inputs and outputs of the subgraph that an operand names."""
+    named = model.referenced[operand.location.offset]
+    inputs, outputs = (
+        [named.operands[index] for index in indices]
+        for indices in (named.input_indexes, named.output_indexes)
+    )
+    return inputs, outputs
+
+
+def check_control(
+    operands: Sequence[Operand], number: int, operation: Operation, ends: Callable[[Operand], Ends]
+) -> None:
+    """Check the subgraphs of an IF or WHILE against the operands that they get and give.
+
+    A subgraph takes and gives the elements of the operands as they are, so types, ranks and dimensions that
+    are known, scales and zero points must be the same (AOSP, common/types/src/Validation.cpp).
+
+    Parameters
+    ----------
+    operands, number, operation : operands of the subgraph, and the operation's place and content.
+    ends : gives the inputs and outputs of the subgraph that an operand names.
+
+    Raises
+    ------
+    ModelInvalid
+        If they differ; it names operation and operand.
+    """
+    kind = _name(operation, number)
+    if kind not in ("IF", "WHILE"):
+        return
+    given = [operands[index] for index in operation.inputs]
+    made = [operands[index] for index in operation.outputs]
+
+    def same(what: str, inner: Sequence[Operand], outer: Sequence[Operand]) -> None:
+        if len(inner) != len(outer):
+            raise ModelInvalid(f"{what}: {len(inner)} operands for {len(outer)}", number, kind=kind)
+        for place, (one, other) in enumerate(zip(inner, outer, strict=True)):
+            if problem := _difference(one, other):
+                raise ModelInvalid(f"{what} {place}: {problem}", number, kind=kind)
+
+    def condition(operand: Operand) -> None:
+        if operand.type is not T.TENSOR_BOOL8 or operand.dimensions != (1,):
+            found = f"{operand.type.name} {list(operand.dimensions)}"
+            raise ModelInvalid(f"the condition is {found}, not TENSOR_BOOL8 [1]", number, kind=kind)
+
+    places = (1, 2) if kind == "IF" else (0, 1)
+    if len(given) < 3 or not made or any(given[place].lifetime is not L.SUBGRAPH for place in places):
+        raise ModelInvalid("it needs two subgraphs and a result", number, kind=kind)
+    (first_in, first_out), (second_in, second_out) = (ends(given[place]) for place in places)
+    if kind == "IF":
+        condition(given[0])
+        for name, inputs, outputs in (("then", first_in, first_out), ("else", second_in, second_out)):
+            same(f"input of the subgraph for {name}", inputs, given[3:])
+            same(f"output of the subgraph for {name}", outputs, made)
+        return
+    same("input of the condition", first_in, given[2:])
+    if len(first_out) != 1:
+        raise ModelInvalid(f"the condition has {len(first_out)} outputs", number, kind=kind)
+    condition(first_out[0])
+    same("input of the body", second_in, given[2:])
+    if not len(made) <= len(second_out) <= len(second_in):
+        count = f"{len(second_in)} inputs and {len(second_out)} outputs for {len(made)} results"
+        raise ModelInvalid(f"the body has {count}", number, kind=kind)
+    same("output of the body", second_out[: len(made)], made)
+    same("output of the body", second_out, second_in[: len(second_out)])
+
+
+def _difference(inner: Operand, outer: Operand) -> str:
+    """Return how two operands of the same elements differ, "" if they do not."""
+    if inner.type is not outer.type:
+        return f"{inner.type.name}, but {outer.type.name} outside"
+    sizes, others = inner.dimensions, outer.dimensions
+    known = sizes and others
+    if known and (
+        len(sizes) != len(others) or any(n and m and n != m for n, m in zip(sizes, others, strict=True))
+    ):
+        return f"dimensions {list(sizes)}, but {list(others)} outside"
+    if (inner.scale, inner.zero_point, inner.extra_params) != (
+        outer.scale,
+        outer.zero_point,
+        outer.extra_params,
+    ):
+        return f"scale {inner.scale:g} and zero point {inner.zero_point}, but others outside"
+    return ""
 
 
 def _nesting(model: Model, subgraph: Subgraph, above: tuple[int, ...]) -> None:
@@ -265,7 +357,8 @@ def _outputs(subgraph: Subgraph, number: int, operation: Operation, kind: str) -
             text = f"a result may not be {operand.type.name} ('{word.text}' is needed)"
             raise ModelInvalid(text, number, index, kind)
         if word.text == "same" and source is not None and source.type in SCALED:
-            if (operand.scale, operand.zero_point) != (source.scale, source.zero_point):
+            copied = [subgraph.operands[n] for n in operation.inputs[1:]] if kind == "PACK" else [source]
+            if any((operand.scale, operand.zero_point) != (one.scale, one.zero_point) for one in copied):
                 raise ModelInvalid("the result must keep scale and zero point", number, index, kind)
 
 

@@ -74,11 +74,13 @@ class RKNN(Conversion):
     ) -> list[Any] | None:
         """Run the model once; see `RKNNLite.inference`.
 
-        `mean_values` and `std_values` of a TFLite model are applied here, because the model takes no pixels.
+        `mean_values` and `std_values` of a TFLite model in a container of rkcosim are applied here, because
+        the model takes no pixels; in a `.rknn` file they belong to the inputs.
         """
         self._without_effect("inference", {"data_type": data_type})
         given = inputs = [inputs] if isinstance(inputs, np.ndarray) else inputs
-        if self._tflite() and self._pixels() and isinstance(inputs, (list, tuple)):
+        apart = self._own and self._tflite() and self._pixels()
+        if apart and isinstance(inputs, (list, tuple)):
             self._once("the exported file of a TFLite model has no mean_values and std_values")
             if data_format not in (None, "nhwc"):
                 self._failed("inference: mean_values of a TFLite model need the data_format nhwc")

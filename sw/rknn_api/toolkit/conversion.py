@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +36,9 @@ LONGEST = 6 * 3600
 
 PLATFORM = "rk3588"
 
+MOST_BATCH = 1024
+"""Largest batch of a .rknn file."""
+
 PROPOSED = 3
 """Layers that `hybrid_quantization_step1` proposes for floating point."""
 
@@ -52,7 +56,6 @@ WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
     "config": {
         "compress_weight": False,
         "auto_hybrid_euc_thresh": None,
-        "custom_string": None,
         "disable_rules": [],
         "enable_flash_attention": False,
         "float_dtype": "float16",
@@ -104,6 +107,7 @@ class Conversion(RKNNLite):
         self._reading: list[str] = []
         self._analysed: list[str] = []
         self._normalising: list[str] = []
+        self._own = ""  # why the built model is in a container of rkcosim; "" if it is a .rknn file
         self._built = self._ran = False
         self.config()
 
@@ -117,8 +121,9 @@ class Conversion(RKNNLite):
         quantized_method: str = "channel",
         target_platform: Any = None,
         auto_hybrid_cos_thresh: float = 0.98,
-        remove_weight: bool = False,
+        remove_weight: bool | None = None,
         dynamic_input: Any = None,
+        custom_string: str | None = None,
         **others: Any,
     ) -> int:
         """Set the options of the conversion.
@@ -134,11 +139,13 @@ class Conversion(RKNNLite):
         target_platform : None or "rk3588".
         auto_hybrid_cos_thresh : cosine of a layer alone, below which `auto_hybrid` of `build` leaves it in
             floating point.
-        remove_weight : `export_rknn` writes no weights; the file uses those of a full model
-            (RKNN_FLAG_SHARE_WEIGHT_MEM).
+        remove_weight : True if `export_rknn` is to write no weights; the file uses those of a full model
+            (RKNN_FLAG_SHARE_WEIGHT_MEM), which is built with False. With None it can be a `.rknn` file, whose
+            weights other models cannot use.
         dynamic_input : sets of shapes, one shape for each input of an ONNX model, for example
             [[[1, 3, 64, 64]], [[1, 3, 96, 96]]]; the model is built for each set, in the place of the shapes
             in the file. A dataset has the shapes of the largest set, whose scales the others share.
+        custom_string : text of at most 1023 bytes, which RKNN_QUERY_CUSTOM_STRING gives to programs.
         others : options of the toolkit that have no effect here.
         """
         if not self._without_effect("config", others):
@@ -159,7 +166,7 @@ class Conversion(RKNNLite):
         except (TypeError, ValueError):
             return self._failed("config: mean_values and std_values must be lists of lists of numbers")
         try:
-            sets = sets_of(dynamic_input) if dynamic_input else []
+            sets = [] if dynamic_input is None else sets_of(dynamic_input)
         except ValueError as error:
             return self._failed(f"config: {error}")
         if sets and remove_weight:
@@ -173,8 +180,9 @@ class Conversion(RKNNLite):
             "method": ALGORITHMS[quantized_algorithm],
             "weights": METHODS[quantized_method],
             "below": auto_hybrid_cos_thresh,
-            "removes": bool(remove_weight),
+            "removes": None if remove_weight is None else bool(remove_weight),
             "sets": sets,
+            "custom": [] if custom_string is None else [f"--custom-string={custom_string}"],
         }
         if sets:
             self._say(f"config: the largest shapes are dynamic_input[{largest(sets)}]")
@@ -222,7 +230,7 @@ class Conversion(RKNNLite):
         if not path.is_file():
             return self._failed(f"{call}: there is no file {model}")
         self._close()
-        self.rknn_data, self._built = None, False
+        self.rknn_data, self._built, self._own = None, False, ""
         self._source, self._reading = path.absolute(), reading
         self._say(f"{call}: {model}, {path.stat().st_size} bytes")
         return SUCCESS
@@ -284,11 +292,10 @@ class Conversion(RKNNLite):
         stem, report = self._source.stem, self._folder / "layers.json"
         model = self._folder / "float.model"
         floats = ["quantize", str(self._source), "-o", str(model), "--float-only"]
-        if self._command(call, [*floats, *self._reading, *self._pixels()]) is None:
+        if self._command(call, [*floats, *self._reading]) is None:
             return FAILED
         quantising = ["--method", self._settings["method"], self._settings["weights"]]
-        # The model normalises pixels itself if there is a normalisation; its samples then stay as they are.
-        quantising += [*self._raw(), *(["--bgr"] if self._settings["bgr"] else [])]
+        quantising += [*_outside(self._pixels()), *(["--bgr"] if self._settings["bgr"] else [])]
         words = ["quantize", str(model), "-o", str(self._folder / "trial.onnx"), "--data", str(dataset)]
         words += [*quantising, "--limit", str(max(1, int(proposal_dataset_size))), "--json", str(report)]
         words += ["--gains"] if proposal else []
@@ -337,10 +344,16 @@ class Conversion(RKNNLite):
         words = ["quantize", str(self._source), "-o", str(model), "--data", str(dataset), *quantising]
         for name in kept:
             words += ["--keep", name]
-        if self._command(call, words) is None or not self._compiled(call, model, []):
+        if self._command(call, words) is None:
             return FAILED
-        self._built = True
-        self._normalising = [word for word in quantising if word.startswith(("--mean", "--std"))]
+        normalising = [word for word in quantising if word.startswith(("--mean", "--std"))]
+        if not self._vendor_form(call, model, normalising):
+            normalising += ["--pixels"] * bool(normalising)
+            if normalising and self._command(call, [*words, "--pixels"]) is None:
+                return FAILED
+            if not self._compiled(call, model, []):
+                return FAILED
+        self._built, self._normalising = True, normalising
         self._settings["bgr"] = "--bgr" in quantising
         return SUCCESS
 
@@ -348,19 +361,41 @@ class Conversion(RKNNLite):
         """Return whether the model that was loaded is a TFLite file."""
         return self._source is not None and self._source.suffix.lower() == ".tflite"
 
-    def _raw(self) -> list[str]:
-        """Return the options for samples that the model normalises itself, none if it does not."""
-        return ["--mean=0", "--std=1"] if self._pixels() else []
+    def _vendor_form(self, call: str, model: Path, options: Sequence[str]) -> bool:
+        """Compile a model to a `.rknn` file in the vendor's form; return whether it has such a form.
+
+        If it has none, `_own` says why, and `_compiled` makes a container of rkcosim.
+        """
+        target = self._folder / "model.rknn"
+        self.rknn_data, self._own = None, ""
+        if self._settings["removes"] is not None:
+            self._own = "its weights are shared with other models (remove_weight)"
+            return False
+        code, _, said = self._ended(
+            call, ["compile", str(model), "-o", str(target), "--plans", *REFUSING, *options]
+        )
+        if code:
+            self._own = _reason(said, code)
+            self._say(f"{call}: {self._own}")
+            return False
+        self.rknn_data = target.read_bytes()
+        return True
 
     def _container(self, call: str, model: Path, reading: list[str]) -> bytes | None:
         """Compile a model and return its container; None after an error."""
         target = self._folder / "model.rkc"
-        if self._command(call, ["compile", str(model), "-o", str(target), *REFUSING, *reading]) is None:
+        if (
+            self._command(
+                call,
+                ["compile", str(model), "-o", str(target), *REFUSING, *reading, *self._settings["custom"]],
+            )
+            is None
+        ):
             return None
         return target.read_bytes()
 
     def _compiled(self, call: str, model: Path, reading: list[str]) -> bool:
-        """Compile a model to the container that `export_rknn` writes; return whether that worked."""
+        """Compile a model to a container of rkcosim; return whether that worked."""
         self.rknn_data = self._container(call, model, reading)
         return self.rknn_data is not None
 
@@ -374,49 +409,65 @@ class Conversion(RKNNLite):
     ) -> int:
         """Quantise and compile the model that was loaded.
 
+        The result is a `.rknn` file in the vendor's form, which has `mean_values` and `std_values` of the
+        inputs and the batch. A model that this form cannot hold becomes a container of rkcosim, in which the
+        network of an ONNX model normalises pixels itself.
+
         Parameters
         ----------
         do_quantization : whether to quantise a float model; otherwise it runs in fp16, and a model that is
             already quantised as it is.
         dataset : a text file with the files of one sample (pictures or .npy) on each line.
-        rknn_batch_size : None or 1.
+        rknn_batch_size : number of samples that a program gives at once.
         auto_hybrid : whether layers with a small cosine stay in floating point.
         auto_hybrid_quant : an older name of the same.
         """
         if self._source is None:
             return self._failed("build: call load_onnx or load_tflite first")
-        if rknn_batch_size not in (None, 1):
-            return self._failed(f"build: rknn_batch_size {rknn_batch_size} is not available, only 1")
+        if rknn_batch_size is not None and not 1 <= rknn_batch_size <= MOST_BATCH:
+            return self._failed(f"build: rknn_batch_size {rknn_batch_size}; 1 to {MOST_BATCH} are available")
         if do_quantization and dataset is None:
             return self._failed("build: do_quantization needs a dataset")
         self._built, self.rknn_data = False, None
         self._analysed = list(self._reading)
-        # A TFLite model takes normalised samples; only an ONNX model can normalise pixels itself.
-        pixels = self._pixels()
-        if self._tflite():
-            pixels = [word for word in pixels if word != "--pixels"]
         quantising: list[str] = []
         if do_quantization:
             quantising = ["--data", str(dataset), "--method", self._settings["method"]]
             quantising += [self._settings["weights"], *(["--bgr"] if self._settings["bgr"] else [])]
             if auto_hybrid or auto_hybrid_quant:
                 quantising += ["--below", str(self._settings["below"])]
+        batch = [] if rknn_batch_size in (None, 1) else ["--batch", str(rknn_batch_size)]
         if self._settings["sets"]:
+            if batch:
+                return self._failed("build: rknn_batch_size with dynamic_input is not available")
+            pixels = _outside(self._pixels()) if self._tflite() else self._pixels()
             done = self._build_sets(self._settings["sets"], quantising, pixels)
+            self._own, self._normalising = "it has several shapes (dynamic_input)", pixels
         else:
-            done = self._build_one(quantising, pixels)
-        if done:
-            self._built, self._normalising = do_quantization, pixels
+            done = self._build_one(quantising, batch)
+        self._built = done and do_quantization
         return SUCCESS if done else FAILED
 
-    def _build_one(self, quantising: list[str], pixels: list[str]) -> bool:
-        """Build the model of one shape; `quantising` is empty for one that stays as it is."""
-        assert self._source is not None
-        if not quantising and (not pixels or self._tflite()):
-            return self._compiled("build", self._source, self._reading)
-        self._model = self._folder / f"model{self._source.suffix.lower()}"
-        words = [*self._reading, *pixels, *(quantising or ["--float-only"])]
-        return self._made("build", self._model, words) and self._compiled("build", self._model, [])
+    def _build_one(self, quantising: list[str], batch: list[str]) -> bool:
+        """Build the model of one shape; `quantising` is empty for one that stays as it is.
+
+        The runtime normalises what programs give to a `.rknn` file. In a container of rkcosim an ONNX model
+        does that itself, and a TFLite model takes normalised samples.
+        """
+        pixels = self._pixels()
+        self._normalising = normalising = _outside(pixels)
+        made = self._quantised(quantising, normalising)
+        if made is None:
+            return False
+        if self._vendor_form("build", made[0], [*made[1], *normalising, *batch]):
+            return True
+        if batch:
+            self._failed(f"build: rknn_batch_size: {self._own}")
+            return False
+        if pixels != normalising and not self._tflite():
+            self._normalising = pixels
+            made = self._quantised(quantising, pixels)
+        return made is not None and self._compiled("build", *made)
 
     def _made(self, call: str, model: Path, words: Sequence[str]) -> bool:
         """Write a quantised or normalised model of the source; return whether that worked."""
@@ -465,6 +516,18 @@ class Conversion(RKNNLite):
         self.rknn_data = pack(sets, [containers[number] for number in range(len(sets))])
         return True
 
+    def _quantised(self, quantising: list[str], normalising: list[str]) -> tuple[Path, list[str]] | None:
+        """Return the model to compile, and the options for its shapes; None after an error.
+
+        Without `quantising` a model stays as it is, unless it is to normalise pixels itself.
+        """
+        assert self._source is not None
+        if not quantising and "--pixels" not in normalising:
+            return self._source, self._reading
+        model = self._model = self._folder / f"model{self._source.suffix.lower()}"
+        words = [*self._reading, *normalising, *(quantising or ["--float-only"])]
+        return (model, []) if self._made("build", model, words) else None
+
     def _pixels(self) -> list[str]:
         """Return the options for the normalisation, none if it changes nothing."""
         means, stds = self._settings["means"], self._settings["stds"]
@@ -474,7 +537,7 @@ class Conversion(RKNNLite):
         return [f"--mean={mean}", f"--std={std}", "--pixels"]
 
     def export_rknn(self, export_path: str, **others: Any) -> int:
-        """Write the built model, as a container of rkcosim, to a file.
+        """Write the built model to a file: a `.rknn` file in the vendor's form, or a container of rkcosim.
 
         The file runs on the simulated NPU only. Other arguments of the toolkit have no effect.
         """
@@ -496,7 +559,8 @@ class Conversion(RKNNLite):
             Path(export_path).write_bytes(data)
         except (OSError, TypeError) as error:
             return self._failed(f"export_rknn: {error}")
-        self._once("export_rknn: the file is a container of rkcosim, which boards do not read")
+        if self._own:
+            self._once(f"export_rknn: the file is a container of rkcosim, no .rknn file: {self._own}")
         return SUCCESS
 
     def _without_effect(self, call: str, given: dict[str, Any]) -> bool:
@@ -517,10 +581,17 @@ class Conversion(RKNNLite):
 
     def _command(self, call: str, words: Sequence[str]) -> str | None:
         """Run a command of rkcosim; return what it printed, or None after an error."""
+        code, printed, said = self._ended(call, words)
+        if code:
+            self._failed(f"{call}: {_reason(said, code)}")
+            return None
+        return printed
+
+    def _ended(self, call: str, words: Sequence[str]) -> tuple[int, str, str]:
+        """Run a command of rkcosim; return its exit code, what it printed, and its messages."""
         python = os.environ.get(PYTHON_VARIABLE)
         if not python:
-            self._failed(f"{call}: start the script with `rkcosim rknn -- python SCRIPT`")
-            return None
+            return FAILED, "", "start the script with `rkcosim rknn -- python SCRIPT`"
         self._folder.mkdir(parents=True, exist_ok=True)
         apart = {name: value for name, value in os.environ.items() if name not in OF_PROGRAM}
         self._say(f"{call}: rkcosim {' '.join(words)}")
@@ -528,24 +599,30 @@ class Conversion(RKNNLite):
             done = subprocess.run(
                 [python, "-m", "rkcosim", *words, *([] if self.verbose else ["--quiet"])],
                 env=apart,
-                stdout=subprocess.PIPE,
-                stderr=None if self.verbose else subprocess.PIPE,
+                capture_output=True,
                 text=True,
                 timeout=LONGEST,
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            self._failed(f"{call}: {error}")
-            return None
-        if done.returncode:
-            said = (done.stderr or "").strip() or f"rkcosim ended with {done.returncode}"
-            line = said.splitlines()[-1].removeprefix("rkcosim: ")
-            if UNNAMED in line:
-                line = line.partition(UNNAMED)[0] + UNNAMED
-                line += ": use inputs and input_size_list of load_onnx, or dynamic_input of config"
-            self._failed(f"{call}: {line}")
-            return None
-        return str(done.stdout)
+            return FAILED, "", str(error)
+        if self.verbose:
+            sys.stderr.write(done.stderr)
+        return done.returncode, done.stdout, done.stderr
+
+
+def _reason(said: str, code: int) -> str:
+    """Return the last line of a command's messages, with the words of the toolkit."""
+    line = (said.strip() or f"rkcosim ended with {code}").splitlines()[-1].removeprefix("rkcosim: ")
+    if UNNAMED in line:
+        line = line.partition(UNNAMED)[0] + UNNAMED
+        line += ": use inputs and input_size_list of load_onnx, or dynamic_input of config"
+    return line
+
+
+def _outside(pixels: list[str]) -> list[str]:
+    """Return the options of a normalisation that is not a part of the model."""
+    return [word for word in pixels if word != "--pixels"]
 
 
 def _groups(values: Any) -> list[list[float]]:

@@ -19,12 +19,14 @@ from rkcosim.compiler.loaders.tnn.geometry import deconvolution_pads, window, wi
 from rkcosim.compiler.loaders.tnn.params import BINARY, REDUCTIONS
 from rkcosim.compiler.loaders.tnn.resources import Array
 from rkcosim.compiler.loaders.tnn.shapes import (
+    corners,
     matmul_operands,
     order,
     paddings,
     ranges,
     reduced_axes,
     slices,
+    slopes,
 )
 
 
@@ -237,19 +239,24 @@ def _instance(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
 
 
 def _prelu(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
-    slopes = real(b, "slope").reshape(-1)
-    if slopes.size == 1:
-        e.node("LeakyRelu", x, y[0], alpha=float(slopes[0]))
+    found = slopes(b)
+    if found.size == 1:
+        e.node("LeakyRelu", x, y[0], alpha=float(found[0]))
     else:
-        shape = (slopes.size,) + (1,) * (len(b.inputs[0]) - 2)
-        e.node("PRelu", [x[0], e.constant("slope", slopes.reshape(shape))], y[0])
+        shape = (found.size,) + (1,) * (len(b.inputs[0]) - 2)
+        e.node("PRelu", [x[0], e.constant("slope", found.reshape(shape))], y[0])
 
 
 def _lrn(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
+    """LRN; TNN divides the sum of an even window by its size, but it has a channel less."""
     p = b.params
-    if p["size"] % 2 == 0:
-        raise b.wrong(f"{p['size']} channels: even sizes are not supported on the NPU")
-    e.node("LRN", x, y[0], alpha=p["alpha"], beta=p["beta"], bias=p["bias"], size=p["size"])
+    if p["alpha"] < 0 or p["beta"] < 0:  # onnxruntime, which computes it, has only positive ones
+        raise b.wrong(f"a negative alpha or beta ({p['alpha']:g}, {p['beta']:g}) is not supported on the NPU")
+    if p["size"] < 1:
+        raise b.wrong(f"a window of {p['size']} channels is not supported on the NPU")
+    size = 2 * ((p["size"] - 1) // 2) + 1
+    alpha = p["alpha"] * size / p["size"]
+    e.node("LRN", x, y[0], alpha=alpha, beta=p["beta"], bias=p["bias"], size=size)
 
 
 def _normalize(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
@@ -298,14 +305,41 @@ def _pad(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
 
 
 def _upsample(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
-    sizes = e.constant("sizes", b.outputs[0], np.int64)
-    mode = b.params["mode"]
+    """A Resize; to one row or column TNN's places are those of pytorch_half_pixel, except in cubic mode."""
+    mode, source = b.params["mode"], x[0]
     attributes: dict[str, Any] = {"mode": ("nearest", "linear", "cubic")[mode - 1]}
-    form = "align_corners" if b.params["align_corners"] > 0 else "half_pixel"
+    form = "align_corners" if corners(b) else "half_pixel"
+    if mode == 2 and form == "half_pixel" and 1 in b.outputs[0][2:] and b.inputs[0] != b.outputs[0]:
+        form = "pytorch_half_pixel"
+    if mode == 3 and form == "half_pixel":
+        source = _between(e, b, source, y[0])
     attributes["coordinate_transformation_mode"] = "asymmetric" if mode == 1 else form
     if mode == 1:
         attributes["nearest_mode"] = "floor"
-    e.node("Resize", [x[0], "", "", sizes], y[0], **attributes)
+    if source != y[0]:
+        sizes = e.constant("sizes", b.outputs[0], np.int64)
+        e.node("Resize", [source, "", "", sizes], y[0], **attributes)
+
+
+def _between(e: Emitter, b: Bound, x: str, y: str) -> str:
+    """Add the axes of one row or column of a cubic Upsample, which TNN takes at -0.5; return its output.
+
+    There the weights of the elements before the first one, which are the first one, and of the second one are
+    as everywhere between two elements: -3/32, 19/32, 19/32, -3/32.
+    """
+    axes = [axis for axis in (2, 3) if b.outputs[0][axis] == 1 and b.inputs[0][axis] > 1]
+    left = [axis for axis in (2, 3) if axis not in axes and b.outputs[0][axis] != b.inputs[0][axis]]
+    for axis in axes:
+        parts = []
+        for place, share in enumerate((35 / 32, -3 / 32)):
+            bounds = [
+                e.constant(f"{what}{axis}{place}", [value], np.int64)
+                for what, value in (("begin", place), ("end", place + 1), ("axis", axis))
+            ]
+            part = e.node("Slice", [x, *bounds])
+            parts.append(e.node("Mul", [part, e.constant(f"share{axis}{place}", share)]))
+        x = e.node("Add", parts, y if axis == axes[-1] and not left else None)
+    return x
 
 
 def _shuffle(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:

@@ -38,10 +38,15 @@ def window_pads(b: Bound) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def window(b: Bound) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return kernel and strides of a convolution or pooling; a kernel of 0 is the whole map."""
+    """Return kernel and strides of a convolution or pooling.
+
+    A kernel of 0 is the whole map; one with an axis of `kernel_indexs` is as large as this axis of the input.
+    """
     kernels, strides = b.params["kernels"], b.params["strides"]
     size = b.map()[2:]
     given = [kernel or x for kernel, x in zip(kernels, size, strict=True)]
+    axes = b.params.get("kernel_indexs", (-1, -1))
+    given = [kernel if axis == -1 else b.map()[axis] for kernel, axis in zip(given, axes, strict=True)]
     steps = [stride or 1 for stride in strides]
     return (given[0], given[1]), (steps[0], steps[1])
 

@@ -106,13 +106,21 @@ def _convolution(w: Words) -> Params:
     return found
 
 
+def _kernel_indices(w: Words) -> tuple[int, int]:
+    """Return the axes of the input whose sizes are the kernel's; -1 is none, for columns that of the rows."""
+    rows, columns = w.integers(2, -1)
+    if not all(-1 <= axis <= 3 for axis in (rows, columns)):
+        raise w.wrong(f"a kernel as large as the axes {rows} and {columns}")
+    return rows, rows if columns == -1 else columns
+
+
 def _pooling(w: Words) -> Params:
     found: dict[str, Any] = {
         "pool_type": w.integer(),
         "kernels": w.sizes(0),
         "strides": w.sizes(0),
         "pads": w.sizes(0),
-        "kernel_indexs": w.integers(2, -1),
+        "kernel_indexs": _kernel_indices(w),
         "pad_type": w.integer(-1),
         "ceil_mode": w.integer(),
         "is_adaptive_pool": w.integer(),

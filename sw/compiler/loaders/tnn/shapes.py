@@ -15,7 +15,7 @@ from rkcosim.compiler.loaders.tnn.bound import INT_MAX, Bound, Dims, element
 from rkcosim.compiler.loaders.tnn.geometry import convolution, deconvolution, pooling
 from rkcosim.compiler.loaders.tnn.params import BINARY, REDUCTIONS, UNARY, read_params
 from rkcosim.compiler.loaders.tnn.proto import MAX_RANK, LayerInfo
-from rkcosim.compiler.loaders.tnn.resources import Resource
+from rkcosim.compiler.loaders.tnn.resources import Array, Resource
 
 
 def _inner_product(b: Bound) -> list[Dims]:
@@ -181,6 +181,34 @@ def _upsample(b: Bound) -> list[Dims]:
     return [(n, c, high, wide)]
 
 
+def corners(b: Bound) -> bool:
+    """Whether an Upsample aligns the corners.
+
+    A negative parameter means that it does when it shrinks by factors, and any other one but 0 that it does.
+    """
+    given = b.params["align_corners"]
+    if given < 0 and not b.params["dims"]:
+        return min(b.params["scales"]) < 1.0
+    return bool(given)
+
+
+def slopes(b: Bound) -> Array:
+    """Return the slopes of a PReLU: one, or one for each channel; a shared one is the first of the file."""
+    found = b.array("slope").astype(np.float32).reshape(-1)
+    if b.params["channel_shared"] or found.size == 1:
+        return found[:1]
+    if found.size != b.inputs[0][1]:
+        raise b.wrong(f"{found.size} slopes for {b.inputs[0][1]} channels")
+    return found
+
+
+def _prelu(b: Bound) -> list[Dims]:
+    if len(b.inputs[0]) < 2:
+        raise b.wrong(f"its input {b.inputs[0]} has no channels")
+    slopes(b)
+    return [b.inputs[0]]
+
+
 def _pixel_shuffle(b: Bound) -> list[Dims]:
     n, c, h, w = b.map()
     factor = b.params["upscale_factor"]
@@ -230,9 +258,10 @@ SHAPES: dict[str, Callable[[Bound], list[Dims]]] = {
     **dict.fromkeys(("Power", "LRN", "Normalize", "Softmax", "LogSoftmax"), _same),
     **dict.fromkeys((*BINARY, "HardSwish"), _binary),
     **dict.fromkeys(REDUCTIONS, _reduce),
-    **dict.fromkeys(("PReLU", "Scale", "BatchNormCxx", "InstBatchNormCxx", "BiasAdd"), _of_channels),
+    **dict.fromkeys(("Scale", "BatchNormCxx", "InstBatchNormCxx", "BiasAdd"), _of_channels),
     **dict.fromkeys(("StridedSlice", "StridedSliceV2"), _slice),
     **dict.fromkeys(("Pad", "PadV2"), _pad),
+    "PReLU": _prelu,
     "Convolution": convolution,
     "Deconvolution": deconvolution,
     "Pooling": pooling,

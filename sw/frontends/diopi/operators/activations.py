@@ -12,7 +12,16 @@ import numpy.typing as npt
 from rkcosim.frontends.diopi.npu import Node
 from rkcosim.frontends.diopi.operators.flat import compute_elements, one
 from rkcosim.frontends.diopi.operators.registry import Call, operator
-from rkcosim.frontends.diopi.operators.types import as_number, real, wide, with_scalar
+from rkcosim.frontends.diopi.operators.types import (
+    TOO_FINE,
+    as_factor,
+    as_number,
+    fits_half,
+    real,
+    refuse,
+    wide,
+    with_scalar,
+)
 from rkcosim.frontends.diopi.tensor import diopiTensor
 from rkcosim.frontends.diopi.values import DiopiError, diopiScalar
 
@@ -29,8 +38,10 @@ def _unary(
     function: Callable[[Array], Any],
     nodes: Sequence[Node] | str,
     constants: dict[str, Array] | None = None,
+    refused: str = "",
 ) -> None:
     x = input.array()
+    refuse(x, refused)
     compute_elements(call, out, [x], function, nodes, constants)
 
 
@@ -41,7 +52,7 @@ def _number(value: float) -> Array:
 @operator("Relu", inplace=True)
 def _relu(call: Call, out: diopiTensor, input: diopiTensor) -> None:
     """The larger of x and 0."""
-    _unary(call, out, input, lambda x: np.maximum(x, x.dtype.type(0)), one("Relu"))
+    _unary(call, out, input, lambda x: np.maximum(x, x.dtype.type(0)), one("Relu"), refused="b")
 
 
 @operator("Hardtanh", inplace=True)
@@ -49,7 +60,8 @@ def _hardtanh(
     call: Call, out: diopiTensor, input: diopiTensor, min_val: diopiScalar, max_val: diopiScalar
 ) -> None:
     """x within two bounds."""
-    low, high = min_val.value, max_val.value
+    dtype = input.array().dtype
+    low, high = as_number(min_val.value, dtype), as_number(max_val.value, dtype)
     bounds = {"low": _number(low), "high": _number(high)}
     _unary(
         call,
@@ -64,7 +76,9 @@ def _hardtanh(
 @operator("Hardswish", inplace=True)
 def _hardswish(call: Call, out: diopiTensor, input: diopiTensor) -> None:
     """x times x + 3 within 0 and 6, divided by 6."""
-    _unary(call, out, input, lambda x: real(x) * np.clip(real(x) + 3, 0, 6) / 6, one("HardSwish"))
+    _unary(
+        call, out, input, lambda x: real(x) * np.clip(real(x) + 3, 0, 6) / 6, one("HardSwish"), refused="biu"
+    )
 
 
 @operator("Threshold", inplace=True)
@@ -95,20 +109,15 @@ def _gelu(call: Call, out: diopiTensor, input: diopiTensor, approximate: str | b
     if form not in ("none", "tanh"):
         raise DiopiError(f"approximate is '{form}', not none or tanh")
     function = gelu if form == "none" else gelu_tanh
-    _unary(call, out, input, lambda x: function(real(x)), one("Gelu", approximate=form))
+    _unary(call, out, input, lambda x: function(real(x)), one("Gelu", approximate=form), refused="biu")
 
 
 @operator("LeakyRelu", inplace=True)
 def _leaky_relu(call: Call, out: diopiTensor, input: diopiTensor, negative_slope: diopiScalar) -> None:
     """x, or x times a slope where it is negative."""
-    slope = float(negative_slope.value)
-    _unary(
-        call,
-        out,
-        input,
-        lambda x: np.where(real(x) > 0, real(x), real(x) * slope),
-        one("LeakyRelu", alpha=slope),
-    )
+    slope = float(as_factor(negative_slope.value, input.array().dtype))
+    nodes = one("LeakyRelu", alpha=slope) if fits_half(slope) else TOO_FINE
+    _unary(call, out, input, lambda x: np.where(real(x) > 0, real(x), real(x) * slope), nodes, refused="biu")
 
 
 @operator("Tanh", inplace=True)
@@ -118,8 +127,9 @@ def _tanh(call: Call, out: diopiTensor, input: diopiTensor) -> None:
 
 
 def sigmoid(x: Array) -> Array:
-    """Return the logistic function without overflow."""
-    return np.asarray(0.5 * (1 + np.tanh(0.5 * x)))
+    """Return the logistic function without overflow, also of numbers far below 0 with full precision."""
+    power = np.exp(-np.abs(x))
+    return np.asarray(np.where(x < 0, power, 1) / (1 + power))
 
 
 @operator("Sigmoid", inplace=True)
@@ -132,7 +142,7 @@ def _sigmoid(call: Call, out: diopiTensor, input: diopiTensor) -> None:
 def _silu(call: Call, out: diopiTensor, input: diopiTensor) -> None:
     """x times its logistic function."""
     nodes = (Node("Sigmoid", ("a",), "s"), Node("Mul", ("a", "s"), "y"))
-    _unary(call, out, input, lambda x: real(x) * sigmoid(real(x)), nodes)
+    _unary(call, out, input, lambda x: real(x) * sigmoid(real(x)), nodes, refused="biu")
 
 
 def _within(call: Call, out: diopiTensor, input: diopiTensor, low: float | None, high: float | None) -> None:

@@ -7,14 +7,33 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.frontends.diopi.enums import Dtype
 from rkcosim.frontends.diopi.npu import Node
 from rkcosim.frontends.diopi.operators.flat import compute_elements, one
 from rkcosim.frontends.diopi.operators.registry import Call, operator
-from rkcosim.frontends.diopi.operators.types import as_number, promoted, wide, wide_as, with_scalar
+from rkcosim.frontends.diopi.operators.types import (
+    LARGEST,
+    TOO_FINE,
+    as_factor,
+    as_number,
+    fits_half,
+    promoted,
+    wide,
+    wide_as,
+    with_scalar,
+)
 from rkcosim.frontends.diopi.tensor import diopiTensor
-from rkcosim.frontends.diopi.values import diopiScalar
+from rkcosim.frontends.diopi.values import REALS, DiopiError, diopiScalar
 
 Array = npt.NDArray[Any]
+
+
+def _check_sum(dtype: np.dtype, alpha: diopiScalar, sign: int, *operands: np.dtype) -> None:
+    """Raise DiopiError for a sum that PyTorch refuses."""
+    if sign < 0 and any(one.kind == "b" for one in operands):
+        raise DiopiError("there is no difference of booleans")
+    if dtype.kind in "biu" and alpha.stype in REALS:
+        raise DiopiError(f"alpha is a real number, but the result is {dtype.name}")
 
 
 def _sum(
@@ -23,6 +42,7 @@ def _sum(
     a, b = input.array(), other.array()
     dtype = promoted(a.dtype, b.dtype)
     factor = alpha.value * sign
+    _check_sum(dtype, alpha, sign, a.dtype, b.dtype)
 
     def host(a: Array, b: Array) -> Array:
         if dtype.kind == "b":
@@ -30,6 +50,7 @@ def _sum(
         x, y = wide_as(a, dtype), wide_as(b, dtype)
         if abs(factor) != 1:
             y = np.multiply(y, x.dtype.type(as_number(alpha.value, dtype)))
+            y = y.astype(dtype).astype(y.dtype) if dtype == np.float16 else y  # PyTorch rounds in between
             return np.asarray(x + y if sign == 1 else x - y)
         return np.asarray(x + y if factor == 1 else x - y)
 
@@ -46,12 +67,14 @@ def _sum_with_scalar(
 ) -> None:
     a = input.array()
     dtype = with_scalar(a.dtype, other)
-    value = as_number(other.value * alpha.value * sign, dtype)
+    _check_sum(dtype, alpha, sign, a.dtype, np.dtype(bool if other.stype is Dtype.bool else np.int64))
+    value = as_number(as_number(other.value, dtype) * as_number(alpha.value * sign, dtype), dtype)
 
     def host(a: Array) -> Array:
         return np.asarray(wide_as(a, dtype) + value).astype(np.float64 if dtype.kind == "f" else dtype)
 
-    compute_elements(call, out, [a], host, one("Add", "a", "v"), {"v": np.array(value, np.float32)})
+    nodes = one("Add", "a", "v") if abs(value) <= LARGEST else TOO_FINE
+    compute_elements(call, out, [a], host, nodes, {"v": np.array(value, np.float32)})
 
 
 @operator("Add", inplace=True)
@@ -97,12 +120,13 @@ def _mul(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor) -
 def _product_with_scalar(call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar) -> None:
     a = input.array()
     dtype = with_scalar(a.dtype, other)
-    value = as_number(other.value, dtype)
+    value = as_factor(other.value, dtype)
 
     def host(a: Array) -> Array:
         return np.asarray(wide_as(a, dtype) * value).astype(np.float64 if dtype.kind == "f" else dtype)
 
-    compute_elements(call, out, [a], host, one("Mul", "a", "v"), {"v": np.array(value, np.float32)})
+    nodes = one("Mul", "a", "v") if fits_half(value) else TOO_FINE
+    compute_elements(call, out, [a], host, nodes, {"v": np.array(value, np.float32)})
 
 
 @operator("MulScalar", inplace=True)

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from rkcosim.frontends.diopi.enums import RoundMode
 from rkcosim.frontends.diopi.operators.activations import ERF
 from rkcosim.frontends.diopi.operators.registry import Call, axis_of, operator
-from rkcosim.frontends.diopi.operators.types import promoted, real, wide_as, with_scalar
+from rkcosim.frontends.diopi.operators.types import as_factor, promoted, real, refuse, with_scalar
 from rkcosim.frontends.diopi.tensor import diopiTensor
-from rkcosim.frontends.diopi.values import diopiScalar
+from rkcosim.frontends.diopi.values import DiopiError, diopiScalar
 
 Array = npt.NDArray[Any]
 
@@ -51,9 +51,12 @@ KEPT: dict[str, Callable[[Array], Any]] = {
 """Functions that keep the type."""
 
 
-def _unary(name: str, function: Callable[[Array], Any], convert: bool, inplace: bool = True) -> None:
+def _unary(
+    name: str, function: Callable[[Array], Any], convert: bool, inplace: bool = True, refused: str = ""
+) -> None:
     def compute(call: Call, out: diopiTensor, input: diopiTensor) -> None:
         x = input.array()
+        refuse(x, refused)
         call.on_host(out, lambda: function(real(x) if convert else x))
 
     compute.__doc__ = f"{name} of each element."
@@ -63,8 +66,10 @@ def _unary(name: str, function: Callable[[Array], Any], convert: bool, inplace: 
 for _name, _function in MATHEMATICS.items():
     _unary(_name, _function, True)
 for _name, _function in KEPT.items():
-    _unary(_name, _function, False)
-_unary("Sign", lambda x: x if x.dtype.kind == "b" else np.sign(x), False, inplace=False)
+    _unary(_name, _function, False, refused="b")
+_unary(
+    "Sign", lambda x: x if x.dtype.kind == "b" else np.nan_to_num(np.sign(x), nan=0.0), False, inplace=False
+)
 _unary("IsNan", np.isnan, False, inplace=False)
 _unary("LogicalNot", np.logical_not, False)
 _unary("BitwiseNot", np.invert, False)
@@ -106,13 +111,31 @@ for _name, _pair in LOGIC.items():
 
 
 def _quotient(a: Array, b: Array, dtype: np.dtype, mode: int) -> Array:
+    """Return quotients, rounded as the mode says.
+
+    The quotient of real numbers is rounded to their type, to float32 of float16, before it is rounded to a
+    whole number; integers are divided exactly, or as float32 if the result is not rounded, as in PyTorch.
+
+    Raises
+    ------
+    DiopiError
+        for a whole quotient of integers by 0.
+    """
+    exact = mode != RoundMode.RoundModeNone and dtype.kind in "iu"
+    if mode != RoundMode.RoundModeNone and dtype.kind == "b":
+        raise DiopiError("no whole quotient of booleans")
+    kind = dtype if exact or dtype in (np.float64, np.complex64, np.complex128) else np.dtype(np.float32)
+    x, y = a.astype(kind), b.astype(kind)
+    if exact and not y.all():
+        raise DiopiError("an integer is divided by 0")
     if mode == RoundMode.RoundModeNone:
-        return np.asarray(real(a) / real(b))
-    x, y = wide_as(a, dtype), wide_as(b, dtype)
+        return np.asarray(x / y)
+    down = np.floor_divide(x, y)
     if mode == RoundMode.RoundModeFloor:
-        return np.asarray(np.floor_divide(x, y))
-    made = np.trunc(real(a) / real(b))
-    return np.asarray(made)
+        return np.asarray(down)
+    if not exact:
+        return np.asarray(np.trunc(x / y))
+    return np.asarray(down + ((down < 0) & (down * y != x)).astype(kind))
 
 
 @operator("Div", inplace=True)
@@ -130,19 +153,21 @@ def _div_scalar(
 ) -> None:
     """a / s, as it is, rounded towards zero, or down."""
     a, dtype = input.array(), with_scalar(input.array().dtype, other)
-    call.on_host(out, lambda: _quotient(a, np.array(other.value), dtype, rounding_mode))
+    number = np.array(as_factor(other.value, dtype))
+    call.on_host(out, lambda: _quotient(a, number, dtype, rounding_mode))
 
 
 @operator("Softmax")
 def _softmax(call: Call, out: diopiTensor, input: diopiTensor, dim: int) -> None:
     """Softmax over an axis."""
+    refuse(input.array(), "biu")
     x = real(input.array())
     axis = axis_of(dim, x.ndim)
 
     def host() -> Array:
         if not x.ndim:
             return np.ones(())
-        made = np.exp(x - x.max(axis, keepdims=True))
+        made = np.exp(x - x.max(axis, keepdims=True, initial=-np.inf))
         return np.asarray(made / made.sum(axis, keepdims=True))
 
     call.on_host(out, host)
@@ -151,13 +176,14 @@ def _softmax(call: Call, out: diopiTensor, input: diopiTensor, dim: int) -> None
 @operator("LogSoftmax")
 def _log_softmax(call: Call, out: diopiTensor, input: diopiTensor, dim: int) -> None:
     """The logarithm of Softmax over an axis."""
+    refuse(input.array(), "biu")
     x = real(input.array())
     axis = axis_of(dim, x.ndim)
 
     def host() -> Array:
         if not x.ndim:
             return np.zeros(())
-        made = x - x.max(axis, keepdims=True)
+        made = x - x.max(axis, keepdims=True, initial=-np.inf)
         return np.asarray(made - np.log(np.exp(made).sum(axis, keepdims=True)))
 
     call.on_host(out, host)

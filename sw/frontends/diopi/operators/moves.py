@@ -146,8 +146,16 @@ def _select(call: Call, out: diopiTensor, input: diopiTensor, dim: int, index: i
 @operator("IndexSelect")
 def _index_select(call: Call, out: diopiTensor, input: diopiTensor, dim: int, index: diopiTensor) -> None:
     """Some indices of an axis."""
-    x = input.array()
-    call.put(out, np.take(x, index.array().reshape(-1), axis_of(dim, x.ndim)))
+    x, places = input.array(), index.array().reshape(-1)
+    axis = axis_of(dim, x.ndim)
+    _not_negative(places)
+    call.put(out, np.take(x, places, axis))
+
+
+def _not_negative(places: Array) -> None:
+    """Raise DiopiError for a negative index in a tensor, which PyTorch has not either."""
+    if places.size and places.min() < 0:
+        raise DiopiError(f"the index {places.min()}")
 
 
 @operator("Gather")
@@ -160,6 +168,7 @@ def _gather(call: Call, out: diopiTensor, input: diopiTensor, dim: int, index: d
     if not places.size:
         call.put(out, np.zeros(shape))
         return
+    _not_negative(places)
     whole = tuple(slice(0, n if i != axis else None) for i, n in enumerate(places.shape))
     call.put(out, np.take_along_axis(x[whole], places, axis).reshape(shape))
 

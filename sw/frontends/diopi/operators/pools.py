@@ -12,7 +12,7 @@ from rkcosim.frontends.diopi.host import windows
 from rkcosim.frontends.diopi.host.moves import interpolated, nearest
 from rkcosim.frontends.diopi.npu import Network, Node
 from rkcosim.frontends.diopi.operators.registry import Call, operator
-from rkcosim.frontends.diopi.operators.types import wide
+from rkcosim.frontends.diopi.operators.types import LARGEST, TOO_FINE, fits_half, wide
 from rkcosim.frontends.diopi.tensor import diopiTensor
 from rkcosim.frontends.diopi.values import DiopiError, diopiSize
 
@@ -24,8 +24,13 @@ def _check_pool(x: Array, axes: int, *sizes: diopiSize) -> None:
     if x.ndim not in (axes + 1, axes + 2):
         raise DiopiError(f"input {x.shape} of a pool over {axes} axes")
     for place, size in enumerate(sizes):
-        if size.len not in (0, axes) or min(size.data, default=1) < (place < 2):
+        if size.len not in (0, axes) or min(size.data, default=1) < (place != 2):
             raise DiopiError(f"{size.data} is not {axes} numbers of a window")
+    kernel, padding = sizes[0].data, sizes[2].data
+    steps = sizes[3].data if len(sizes) > 3 and sizes[3].len else [1] * axes
+    spans = [(size - 1) * step + 1 for size, step in zip(kernel, steps, strict=True)]
+    if any(2 * pad > span for pad, span in zip(padding, spans, strict=False)):
+        raise DiopiError(f"padding {padding} is more than half of the window {kernel}")
 
 
 def _pool_node(kind: str, kernel: list[int], strides: list[int], pads: list[int], **more: Any) -> Node:
@@ -219,6 +224,11 @@ def _batch_norm(
     def network() -> Network | str:
         if training:
             return "training"
+        with np.errstate(all="ignore"):
+            factors = scale / np.sqrt(variance + eps)
+            offsets = offset - mean * factors
+        if not all(fits_half(one) for one in factors) or not np.all(np.abs(offsets) <= LARGEST):
+            return TOO_FINE
         names = ("scale", "offset", "mean", "variance")
         figures = (np.tile(figure, len(x)) for figure in (scale, offset, mean, variance))
         constants = dict(zip(names, figures, strict=True))

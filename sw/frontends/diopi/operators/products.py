@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rkcosim.frontends.diopi.host import windows
 from rkcosim.frontends.diopi.npu import Network, Node
 from rkcosim.frontends.diopi.operators.registry import Call, operator
-from rkcosim.frontends.diopi.operators.types import wide
+from rkcosim.frontends.diopi.operators.types import TOO_FINE, fits_half, wide
 from rkcosim.frontends.diopi.tensor import diopiTensor
 from rkcosim.frontends.diopi.values import DiopiError, diopiScalar, diopiSize
 
@@ -68,6 +68,9 @@ def _check_filters(x: Array, weight: Array, inputs: int, groups: int, rank: int,
     for size in sizes:
         if size.len != rank - 2 or min(size.data) < 0:
             raise DiopiError(f"{size.data} is not {rank - 2} numbers of a window")
+    for size in (sizes[0], sizes[-1]):
+        if min(size.data) < 1:
+            raise DiopiError(f"{size.data} has a stride or dilation below 1")
 
 
 def _convolution(
@@ -140,6 +143,9 @@ def _transposed(
     x, w = input.array(), weight.array()
     _check_filters(x, w, w.shape[0], groups, rank, stride, padding, output_padding, dilation)
     sizes = (stride.data, padding.data, output_padding.data)
+    larger = [max(pair) for pair in zip(stride.data, dilation.data, strict=True)]
+    if any(more >= most for more, most in zip(output_padding.data, larger, strict=True)):
+        raise DiopiError(f"output padding {output_padding.data} is not smaller than stride or dilation")
 
     def made(x: Array, w: Array) -> Array:
         return windows.transposed(x, w, *sizes, groups, dilation.data)
@@ -210,6 +216,8 @@ def _multiply(
     sums = partial(product, abs(alpha), abs(beta))
 
     def network() -> Network | str:
+        if not (fits_half(alpha) and fits_half(beta)):
+            return TOO_FINE
         feeds = {
             name: np.broadcast_to(array, (*batch, *array.shape[-2:])).reshape(-1, array.shape[-1])
             for name, array in (("l", left), ("r", right))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -32,12 +32,19 @@ FAILURES = (ArithmeticError, AssertionError, IndexError, MemoryError, TypeError,
 
 @dataclass(frozen=True)
 class Call:
-    """One call of an operator; `name` is for reports and errors."""
+    """One call of an operator: its results are written together at its end, and none if it fails.
+
+    Members
+    -------
+    name : for reports and errors.
+    made : the tensors of its results, with their elements.
+    """
 
     name: str
+    made: list[tuple[Array, Array]] = field(default_factory=list)
 
     def put(self, out: diopiTensor, value: Any) -> None:
-        """Store a result, rounded or converted to the tensor's type.
+        """Keep a result, rounded or converted to the tensor's type, until the call's end.
 
         Raises
         ------
@@ -50,7 +57,12 @@ class Call:
         with np.errstate(all="ignore"):
             if made.dtype.kind in "fc" and target.dtype.kind in "iu":
                 made = made.astype(np.int64)
-            target[...] = made.astype(target.dtype)
+            self.made.append((target, made.astype(target.dtype)))
+
+    def write(self) -> None:
+        """Write the results into their tensors."""
+        for target, elements in self.made:
+            target[...] = elements
 
     def compute(
         self,
@@ -82,6 +94,9 @@ class Call:
             if not isinstance(made, str) and drops_nan(made):
                 made = "NaN, of which the NPU's comparisons and tables make numbers"
             found = made if isinstance(made, str) else NPU.run(self.name, made)
+            if not isinstance(found, str) and overflowed(found, arrays, host):
+                NPU.taken_back(self.name)
+                found = "a number between is beyond fp16, the result is not"
             if not isinstance(found, str):
                 if NPU.compare:
                     check_bound(found, arrays, host, sums)
@@ -96,6 +111,15 @@ class Call:
         with np.errstate(all="ignore"):
             value = host()
         self.put(out, value)
+
+
+def overflowed(found: Array, arrays: Sequence[Array], host: Host) -> bool:
+    """Whether a result of the NPU is infinite or NaN where the host's is a number of fp16."""
+    if np.isfinite(found).all():
+        return False
+    with np.errstate(all="ignore"):
+        right = np.asarray(host(*arrays)).astype(np.float16)
+    return bool((np.isfinite(right) & ~np.isfinite(found.reshape(right.shape))).any())
 
 
 DROPPING = {"Clip", "HardSwish", "Max", "Min", "Sigmoid", "Tanh"}
@@ -156,7 +180,9 @@ def _called(name: str, function: Function, declared: Function | None = None) -> 
             for place, value in bound.arguments.items():
                 _check(place, value, hints[place])
             context.synchronize()
-            function(Call(name), *bound.arguments.values())
+            begun = Call(name)
+            function(begun, *bound.arguments.values())
+            begun.write()
         except DiopiError as error:
             set_last_error(f"{name}: {error}")
             return error.code

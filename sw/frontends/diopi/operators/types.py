@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.frontends.diopi.enums import Dtype
-from rkcosim.frontends.diopi.values import REALS, diopiScalar
+from rkcosim.frontends.diopi.values import REALS, DiopiError, diopiScalar
 
 Array = npt.NDArray[Any]
 
@@ -34,10 +34,44 @@ def with_scalar(dtype: np.dtype, scalar: diopiScalar) -> np.dtype:
 
 
 def as_number(value: float, dtype: np.dtype) -> float:
-    """Return a number as one of a type: integers without their fraction, and modulo their size."""
+    """Return a number as one of a type: integers without their fraction, and modulo their size.
+
+    Real numbers are rounded to the type, as PyTorch converts the scalars of comparisons, bounds and fills.
+    """
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return float(np.asarray(value, np.float64).astype(dtype))
     if dtype.kind not in "iu":
         return value
     return int(np.array(int(value), np.int64).astype(dtype))
+
+
+def as_factor(value: float, dtype: np.dtype) -> float:
+    """Return a number for arithmetic with elements of a type.
+
+    PyTorch computes with float16 in float32, so it rounds the scalar to float32 and not to float16, whose
+    numbers below 2^-14 are coarse.
+    """
+    return as_number(value, np.dtype(np.float32) if dtype == np.float16 else dtype)
+
+
+def refuse(array: Array, kinds: str) -> None:
+    """Raise DiopiError for elements of a kind of numpy's that PyTorch has no such operator for."""
+    if array.dtype.kind in kinds:
+        raise DiopiError(f"there is no such operator on {array.dtype.name}")
+
+
+LARGEST = 65504.0
+"""The largest number of fp16."""
+
+
+def fits_half(value: float) -> bool:
+    """Whether fp16 has a number next to a constant with its full precision."""
+    return value == 0 or 2.0**-14 <= abs(value) <= LARGEST
+
+
+TOO_FINE = "a constant that fp16 does not represent with its precision"
+"""Why a constant keeps an operator from the NPU."""
 
 
 def wide(array: Array) -> Array:

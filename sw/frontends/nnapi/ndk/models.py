@@ -27,7 +27,9 @@ from rkcosim.frontends.nnapi.ndk.memories import Memory
 from rkcosim.frontends.nnapi.ndk.result_codes import as_results, bad_data, bad_state
 from rkcosim.frontends.nnapi.operations import OperationType
 from rkcosim.frontends.nnapi.validation import (
+    Ends,
     check_channel_scales,
+    check_control,
     check_operand,
     check_operation,
     validate,
@@ -125,6 +127,7 @@ class ModelBuilder:
         number = len(self._operations)
         with as_results():
             check_operation(Subgraph(tuple(self._operands), (), (), ()), number, operation)
+            check_control(self._operands, number, operation, self._ends)
         self._operations.append(operation)
 
     def identify(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
@@ -193,6 +196,10 @@ class ModelBuilder:
         if not 0 <= index < len(self._operands):
             raise bad_data(f"there is no operand {index}, only {len(self._operands)}")
         return self._operands[index]
+
+    def _ends(self, operand: Operand) -> Ends:
+        named = self._referenced[operand.location.offset]
+        return named.inputs, named.outputs
 
     def _check_size(self, index: int, operand: Operand, length: int) -> None:
         if operand.type is OperandType.SUBGRAPH:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rkcosim.compiler.loaders.tnn.bound import INT_MAX, INT_MIN, Bound, element
 from rkcosim.compiler.loaders.tnn.params import UNARY
-from rkcosim.compiler.loaders.tnn.shapes import reduced_axes
+from rkcosim.compiler.loaders.tnn.shapes import reduced_axes, slopes
 from rkcosim.frontends.tnn.blob import Array
 from rkcosim.frontends.tnn.naive.table import naive
 
@@ -133,7 +133,7 @@ def _instance(b: Bound, x: Sequence[Array]) -> list[Array]:
 
 @naive("PReLU")
 def _prelu(b: Bound, x: Sequence[Array]) -> list[Array]:
-    return [np.where(x[0] > 0, x[0], x[0] * channelwise(b.array("slope"), x[0]))]
+    return [np.where(x[0] > 0, x[0], x[0] * channelwise(slopes(b), x[0]))]
 
 
 @naive("Softmax", "LogSoftmax")

@@ -10,7 +10,7 @@ import numpy as np
 from rkcosim.compiler.loaders.tnn.bound import Bound
 from rkcosim.compiler.loaders.tnn.geometry import deconvolution_pads, window, window_pads
 from rkcosim.compiler.loaders.tnn.network import BlobScale
-from rkcosim.compiler.loaders.tnn.shapes import matmul_operands
+from rkcosim.compiler.loaders.tnn.shapes import corners, matmul_operands
 from rkcosim.frontends.tnn.blob import Array, to_int8
 from rkcosim.frontends.tnn.naive.arithmetic import channelwise, sigmoid
 from rkcosim.frontends.tnn.naive.table import coded, naive
@@ -147,15 +147,15 @@ def _upsample(b: Bound, x: Sequence[Array]) -> list[Array]:
 
 def _taps_of(b: Bound, size: int, out: int) -> list[tuple[Array, Array]]:
     """Return the elements that each result along one axis takes, and their shares."""
-    mode, corners = b.params["mode"], b.params["align_corners"] > 0
+    mode, corner = b.params["mode"], corners(b)
     numbers = np.arange(out)
     if mode == 1:  # TNN multiplies in float32
         scaled = (numbers.astype(np.float32) * np.float32(size / out)).astype(np.int64)
         return [(np.minimum(scaled, size - 1), np.ones(out))]
     at: Array
-    if out == 1 and (corners or mode == 2):
-        at = np.zeros(1)
-    elif corners:
+    if out == 1:  # TNN multiplies the place by 0
+        at = np.zeros(1) if corner else np.full(1, -0.5)
+    elif corner:
         at = numbers * ((size - 1) / (out - 1))
     else:
         at = (numbers + 0.5) * (size / out) - 0.5

@@ -1,0 +1,196 @@
+"""Layers of TNN against TNN's own formulas, restated element by element.
+
+NAIVE and the emitted ONNX nodes are both of this project and may be wrong together; what is expected here
+follows Tencent/TNN f0cb0812, source/tnn/device/cpu/acc and source/tnn/layer.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.loaders.tnn import to_onnx
+from rkcosim.compiler.loaders.tnn.params import read_params
+from rkcosim.compiler.loaders.tnn.proto import LayerInfo
+from rkcosim.frontends.tnn import DeviceType, NetworkConfig, NetworkType
+from tests.models.tnn_layers import network_of, run
+from tests.seeds import seed
+
+F = np.float32
+DEVICES = {
+    "naive": NetworkConfig(),
+    "rk3588": NetworkConfig(
+        device_type=DeviceType.DEVICE_RK3588,
+        network_type=NetworkType.NETWORK_TYPE_DEFAULT,
+        engine="golden",
+    ),
+}
+
+
+def maps(*shape: int) -> np.ndarray:
+    """Return random numbers of fp16 in float32."""
+    rng = np.random.default_rng([seed(__name__), *shape])
+    return rng.normal(size=shape).astype(np.float16).astype(F)
+
+
+def compared(kind: str, x: np.ndarray, words: list, want: np.ndarray, **arrays: np.ndarray) -> None:
+    """Check a layer on both devices."""
+    net = network_of(kind, ([x.shape], words, arrays, 1))
+    for device, config in DEVICES.items():
+        found = run(net, config, {"x0": x})["y0"]
+        assert found.shape == want.shape
+        np.testing.assert_allclose(found, want, 4e-3, 4e-3, err_msg=f"{kind} {words} on {device}")
+
+
+# cpu_upsample_layer_acc.cc
+
+
+def scale_of(size: int, made: int, corners: bool) -> F:
+    if made <= 1:
+        return F(0)
+    return F(size - 1) / F(made - 1) if corners else F(size) / F(made)
+
+
+def nearest_at(place: int, size: int, made: int, corners: bool) -> list[tuple[int, F]]:
+    return [(min(int(F(place) * (F(size) / F(made))), size - 1), F(1))]
+
+
+def bilinear_at(place: int, size: int, made: int, corners: bool) -> list[tuple[int, F]]:
+    step = scale_of(size, made, corners)
+    at = step * F(place) if corners else F(max(float(step) * (place + 0.5) - 0.5, 0.0))
+    at = at if at < size - 1 else F(size - 1)
+    first, share = int(at), F(at) - int(at)
+    return [(first, F(1) - share), (first + (first < size - 1), share)]
+
+
+def cubic_at(place: int, size: int, made: int, corners: bool) -> list[tuple[int, F]]:
+    step, a = scale_of(size, made, corners), -0.75
+    at = float(step) * place if corners else float(step) * (place + 0.5) - 0.5
+    first, t = math.floor(at), at - math.floor(at)
+    shares = [
+        ((a * (t + 1) - 5 * a) * (t + 1) + 8 * a) * (t + 1) - 4 * a,
+        ((a + 2) * t - (a + 3)) * t * t + 1,
+        ((a + 2) * (1 - t) - (a + 3)) * (1 - t) * (1 - t) + 1,
+    ]
+    shares.append(1 - sum(shares))
+    return [(min(max(first + n - 1, 0), size - 1), F(share)) for n, share in enumerate(shares)]
+
+
+MODES = {1: nearest_at, 2: bilinear_at, 3: cubic_at}
+
+
+def upsampled(x: np.ndarray, mode: int, corners: bool, high: int, wide: int) -> np.ndarray:
+    """Return the result of an Upsample, pixel by pixel."""
+    n, c, h, w = x.shape
+    if mode in (1, 2) and (h, w) == (high, wide):
+        return x
+    made = np.zeros((n, c, high, wide), F)
+    for row in range(high):
+        for column in range(wide):
+            for i, high_share in MODES[mode](row, h, high, corners):
+                for j, wide_share in MODES[mode](column, w, wide, corners):
+                    made[:, :, row, column] += x[:, :, i, j] * high_share * wide_share
+    return made
+
+
+@pytest.mark.parametrize("corners", [0, 1])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "sizes", [(1, 1), (1, 4), (6, 1), (1, 8), (8, 8), (4, 4), (3, 5), (2, 3), (4, 8)], ids=str
+)
+def test_upsample(mode: int, corners: int, sizes: tuple[int, int]) -> None:
+    x = maps(1, 3, 4, 4)
+    compared("Upsample", x, [mode, 0, 0, corners, *sizes], upsampled(x, mode, bool(corners), *sizes))
+
+
+@pytest.mark.parametrize(("factors", "corners"), [((2.0, 2.0), False), ((0.5, 0.5), True)])
+def test_upsample_with_negative_corners(factors: tuple[float, float], corners: bool) -> None:
+    """upsample_layer.cc: align_corners -1 aligns the corners if a factor shrinks, and given sizes do, too."""
+    x = maps(1, 2, 4, 6)
+    high, wide = (round(n * f) for n, f in zip((4, 6), factors, strict=True))
+    compared("Upsample", x, [2, *factors, -1], upsampled(x, 2, corners, high, wide))
+    compared("Upsample", x, [2, 0, 0, -1, high, wide], upsampled(x, 2, True, high, wide))
+
+
+# pooling_layer.cc, pooling_layer_interpreter.cc, naive_compute.cc
+
+
+def pooled(x: np.ndarray, average: bool, kernel: tuple[int, int], stride: int) -> np.ndarray:
+    """Return pooling without padding, window by window."""
+    high, wide = ((n - k) // stride + 1 for n, k in zip(x.shape[2:], kernel, strict=True))
+    made = np.zeros((*x.shape[:2], high, wide), F)
+    for i in range(high):
+        for j in range(wide):
+            part = x[:, :, i * stride : i * stride + kernel[0], j * stride : j * stride + kernel[1]]
+            made[:, :, i, j] = part.mean((2, 3)) if average else part.max((2, 3))
+    return made
+
+
+@pytest.mark.parametrize("average", [0, 1])
+@pytest.mark.parametrize(
+    ("words", "axes"), [((-1, -1), (None, None)), ((2, 3), (2, 3)), ((2, -1), (2, 2)), ((1, 3), (1, 3))]
+)
+def test_pooling_with_kernels_of_axes(average: int, words: tuple[int, int], axes: tuple) -> None:
+    """Words 8 and 9 name axes of the input (-1: none, for columns that of the rows) that size the kernel."""
+    x = maps(1, 3, 5, 7)
+    kernel = tuple(2 if axis is None else x.shape[axis] for axis in axes)
+    want = pooled(x, bool(average), kernel, 1)
+    compared("Pooling", x, [average, 2, 2, 1, 1, 0, 0, *words, -1, 0], want)
+
+
+def test_a_kernel_of_no_axis() -> None:
+    layer = LayerInfo("Pooling", "p", ("x",), ("y",), tuple("1 2 2 1 1 0 0 4 -1 -1 0".split()))
+    with pytest.raises(ModelError, match="as large as the axes 4 and -1"):
+        read_params(layer)
+
+
+# cpu_prelu_layer_acc.cc
+
+
+@pytest.mark.parametrize(("shared", "count"), [(0, 4), (1, 4), (1, 1)])
+def test_prelu(shared: int, count: int) -> None:
+    """With channel_shared the first slope is that of all channels, however many the file has."""
+    x, slope = maps(1, 4, 3, 3), np.array([0.25, -1.0, 2.0, 0.5], F)[:count]
+    factors = np.full(4, slope[0]) if shared else slope
+    want = np.where(x < 0, x * factors.reshape(1, 4, 1, 1), x)
+    compared("PReLU", x, [shared, 1], want, slope=slope)
+
+
+def test_prelu_with_too_few_slopes() -> None:
+    x = maps(1, 4, 3, 3)
+    net = network_of("PReLU", ([x.shape], [0, 1], {"slope": np.ones(3, F)}, 1))
+    with pytest.raises(ModelError, match="3 slopes for 4 channels"):
+        to_onnx(net)
+
+
+# cpu_lrn_layer_acc.cc
+
+
+def normalised(x: np.ndarray, alpha: float, beta: float, bias: float, size: int) -> np.ndarray:
+    """Return an LRN: (size - 1) / 2 whole channels on each side, divided by the size all the same."""
+    made, reach = np.zeros_like(x), (size - 1) // 2
+    for c in range(x.shape[1]):
+        sums = sum(x[:, i] ** 2 for i in range(max(0, c - reach), min(x.shape[1], c + reach + 1)))
+        made[:, c] = x[:, c] / (bias + alpha / size * sums) ** beta
+    return made
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 8])
+def test_lrn(size: int) -> None:
+    x = maps(1, 6, 2, 3)
+    for alpha, beta in ((0.5, 0.75), (0.0, 1.0), (2.0, 0.0)):
+        compared("LRN", x, [alpha, beta, 1.5, size], normalised(x, alpha, beta, 1.5, size))
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(-0.1, 0.75), (0.5, -0.75)])
+def test_lrn_with_negative_numbers(alpha: float, beta: float) -> None:
+    """onnxruntime, which computes LRN for the NPU's networks, is wrong there: NAIVE computes it, ONNX not."""
+    x = maps(1, 6, 2, 3)
+    net = network_of("LRN", ([x.shape], [alpha, beta, 1.5, 3], {}, 1))
+    want = normalised(x, alpha, beta, 1.5, 3)
+    np.testing.assert_allclose(run(net, DEVICES["naive"], {"x0": x})["y0"], want, 1e-5)
+    with pytest.raises(ModelError, match="a negative alpha or beta"):
+        to_onnx(net)
