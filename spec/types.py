@@ -40,6 +40,8 @@ OPEN_RESULTS = 2048
 """Capacity of the PPU in results of open rows [HW 9.9]."""
 POOL_RUN = 32
 """Atoms of the longest run that the PPU writes: pieces of values and of positions alternate (assumed)."""
+POOL_SURFACES = 8
+"""Maximum number of surfaces of the DPU's group that the PPU takes [HW 9.9]."""
 SPREADS = {0: 1, 1: 2, 3: 4, 7: 8}
 """Distance of input pixels, by the stride field of a transposed convolution [HW 5.4]."""
 

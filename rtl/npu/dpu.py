@@ -132,7 +132,7 @@ class Dpu(wiring.Component):
         lines = (cfg.WDMA_SIZE_0.SIZE_C_WDMA + 1) * (cfg.WDMA_SIZE_1.HEIGHT_WDMA + 1)
         packets = PacketSizes(cfg, area, held(m, control.start, lines, name="packet_lines"))
         with m.If(start):
-            stalls = writer_stalls(cfg, copies, packets) | float_product_stuck(cfg)
+            stalls = writer_stalls(cfg, copies, packets)
             m.d.sync += [running.eq(1), feeding.eq(1), stuck.eq(stalls)]
         m.d.comb += [
             pipe.start.eq(start),
@@ -152,7 +152,8 @@ class Dpu(wiring.Component):
         with m.If(strange):
             m.d.sync += stuck.eq(1)
         self._operand(m, cfg, pipe, start, area, octets)
-        fed = self._feed(m, cfg, pipe, start, area, octets, flying, feeding & ~strange)
+        starved = held(m, control.start, float_product_stuck(cfg))  # the product waits for its operand
+        fed = self._feed(m, cfg, pipe, start, area, octets, flying, feeding & ~strange & ~starved)
         with m.If(fed | strange):
             m.d.sync += feeding.eq(0)
 

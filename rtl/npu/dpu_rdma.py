@@ -81,7 +81,8 @@ class DpuRdma(wiring.Component):
             wiring.connect(m, reader.port, wiring.flipped(port))
         for operands, octets in ((bs, self.bs), (bn, self.bn)):
             wiring.connect(m, operands.octets, wiring.flipped(octets))
-        self._elements(m, main, ew)
+        endless = Signal(reset_less=True)  # no main data are delivered [HW 8.5]
+        self._elements(m, main, ew, endless)
 
         # The products of the sizes are computed in the cycle between the start and that of the readers.
         start, running = Signal(), Signal()
@@ -116,7 +117,6 @@ class DpuRdma(wiring.Component):
         ]
         m.d.comb += self.copies.eq(unpooled_copies(cfg))
         self._cubes(m, main, ew)
-        endless = Signal(reset_less=True)  # [HW 8.5]
         with m.If(start):
             m.d.sync += endless.eq(feature.FLYING_MODE & feature.COMB_USE[0] & ~self._alternate())
         m.d.comb += self.control.done.eq(running & ~endless & main.idle & ew.idle & bs.idle & bn.idle)
@@ -156,7 +156,7 @@ class DpuRdma(wiring.Component):
         """Whether MRDMA and ERDMA each read every second surface of one cube."""
         return self._residual() | self._alternate()
 
-    def _elements(self, m: Module, main: StripeReader, ew: StripeReader) -> None:
+    def _elements(self, m: Module, main: StripeReader, ew: StripeReader, endless: Signal) -> None:
         """Connect the readers to their streams; a shared cube takes octets of both in the same cycle."""
         shared, alternate = Signal(reset_less=True), Signal(reset_less=True)
         both, taken = Signal(), Signal()
@@ -180,8 +180,8 @@ class DpuRdma(wiring.Component):
                     m.d.comb += self.main.payload.data[lane].eq(ew.octets.payload.data[lane])
         with m.Else():
             m.d.comb += [
-                self.main.valid.eq(main.octets.valid),
-                main.octets.ready.eq(self.main.ready),
+                self.main.valid.eq(main.octets.valid & ~endless),
+                main.octets.ready.eq(self.main.ready & ~endless),
                 self.ew.valid.eq(ew.octets.valid),
                 ew.octets.ready.eq(self.ew.ready),
             ]

@@ -19,10 +19,11 @@ from rkcosim.rtl.npu.dpu_types import DEPTHWISE, Width, atoms_of, group_octets, 
 from rkcosim.rtl.npu.ppu_finish import PpuFinish
 from rkcosim.rtl.npu.ppu_lanes import Lanes, PoolTask
 from rkcosim.rtl.npu.ppu_rdma import Kind, paired
-from rkcosim.rtl.npu.ppu_stripes import MAX_SURFACES, PpuStripes
+from rkcosim.rtl.npu.ppu_stripes import PpuStripes
 from rkcosim.rtl.npu.ppu_windows import ROW_CAPACITY, Axis, ColumnWindows, Part, RowWindows
 from rkcosim.rtl.npu.ppu_writer import PpuWriter
 from rkcosim.rtl.regfile import config_signature
+from rkcosim.spec.types import POOL_SURFACES
 
 _AVERAGE, _MAX, _MIN = range(3)
 
@@ -279,7 +280,7 @@ class Ppu(wiring.Component):
                     (dpu.DATA_CUBE_WIDTH.WIDTH != cfg.DATA_CUBE_IN_WIDTH.DATA_CUBE_IN_WIDTH)
                     | (dpu.DATA_CUBE_HEIGHT.HEIGHT != cfg.DATA_CUBE_IN_HEIGHT.DATA_CUBE_IN_HEIGHT)
                     | (surfaces_m1(dpu.DATA_CUBE_CHANNEL.CHANNEL, given) != atoms)
-                    | (atoms_of(octets, given) > MAX_SURFACES)
+                    | (atoms_of(octets, given) > POOL_SURFACES)
                     | (width_of(dpu.DATA_FORMAT.OUT_PRECISION) != Mux(wide, Width.BITS16, Width.BITS8))
                 )
                 m.d.sync += group.eq(atoms_of(octets, given))

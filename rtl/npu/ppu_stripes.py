@@ -6,9 +6,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from rkcosim.rtl.layouts import PpuAtom
+from rkcosim.spec.types import POOL_SURFACES
 
-MAX_SURFACES = 8
-"""Number of surfaces of the widest group: 64 channels of 16 bits."""
 _STRIPE = 16
 
 
@@ -34,7 +33,7 @@ class PpuStripes(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.memory = memory = Memory(shape=128, depth=2 * MAX_SURFACES * _STRIPE, init=[])
+        m.submodules.memory = memory = Memory(shape=128, depth=2 * POOL_SURFACES * _STRIPE, init=[])
         write, read = memory.write_port(), memory.read_port(domain="comb")
         full = Signal(2)
         shape = [Signal(8, name=f"shape{bank}", reset_less=True) for bank in range(2)]

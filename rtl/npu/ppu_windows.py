@@ -7,8 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from rkcosim.rtl.layouts import PpuAtom
 from rkcosim.rtl.npu.ppu_lanes import Partial, PoolTask, Tap, join, tap_lanes
-from rkcosim.rtl.npu.ppu_stripes import MAX_SURFACES
-from rkcosim.spec.types import OPEN_RESULTS
+from rkcosim.spec.types import OPEN_RESULTS, POOL_SURFACES
 
 ROW_CAPACITY = OPEN_RESULTS
 """Number of partial results of open rows that the PPU holds.
@@ -121,7 +120,7 @@ class ColumnWindows(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.axis = axis = Axis()
-        m.submodules.windows = windows = Memory(shape=Partial, depth=16 * MAX_SURFACES, init=[])
+        m.submodules.windows = windows = Memory(shape=Partial, depth=16 * POOL_SURFACES, init=[])
         read, write = windows.read_port(domain="comb"), windows.write_port()
         op_index, surface = Signal(5), Signal(4)
         serves, first, last, needs_emit, step, op_end, column_end = (Signal() for _ in range(7))

@@ -16,6 +16,7 @@ from tests.models.board_bench import (
     ABS,
     ADD,
     CEIL,
+    FILL,
     FLOOR,
     FP16,
     INT8,
@@ -255,6 +256,20 @@ def test_operand_for_each_channel(board: Board) -> None:
     assert board.read(32, "<f2").tolist() == first * 2 + second * 2
 
 
+@pytest.mark.parametrize("mode", [2, 3])
+@pytest.mark.board("8.4.3", source="register-campaign", place="EW/ERDMA data modes 2/3: second surface zero")
+def test_other_modes_of_the_operand(board: Board, mode: int) -> None:
+    """The broadcast above; mode 1 has both atoms in the first surface, and behind them the buffer is zero."""
+    task = operation(flying(FP16, channels=16, width=2), ADD, bits=16, bypass=False)
+    task.set("DPU", "EW_CFG", EW_DATA_MODE=mode)
+    task.set("DPU_RDMA", "ERDMA_CFG", ERDMA_DATA_MODE=mode).set(
+        "DPU_RDMA", "EW_SURF_STRIDE", EW_SURF_STRIDE=1
+    )
+    operand = np.arange(1, 17, dtype=np.float16)
+    board.run(task, bytes(64), operand.tobytes() + bytes(32))
+    assert board.read(32, "<f2")[16:].tolist() == [0] * 16
+
+
 @pytest.mark.board(
     "7.10.3", "8.6.2", "7.5.5", "7.7.1", source="integer-campaign", place="run_fp16_compare_to_int16"
 )
@@ -328,8 +343,11 @@ def test_residual_sum_with_the_relu_of_ew(board: Board, relu: bool) -> None:
 
 @pytest.mark.board("8.5.2", source="ew-int-probe", place="head: COMB_USE 5 never completes, 0 and 4 do")
 def test_combined_readers_of_flying_tasks(board: Board) -> None:
-    task = element_wise(FP16, None, channels=8, width=4)
-    board.hangs(task.set("DPU_RDMA", "FEATURE_MODE_CFG", COMB_USE=5), "DPU_RDMA.FEATURE_MODE_CFG.COMB_USE")
+    """With 5 nothing is written."""
+    task = element_wise(FP16, None, channels=8, width=4).set("DPU_RDMA", "FEATURE_MODE_CFG", COMB_USE=5)
+    main, two = f16(*range(32)), f16(*[2] * 32)
+    board.hangs(task, "DPU_RDMA.FEATURE_MODE_CFG.COMB_USE", main=main, element=two)
+    assert set(board.read(64, "u1").tolist()) == {FILL}
     for value in (0, 4):
         task.set("DPU_RDMA", "FEATURE_MODE_CFG", COMB_USE=value)
         board.run(task, f16(*range(32)), f16(*[2] * 32))
@@ -346,9 +364,10 @@ def test_lanes_past_the_real_channels_of_a_sole_atom(board: Board) -> None:
 
 
 @pytest.mark.board("7.8.6", source="ew-int-probe", place="build: fp16 MUL with the converter live times out")
-def test_fp16_product_with_a_live_converter_never_ends(board: Board) -> None:
-    task = element_wise(FP16, None).set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=0)
-    board.hangs(task, "DPU.EW_CFG.EW_OP_CVT_BYPASS")
+def test_fp16_product_with_a_live_converter_writes_nothing(board: Board) -> None:
+    task = element_wise(FP16, None, width=32).set("DPU", "EW_CFG", EW_OP_CVT_BYPASS=0)
+    board.hangs(task, "DPU.EW_CFG.EW_OP_CVT_BYPASS", main=f16(*range(256)), element=f16(*[2] * 256))
+    assert set(board.read(512, "u1").tolist()) == {FILL}
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])

@@ -8,8 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from rkcosim.golden.task.arith import decode, shift_away, shift_by_sign, shift_even, shift_up
-from rkcosim.golden.task.core import signed_words
+from rkcosim.golden.task.arith import decode, shift_away, shift_by_sign, shift_even, shift_up, sign_extend
 from rkcosim.golden.task.core_float import Operands, tile_sums
 from rkcosim.spec.types import BF16, FP16, INT4, TF32, ElementType
 from tests import seeds
@@ -139,7 +138,7 @@ def test_shifts_match_exact_fractions() -> None:
 
 def test_wrapping_and_nibbles() -> None:
     values = np.array([(1 << 47) - 1, 1 << 47, -(1 << 47), -(1 << 47) - 1, 3 << 48, 5], np.int64)
-    assert signed_words(values, 48).tolist() == [
+    assert sign_extend(values, 48).tolist() == [
         *((1 << 47) - 1, -(1 << 47), -(1 << 47)),
         *((1 << 47) - 1, 0, 5),
     ]

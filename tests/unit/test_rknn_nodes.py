@@ -296,3 +296,11 @@ def test_what_a_later_task_changes_in_place_is_not_judged(two: RknnFile):
     assert not file_plan(two, reuse=False).lost
     plan = file_plan(replace(two, relocations=relocations), reuse=False)
     assert plan.lost == {plan.steps[0].output.name}
+
+
+def test_a_file_for_the_host_alone_is_refused_by_its_operators(two: RknnFile):
+    """liej6799/rk3588 ad64162b, rknn-demo/dual_residual_custom.rknn: a custom operator and nothing else."""
+    nodes = [replace(node, on_npu=False, tasks=(0,) * 6) for node in two.nodes]
+    data = as_version_6(replace(two, nodes=nodes))
+    with pytest.raises(RknnFileError, match=r"all its nodes run on the host \(Conv\)"):
+        read_rknn(data)

@@ -47,6 +47,12 @@ FUNCTIONS: dict[str, dict[str, str]] = {
         "_host_pointers": "an entry for tests, outside of the device protocol",
     },
     "cosim/golden/task/cna.py": {"occupied": "gives internals to a lockstep run"},
+    "cosim/golden/task/shapes.py": {
+        "cut": "what is left of a size that does not fit its field, for messages",
+        **dict.fromkeys(
+            ("written_surfaces", "line"), "places for `regcmd lint` and for reports, which no task uses"
+        ),
+    },
     "cosim/golden/task/core.py": dict.fromkeys(
         ("delivered", "cbuf", "core", "observe"), "gives internals to a lockstep run"
     ),
@@ -181,7 +187,10 @@ EXPRESSIONS: dict[str, dict[str, str]] = {
         "out.shape[:3]": "sizes after the third are not used",
     },
     "cosim/golden/task/arith.py": {"value >= 0": "0 is 0 with either shift"},
-    "cosim/golden/task/core.py": {"lane < 32": "only odd lanes count, and 32 is even"},
+    "cosim/golden/task/core.py": {
+        "lane < 32": "only odd lanes count, and 32 is even",
+        "(reached + bounds[end]).max() <= EXACT_FLOAT32": "at the bound both ways are exact",
+    },
     "cosim/golden/task/dpu_float.py": {
         "half & 32767 > 31744": "an infinity made as a NaN without payload is an infinity"
     },
@@ -193,6 +202,7 @@ EXPRESSIONS: dict[str, dict[str, str]] = {
     "cosim/golden/task/shapes.py": {
         "1 << 27": "addresses count modulo 2^32: a distance of 2^28 atoms more or less is the same",
         "(atoms + half) % (2 * half) - half": "the same",
+        "ceil(self.channels * self.bits, 8 * ATOM)": "surfaces of the PPU for `regcmd lint`",
     },
     "cosim/golden/task/cna.py": {
         "-total * step % ATOM": "zeros in CBUF after the last pixel, where zeros are anyway"
@@ -200,10 +210,11 @@ EXPRESSIONS: dict[str, dict[str, str]] = {
     "cosim/golden/task/dpu.py": {
         "sign_extend(acc, 32)": "the floating-point pipeline uses the low 32 bits",
         "said > want": "if they are equal, the function returned before",
+        "dpu('DATA_CUBE_CHANNEL', 'ORIG_CHANNEL') + 1": "used with the option r2_pend_never_inside_atoms; "
+        "tests/unit/test_golden_dpu_settings.py holds it",
     },
     "cosim/golden/task/dpu_stages.py": {
         "value >= 0": "0 is 0 multiplied or not",
-        "np.asarray(value, np.int64) + half": "with the half taken off it is the same modulo twice the half",
     },
     "cosim/golden/task/core_float.py": {
         "(1 << 24) - 1": "the bit above is the last one of the sum already",
@@ -221,10 +232,6 @@ LOOKED_AT: dict[str, dict[str, str]] = {
         "addresses.ravel()": _FAR,
     },
     "cosim/golden/task/core.py": {
-        "def signed_words": _WIDE_SUM,
-        "(1 << bits)": _WIDE_SUM,
-        "1 << bits": _WIDE_SUM,
-        "in half = 1 <<": _WIDE_SUM,
         "in ACC_BITS = 48": _WIDE_SUM,
     },
     "cosim/golden/task/core_float.py": {

@@ -22,6 +22,12 @@ def signed(value: int, width: int) -> int:
     return value - (1 << width) if value >> (width - 1) else value
 
 
+def sign_extend(value: Ints | int, bits: int) -> Ints:
+    """Low `bits` bits of numbers as two's complement numbers."""
+    sign = 1 << (bits - 1)
+    return (np.asarray(value, np.int64) & ((1 << bits) - 1) ^ sign) - sign
+
+
 def saturate(value: Ints, bits: int) -> Ints:
     """Clamp to a signed range of `bits` bits."""
     return np.clip(value, -(1 << (bits - 1)), (1 << (bits - 1)) - 1)

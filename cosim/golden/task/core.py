@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rkcosim.golden.task.arith import decode
+from rkcosim.golden.task.arith import decode, sign_extend
 from rkcosim.golden.task.cna import Cbuf, unpack_weights
 from rkcosim.golden.task.context import Context
 from rkcosim.golden.task.core_float import Operands, tile_sums
@@ -101,7 +101,7 @@ def convolve(ctx: Context, cna: View, core: View, cbuf: Cbuf) -> ConvResult:
     channels = shape.argb or shape.channels
     ctx.report.macs += shape.pixels * shape.taps * channels * (1 if shape.depthwise else shape.kernels)
     out = _in_groups(_drain(acc, drained), shape)
-    sums = _in_groups(signed_words(np.broadcast_to(total, acc.shape)), shape, real_only=shape.depthwise)
+    sums = _in_groups(sign_extend(np.broadcast_to(total, acc.shape), 32), shape, real_only=shape.depthwise)
     for half, bit in enumerate(HALF_BITS):
         if not core("MAC_GATING", "SLCG_OP_EN") >> bit & 1:
             out[:, :, half::2] = 0
@@ -242,15 +242,9 @@ def _float_depthwise(
 # -- drain ----------------------------------------------------------------------------------------
 
 
-def signed_words(value: Ints, bits: int = 32) -> Ints:
-    """Wrap to signed integers of `bits` bits."""
-    half = 1 << (bits - 1)
-    return ((value + half) & ((1 << bits) - 1)) - half
-
-
 def _drain(acc: NDArray, drained: ElementType) -> Ints:
     """Sums in the type that CORE delivers (3.8)."""
-    return signed_words(acc.astype(np.int64), 32 if drained.is_float else ACC_BITS)
+    return sign_extend(acc.astype(np.int64), 32 if drained.is_float else ACC_BITS)
 
 
 def _in_groups(values: NDArray, shape: ConvShape, real_only: bool = True) -> NDArray:

@@ -11,11 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rkcosim.golden.task import dpu_float as fp
-from rkcosim.golden.task.arith import saturate, shift_by_sign, shift_even, shift_to_offset, shift_up
+from rkcosim.golden.task.arith import (
+    saturate,
+    shift_by_sign,
+    shift_even,
+    shift_to_offset,
+    shift_up,
+    sign_extend,
+)
 from rkcosim.golden.task.context import Context
 from rkcosim.golden.task.core import ConvResult
 from rkcosim.golden.task.dpu_lut import LutTables, look_up
-from rkcosim.golden.task.dpu_stages import Domain, Floats, Integers, Values, shift_round, sign_extend
+from rkcosim.golden.task.dpu_stages import Domain, Floats, Integers, Values, shift_round
 from rkcosim.golden.task.dpu_writer import (
     NEVER_INSIDE,
     SurfacePlan,
@@ -36,7 +43,7 @@ from rkcosim.spec.types import ALTERNATE, ATOM, BF16, ELEMENT_BITS, FLOAT_CODES,
 Ints = NDArray[np.int64]
 
 
-LATE_STOPS = ("dpu.live-product", "dpu.flying-surfaces", "dpu.part-atoms")
+LATE_STOPS = ("dpu.flying-surfaces", "dpu.part-atoms")
 """Rules about tasks that process all data and then never end."""
 
 
@@ -122,6 +129,8 @@ class Dpu:
         for block in views:
             check.ask(block)
         self._misplaced = any(name not in LATE_STOPS for name in check.stops)
+        self._starved: GoldenHang | None = check.stops.get("dpu.live-product")
+        """Why the operation never gets its operand."""
         self.unfinished: GoldenHang | None = next(iter(check.stops.values()), None)
         """Why the DPU never ends, although it accepts all data that it receives."""
 
@@ -214,6 +223,8 @@ class Dpu:
         if not needs and offered.ew is not None and not self.flying:
             left = left or self._hang("ERDMA offers data that nothing uses", "EW_CFG", "EW_OP_SRC")
         self.unfinished = self.unfinished or left or offered.endless
+        if self.flying and offered.endless is not None:
+            raise offered.endless
         if self.flying and offered.main is None:
             raise self._hang("waits for MRDMA, which is off", "FEATURE_MODE_CFG", "FLYING_MODE")
 
@@ -391,6 +402,8 @@ class Dpu:
     def _memory_operand(self, domain: Domain) -> Ints:
         """Elements of ERDMA after the operand converter, int64 [pixels, channels]."""
         dpu = self.dpu
+        if self._starved is not None:
+            raise self._starved
         assert self.offered.ew is not None  # checked by `_check_streams`
         operand = self._in_order(self.offered.ew)
         if self.flying and NEVER_INSIDE in self.ctx.options:

@@ -12,17 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rkcosim.golden.task import dpu_float as fp
-from rkcosim.golden.task.arith import saturate, shift_away, shift_by_sign, shift_even
+from rkcosim.golden.task.arith import saturate, shift_away, shift_by_sign, shift_even, sign_extend
 
 Ints = NDArray[np.int64]
 Values = NDArray[Any]
 LOWEST = -(1 << 31)
-
-
-def sign_extend(value: Ints | int, bits: int) -> Ints:
-    """Low `bits` bits as two's complement numbers."""
-    half = 1 << (bits - 1)
-    return ((np.asarray(value, np.int64) + half) & (2 * half - 1)) - half
 
 
 def shift_round(value: Ints, shift: int, *, away: bool) -> Ints:

@@ -13,15 +13,13 @@ from rkcosim.golden.task.context import Context
 from rkcosim.golden.task.dpu import PpuFeed
 from rkcosim.golden.task.memory import Bytes
 from rkcosim.golden.task.registers import View
-from rkcosim.spec.types import ATOM, OPEN_RESULTS, POOL_RUN, POOL_STORED
+from rkcosim.spec.types import ATOM, OPEN_RESULTS, POOL_RUN, POOL_STORED, POOL_SURFACES
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 AVERAGE, MAX = 0, 1
 INT8, INT16, FP16 = 0, 1, 2
 _TYPES = {INT8: np.int8, INT16: np.int16, FP16: np.uint16}
-GROUP = 8
-"""Most surfaces of a group of the DPU that are put into the PPU's order."""
 _FAR = 1 << 40
 """Greater than every element's place in the order."""
 
@@ -50,8 +48,8 @@ def pool(ctx: Context, ppu: View, rdma: View | None, feed: PpuFeed | None = None
             given, rows, columns, _ = feed.atoms.shape
             message = f"the DPU sends {given} surfaces of {rows} x {columns}, {feed.bits} bits per element"
             raise ctx.stop("SIZE_MISMATCH", ppu, "DATA_CUBE_IN_WIDTH", None, message)
-        if feed.group_surfaces > GROUP:
-            message = f"the DPU sends {feed.group_surfaces} surfaces of a group, at most {GROUP} fit"
+        if feed.group_surfaces > POOL_SURFACES:
+            message = f"the DPU sends {feed.group_surfaces} surfaces of a group, at most {POOL_SURFACES} fit"
             raise ctx.stop("SIZE_MISMATCH", ppu, "DATA_CUBE_IN_WIDTH", None, message)
         group = min(surfaces, feed.group_surfaces)
     else:

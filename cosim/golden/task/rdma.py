@@ -52,7 +52,7 @@ class RdmaData:
     missing: tuple[int, str] = (0, "")
     """Of a cube that both readers deliver: COMB_USE, and the reader that is off; "" if none."""
     endless: GoldenHang | None = None
-    """Why DPU_RDMA never ends, although it delivers everything."""
+    """Why DPU_RDMA never ends; it delivers no main data then."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def fetch(ctx: Context, rdma: View, dpu: View | None = None) -> RdmaData:
 
 
 def _endless(ctx: Context, rdma: View) -> GoldenHang | None:
-    """Settings for which DPU_RDMA delivers everything and never ends [HW 8.5]."""
+    """Settings for which DPU_RDMA delivers no main data and never ends [HW 8.5]."""
     mode, name = "FEATURE_MODE_CFG", "COMB_USE"
     if not rdma(mode, "FLYING_MODE") or not rdma(mode, name) & 1:
         return None

@@ -434,7 +434,7 @@ class RdmaCube(Cube):
     def drops_rest(self, client: str) -> bool:
         """Whether the multipliers of a last, incomplete block of BRDMA or NRDMA are 0 (5.3)."""
         alone = self.flying and self.main_bits == 16 and self.use[client] & 7 == MUL_ONLY
-        return alone and self.channels > LANES and bool(self.channels % LANES)
+        return alone and all(divmod(self.channels, LANES))
 
     @property
     def anything(self) -> bool:

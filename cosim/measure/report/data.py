@@ -82,7 +82,7 @@ class Run:
     rows: list[Row]
     raw: dict[str, Any]
     cycles: int | None
-    """Cycles of one inference (the first), or of the stream."""
+    """Cycles of one inference (the first), or of one sample of it on average, or of the stream."""
     tasks: list[dict[str, Any]] = field(default_factory=list)
     buffers: list[dict[str, Any]] = field(default_factory=list)
     dram: dict[str, Any] = field(default_factory=dict)
@@ -90,7 +90,9 @@ class Run:
     cores: int = 1
     verdict: dict[str, Any] = field(default_factory=dict)
     submits: int = 0
-    """Jobs of one inference, 0 if the file does not have them."""
+    """Jobs of one inference or sample, 0 if the file does not have them."""
+    samples: int = 1
+    """Samples of an inference of a model of batches; the rows, `cycles` and `submits` are those of one."""
 
     @property
     def measured(self) -> bool:
@@ -228,6 +230,9 @@ def from_json(data: Any) -> Run:
         cycles = each[0]
     elif not stream and isinstance(cycles, int):
         cycles //= max(int(data.get("inferences") or 1), 1)
+    samples = max(int(data.get("samples") or 1), 1)
+    if isinstance(cycles, int):
+        cycles //= samples
     verdict = data.get("verdict")
     tasks = _items(data, "runs" if stream else "tasks", _TASK)
     for number, task in enumerate(tasks):
@@ -246,7 +251,8 @@ def from_json(data: Any) -> Run:
         peak=int(data.get("peak", 1024)),
         cores=max([int(data.get("cores") or 1), *(len(row.cores) for row in rows)]),
         verdict=verdict if isinstance(verdict, dict) else {},
-        submits=int(data.get("submits") or 0),
+        submits=int(data.get("submits") or 0) // samples,
+        samples=samples,
     )
 
 

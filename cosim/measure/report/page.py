@@ -127,6 +127,8 @@ def _missing(run: Run) -> str:
 def _tiles(run: Run, clock: float) -> list[tuple[str, str, str]]:
     """Return (name, value, text below it) of the most important figures."""
     of = "one inference" if run.unit == "layer" else "the stream"
+    if run.samples > 1:
+        of = f"one sample of {run.samples}"
     found = []
     if run.cycles is not None:
         found.append(("cycles", count(run.cycles), f"of {of}"))
@@ -155,7 +157,9 @@ def _facts(run: Run, clock: float) -> list[tuple[str, str]]:
     ]
     if raw.get("inferences"):
         found.append(("inferences", str(raw["inferences"])))
-        if run.measured and raw["inferences"] > 1:
+        if run.samples > 1:
+            found.append(("samples of an inference", str(run.samples)))
+        if run.measured and raw["inferences"] * run.samples > 1:
             found.append(("cycles of all", count(raw.get("cycles"))))
     if run.unit == "task":
         found.append(("tasks", str(len(run.rows))))

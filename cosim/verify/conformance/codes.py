@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rkcosim.spec.types import BANK_BYTES, BF16, FP16, FP32, INT4, INT8, INT16, INT32
+from rkcosim.verify.conformance import values
 from rkcosim.verify.conformance.arena import UNMAPPED
 from rkcosim.verify.conformance.case import Plan
 from rkcosim.verify.conformance.choices import Refused
@@ -10,6 +11,8 @@ from rkcosim.verify.conformance.dpu import in_floats
 from rkcosim.verify.conformance.draw_dpu import DpuWish
 from rkcosim.verify.conformance.draws import COMMON, PLAIN, Draw, Kinds, conv_of, fly, small_conv
 
+ELEMENT_TYPES = {kind.dpu_code: kind for kind in (INT8, INT16, INT32, FP16, BF16, FP32)}
+"""Types of the data of flying tasks by their code."""
 OCTETS = 1 << 11 | 1 << 23
 """Bits of MAC_GATING without which octets of the array are not clocked (3.8)."""
 
@@ -92,6 +95,28 @@ def _binary(d: Draw, plan: Plan) -> None:
     task.set("DPU", EW_ALU_ALGO=algorithm, EW_TRUNCATE=0, EW_TRUNCATE_NEG=0)
     if task.get("DPU", "OUT_PRECISION") == FP16.dpu_code:
         task.set("DPU", FP32TOFP16_EN=1)
+
+
+@CODES.add(fly((FP16, BF16, FP32, FP16, BF16, FP32, INT8, INT16, INT32), "register"))
+def _equal_operands(d: Draw, plan: Plan) -> None:
+    """Comparisons of values with operands that they often equal (7.8)."""
+    task = plan.task
+    if task.get("DPU_RDMA", "COMB_USE"):
+        raise Refused("two readers")
+    kind = ELEMENT_TYPES[task.get("DPU", "IN_PRECISION")]
+    place = task.addresses["DPU_RDMA", "SRC_BASE_ADDR"]
+    address, size = next((at, size) for at, size, _ in d.arena.names if at <= place < at + size)
+    data, words = values.alike(d.ch, "codes.alike", kind, size * 8 // kind.bits)
+    d.arena.placed.append((address, data))
+    for number, word in enumerate(words):
+        task.set("DPU", **{f"EW_OPERAND_{number}": word})
+    task.set("DPU", BS_BYPASS=1, BN_BYPASS=1, EW_BYPASS=0, EW_OP_BYPASS=0, EW_LUT_BYPASS=1, EW_OP_SRC=0)
+    task.set("DPU", EW_OP_TYPE=0, EW_ALU_ALGO=d.ch.integer("codes.compared", 0, 1), EW_BINARY_EN=1)
+    task.set("DPU", EW_RELU_BYPASS=1, EW_RELUX_EN=0)
+    if in_floats(task):
+        task.set("DPU_RDMA", MRDMA_FP16TOFP32_EN=int(kind is not FP32))
+        if task.get("DPU", "OUT_PRECISION") == FP16.dpu_code:
+            task.set("DPU", FP32TOFP16_EN=1)
 
 
 @CODES.add(fly((FP16, BF16, FP32), "memory"))

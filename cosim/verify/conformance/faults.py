@@ -6,7 +6,7 @@ from rkcosim.golden.task.rules_conv import SIZES
 from rkcosim.regcmd import pack_word, register_word
 from rkcosim.spec.layouts import depthwise_bytes
 from rkcosim.spec.regs import registers
-from rkcosim.spec.types import ALTERNATE, BF16, FP16, FP32, INT8, INT16, INT32
+from rkcosim.spec.types import ALTERNATE, BF16, DEPTHWISE, FP16, FP32, INT8, INT16, INT32
 from rkcosim.verify.conformance.arena import UNMAPPED
 from rkcosim.verify.conformance.case import (
     CLEAR,
@@ -167,6 +167,14 @@ def _no_ppu(d: Draw, plan: Plan) -> None:
     plan.mask = 0x300
 
 
+@WAITS.add(lambda d: d.flying(INT32, DpuWish(out=(INT8, INT16), to_ppu=True, element="none")))
+def _wide_group(d: Draw, plan: Plan) -> None:
+    """The PPU gets groups of sixteen surfaces, which it cannot put in order (6.9)."""
+    for block in dpu_blocks(plan.task):
+        plan.task.set(block, CONV_MODE=DEPTHWISE)
+    plan.note = "the PPU gets groups of sixteen surfaces"
+
+
 @WAITS.draws
 def _pool_cube(d: Draw) -> Plan:
     kind = d.any_type((INT16, FP16, INT8))
@@ -212,10 +220,11 @@ def _open_rows(d: Draw) -> Plan:
 
 @WAITS.add(_either_half, "a product of floats with a live converter")
 def _live_product(d: Draw, plan: Plan) -> None:
-    """A product of fp16 or fp32 whose operand passes through the converter (7.8)."""
+    """A product of fp16 or fp32 whose operand passes through the converter; nothing is written (7.8)."""
     if plan.task.get("DPU", "PROC_PRECISION") not in (FP16.dpu_code, FP32.dpu_code):
         raise Refused("another type")
     plan.task.set("DPU", EW_OP_TYPE=1, EW_OP_CVT_BYPASS=0, EW_MUL_PRELU=0)
+    plan.written = True
 
 
 # Data of ERDMA that no operation of a convolution uses (4.7).
@@ -226,9 +235,10 @@ WAITS.sets(
 
 @WAITS.add(fly((FP16, INT8)), "COMB_USE while flying")
 def _combination(d: Draw, plan: Plan) -> None:
-    """COMB_USE of a flying task with bit 0: all data exist, but DPU_RDMA does not end (5.5)."""
+    """COMB_USE of a flying task with bit 0: all data exist, but none are delivered (5.5)."""
     combination = d.ch.pick("hang.comb", (1, 3, 5, 7))
     plan.task.set("DPU_RDMA", COMB_USE=combination)
+    plan.written = True
     if combination == ALTERNATE:
         plan.task.set("DPU", COMB_USE=0)
 

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from rkcosim.spec.types import BF16, CONV_TYPES, ELEMENT_BITS, FP16, FP32, INT4, INT8, INT16, INT32
+from rkcosim.spec.types import (
+    BANK_BYTES,
+    BANKS,
+    BF16,
+    CONV_TYPES,
+    ELEMENT_BITS,
+    FP16,
+    FP32,
+    INT4,
+    INT8,
+    INT16,
+    INT32,
+)
 from rkcosim.verify.conformance.case import Plan
 from rkcosim.verify.conformance.choices import Refused
 from rkcosim.verify.conformance.dpu import in_floats, input_surface, size_e, surfaces_made
@@ -36,10 +48,17 @@ def _line_stride(d: Draw, plan: Plan) -> None:
 @SETTINGS.draws
 def _few_banks(d: Draw) -> Plan:
     """Features in more banks than configured; nothing else uses them (2.4)."""
-    wish = ConvWish(d.any_type(), wide=True, budget=10000)
-    if d.ch.chance("settings.argb", 0.4):
-        wish = ConvWish(d.any_type(COMMON), argb=True, budget=5000)
-    plan = d.conv(wish, PLAIN)
+    if d.turn % 2:  # of a first layer, whose pitch of rows in memory is that in CBUF
+        kind = d.any_type(COMMON)
+        plan = d.conv(ConvWish(kind, argb=True, budget=2000), PLAIN)
+        channels, weights = plan.task.get("CNA", "ARGB_IN") - 7, plan.task.get("CNA", "WEIGHT_BANK")
+        row = plan.task.get("CNA", "DATAIN_HEIGHT") * kind.bits // 2 * (4 if channels == 3 else channels)
+        pitch = BANK_BYTES // row + 1  # a little more than one bank
+        if pitch < plan.task.get("CNA", "LINE_STRIDE") or weights > BANKS - 2:
+            raise Refused("longer rows, or no bank is free")
+        plan.task.set("CNA", DATA_BANK=1, LINE_STRIDE=pitch)
+        return plan
+    plan = d.conv(ConvWish(d.any_type(), wide=True, budget=10000), PLAIN)
     most = plan.task.get("CNA", "DATA_BANK") - 1
     if most < 1:
         raise Refused("one bank")
@@ -256,11 +275,14 @@ def _unaligned_conv(d: Draw, plan: Plan) -> None:
 def _extremes(d: Draw, plan: Plan) -> None:
     """Sums at the ends of 32 bits that PReLU passes, then operations at these ends (4.4, 4.7)."""
     ch, task = d.ch, plan.task
-    task.set("DPU", BS_BYPASS=0, BS_ALU_BYPASS=0, BS_ALU_ALGO=ch.pick("settings.algorithm", (2, 4)))
-    task.set("DPU", BS_ALU_SRC=0, BS_ALU_OPERAND=ch.pick("settings.end", (1 << 31, (1 << 31) - 1)))
+    lowest = d.turn % 2 == 0  # half of the sums are -2^31, whose magnitude and negative do not exist
+    task.set("DPU", BS_BYPASS=0, BS_ALU_BYPASS=0, BS_ALU_SRC=0)
+    task.set("DPU", BS_ALU_ALGO=2 if lowest else ch.pick("settings.algorithm", (2, 4)))
+    task.set("DPU", BS_ALU_OPERAND=1 << 31 if lowest else ch.pick("settings.end", (1 << 31, (1 << 31) - 1)))
     task.set("DPU", BS_MUL_BYPASS=ch.integer("settings.no_factor", 0, 1), BS_MUL_PRELU=1, BS_MUL_SRC=0)
     task.set("DPU", BS_MUL_SHIFT_VALUE=ch.integer("settings.shift", 0, 15), BS_RELU_BYPASS=1, BS_RELUX_EN=0)
-    task.set("DPU", BN_BYPASS=1, EW_OP_TYPE=0, EW_ALU_ALGO=ch.pick("settings.operation", (5, 6, 5, 6, 2, 4)))
+    operations = (5, 6) if lowest else (5, 6, 5, 6, 2, 4)
+    task.set("DPU", BN_BYPASS=1, EW_OP_TYPE=0, EW_ALU_ALGO=ch.pick("settings.operation", operations))
 
 
 @SETTINGS.add(fly((INT8, INT16), "lut"))

@@ -30,9 +30,15 @@ _SPECIALS = {
 
 
 def integers(ch: Chooser, label: str, kind: ElementType, count: int) -> Bytes:
-    """Draw integers of a type: full range, few bits, or only the two ends."""
+    """Draw integers of a type: full range, few bits, only the two ends, or in all data of a case the two
+    greatest ones, whose sums grow longest."""
     rng = ch.rng(label)
     size = -(-count * kind.bits // 8)
+    if ch.shared("greatest integers", 0.05):
+        if kind.bits == 4:
+            return rng.choice(np.array([0x77, 0x76, 0x67, 0x66], np.uint8), size)
+        top = (1 << kind.bits - 1) - 1
+        return (top - rng.integers(0, 2, count)).astype(f"<i{kind.bits // 8}").view(np.uint8)
     style = ch.integer(f"{label} style", 0, 9)
     if style == 0:
         style = 9
@@ -108,6 +114,32 @@ def floats(ch: Chooser, label: str, kind: ElementType, count: int, scale: float 
         hits = rng.integers(0, count, ch.integer(f"{label} hits", 1, max(1, min(count, 6))))
         words[hits] = rng.choice(use, hits.size).astype(words.dtype)
     return raw
+
+
+def alike(ch: Chooser, label: str, kind: ElementType, count: int) -> tuple[Bytes, list[int]]:
+    """Draw elements with few different values, so that two of them are often equal.
+
+    Parameters
+    ----------
+    ch, label : source of the choices.
+    kind : fp16, bf16, fp32 or a type of integers.
+    count : number of elements.
+
+    Returns
+    -------
+    uint8 [count * bits / 8], and eight words of 32 bits (binary32 of floats) with values from the same few.
+    """
+    rng = ch.rng(label)
+    if kind.is_float:
+        signs = np.array([1.0, -1.0])
+        few = np.concatenate([signs * 0.0, signs * np.inf, rng.integers(-3, 4, 2)]).astype(np.float32)
+        raw, words = narrow(few, kind), few.view(np.uint32)
+    else:
+        top = 1 << kind.bits - 1
+        few = np.array([-top, 1 - top, -1, 0, 1, top - 1], np.int64)
+        raw, words = few.astype(f"<i{kind.bits // 8}").view(np.uint8), few.astype(np.int32).view(np.uint32)
+    data = raw.reshape(few.size, -1)[rng.integers(0, few.size, count)].reshape(-1)
+    return data, [int(word) for word in rng.choice(words, 8)]
 
 
 def narrow(values: NDArray[Any], kind: ElementType, rng: np.random.Generator | None = None) -> Bytes:
