@@ -43,8 +43,8 @@ def level(file: RknnFile, parts: Sequence[Sequence[int]]) -> tuple[RknnFile, lis
         for number in part:
             record = file.records[number]
             firsts[number] = record.first
-            words = tuple(int(word) for word in file.words_of(record))
-            for start in machine.task(number, ListedTask(words)):
+            listed = ListedTask(tuple(int(word) for word in file.words_of(record)))
+            for start in machine.task(number, listed):
                 if "DPU" not in start.views:
                     continue
                 values, origin = dict[int, int](), None
