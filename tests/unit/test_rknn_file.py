@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from rkcosim.rknn_file.model import FileModel, jobs_by, open_model
 from rkcosim.rknn_file.schema import Kind
 from rkcosim.rknn_file.tables import root_table
 from rkcosim.rknn_file.writer import write_rknn
+from rkcosim.spec.regs import registers
 from rkcosim.verify.crosscheck.file_check import FileChecker
 from rkcosim.verify.crosscheck.file_meaning import NotJudged, judge
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
@@ -346,6 +348,35 @@ def test_an_unknown_activation_is_not_judged(data: bytes):
     plan.tasks[0] = replace(plan.tasks[0], settings=type(plan.tasks[0].settings)([]))
     with pytest.raises(NotJudged):
         judge(plan, 0, [np.zeros((1, 16, 16), np.int8)], np.zeros((16, 16, 16), np.int8))
+
+
+@pytest.mark.parametrize("channels", [12, 16])
+def test_padding_channels_count_at_a_border(channels: int):
+    """CPEND counts the pad value of channels that the model does not have [HW 5.5], as a board measured; in
+    files of toolkit 1.2 their weights are 0 (Zhou-sx/yolov5_Deepsort_rknn, yolov5.rknn)."""
+    compiled = compile_model(layer_models.conv(channels, 16, (8, 12), int8=True, kernel=3, pad=1), reuse=True)
+    data = write_rknn(compiled)
+    node = next(node.name for node in read_rknn(data).nodes if node.on_npu)
+    for block, name, fields in (
+        ("CNA", "PAD_CON1", {"PAD_VALUE": 0xFFFF_FF80}),
+        ("DPU", "BS_OW_CFG", {"OD_BYPASS": 0, "OW_SRC": 0}),
+        ("DPU", "BS_OW_OP", {"OW_OP": 0xFFFB}),
+    ):
+        register = registers()[block][name]
+
+        def change(word: int, register: Any = register, fields: Any = fields) -> int:
+            value = register.update(word >> 16 & 0xFFFF_FFFF, **fields)
+            return word & ~(0xFFFF_FFFF << 16) | value << 16
+
+        data = changed(data, node, f"{block}.{name}", change)
+    model = as_file(data, reuse=False)
+    values = [np.random.default_rng(0).normal(size=info.shape).astype(np.float32) for info in model.inputs]
+    with LoadedModel(model, GoldenDriver()) as loaded:
+        loaded.set_input(0, values[0])
+        loaded.run()
+        checker = FileChecker(loaded, "first")
+        assert checker.check(list(values)).match and [row.right for row in checker.nodes] == [True]
+        checker.close()
 
 
 @pytest.mark.parametrize("compress", [False, True], ids=["plain", "compressed"])
