@@ -161,6 +161,51 @@ def test_an_element_wise_node_of_several_tasks_is_judged():
         judge(model.file_plan, 0, cubes, found)
 
 
+def test_an_operand_that_a_convolution_repeats_is_judged():
+    """A vendor's Add of one row and many: a depthwise convolution with a stride of 0 repeats the row into
+    scratch memory, which the addition reads (nsbb/rknn_VT, sub2_after_add.rknn)."""
+    layer = layer_models.add((16, 6, 8), int8=False)
+    model = as_file(write_rknn(compile_model(layer, reuse=True)), reuse=False)
+    plan = model.file_plan
+    (step,), (whole,) = plan.steps, plan.tasks
+    many, row = (np.random.default_rng(6).normal(size=(16, n, 8)).astype(np.float16) for n in (6, 1))
+    scratch, ones = (
+        Ref("activations", plan.activation_bytes),
+        Ref("weights", -(-len(plan.weights) // 64) * 64),
+    )
+    plan.weights = bytearray(
+        bytes(plan.weights).ljust(ones.offset, b"\0") + np.ones(16, np.float16).tobytes()
+    )
+    source = plan.place(step.inputs[1].name).ref
+
+    def moved(setting: Setting) -> Setting:
+        fields = dict(setting.fields)
+        if setting.register == "EW_BASE_ADDR":
+            fields = {name: scratch if isinstance(v, Ref) else v for name, v in fields.items()}
+        return Setting(setting.block, setting.register, fields)
+
+    repeats = [
+        Setting(block, register, fields)
+        for block, register, fields in (
+            ("CNA", "CONV_CON1", {"CONV_MODE": 3}),
+            ("CNA", "WEIGHT_SIZE2", {"WEIGHT_WIDTH": 1, "WEIGHT_HEIGHT": 1, "WEIGHT_KERNELS": 1}),
+            ("CNA", "FEATURE_DATA_ADDR", {"FEATURE_BASE_ADDR": source}),
+            ("CNA", "DCOMP_ADDR0", {"DECOMPRESS_ADDR0": ones}),
+            ("DPU", "DST_BASE_ADDR", {"DST_BASE_ADDR": scratch}),
+            ("DPU", "DST_SURF_STRIDE", {"DST_SURF_STRIDE": 6 * 8}),
+            ("DPU", "DATA_CUBE_WIDTH", {"WIDTH": 7}),
+            ("DPU", "DATA_CUBE_HEIGHT", {"HEIGHT": 5}),
+        )
+    ]
+    first = replace(whole, blocks=("CNA", "CORE", "DPU"), settings=Settings(repeats))
+    plan.tasks[:] = [first, replace(whole, settings=Settings([*map(moved, whole.settings)]))]
+    assert judge(plan, 0, [many, row], many + row).right
+    assert judge(plan, 0, [many, row], many + row[:, :, ::-1]).wrong.any()
+    plan.weights[ones.offset] = 1
+    with pytest.raises(NotJudged, match="a convolution scales its operand"):
+        judge(plan, 0, [many, row], many + row)
+
+
 def rows_of(task: Task, first: int, rows: int) -> Task:
     """Return an element-wise task of 12 x 12 pixels for some of the rows only."""
     changed = []
