@@ -156,13 +156,16 @@ class IDevice:
             raise invalid("a scalar has no dimensions")
         return IBuffer(self.buffers, self.lock, first, roles.dimensions, frozenset(roles.roles))
 
+    def forget(self, model: IPreparedModel) -> None:
+        """Drop a model that is freed."""
+        self._models.remove(model)
+
     def close(self) -> None:
         """Free all buffers and models, and the device.  May be called repeatedly."""
         with self.lock:
             self.buffers.close()
-            for model in self._models:
+            for model in list(self._models):
                 model.finish()
-            self._models.clear()
             if self._owned and self._machine is not None:
                 self._machine.close()
                 self._machine = None
@@ -282,6 +285,7 @@ class IPreparedModel:
         """Free the model while the device is locked."""
         if not self.closed:
             self.closed = True
+            self.device.forget(self)
             self.prepared.close()
 
     def close(self) -> None:

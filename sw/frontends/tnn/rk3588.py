@@ -19,7 +19,6 @@ from rkcosim.compiler.loaders.tnn.emit import EMITTERS
 from rkcosim.compiler.loaders.tnn.network import TnnNetwork
 from rkcosim.compiler.loaders.tnn.proto import VERSION_2, NetInput, NetStructure
 from rkcosim.compiler.loaders.tnn.resources import SCALE_SUFFIX
-from rkcosim.compiler.runtime import RunReport
 from rkcosim.driver import Driver
 from rkcosim.frontends.tnn.blob import Array, Blob, BlobHandle, dequantised, quantised
 from rkcosim.frontends.tnn.device import AbstractDevice, AbstractLayerAcc, Context, is_int8, register_device
@@ -59,8 +58,8 @@ class Rk3588Context(Context):
 
     Members
     -------
-    reports
-        Report of each job since the context was created: cycles and layers.
+    cycles
+        Cycles of all jobs since the context was created.
 
     Raises
     ------
@@ -80,12 +79,7 @@ class Rk3588Context(Context):
                     raise TnnError(StatusCode.TNNERR_DEVICE_NOT_SUPPORT, str(error)) from error
             npu.users += 1
         self.driver: Driver = npu.machine.driver
-        self.reports: list[RunReport] = []
-
-    @property
-    def cycles(self) -> int:
-        """Cycles of all jobs."""
-        return sum(report.cycles for report in self.reports)
+        self.cycles = 0
 
     def close(self) -> None:
         """Release the device; a second call does nothing."""
@@ -184,7 +178,7 @@ class Rk3588LayerAcc(AbstractLayerAcc):
         arrays = {blob.desc.name: real_array(blob, self.device) for blob in inputs}
         for index, info in enumerate(loaded.model.inputs):
             loaded.set_input(index, arrays[info.name])
-        context.reports.append(loaded.run())
+        context.cycles += loaded.run().cycles
         for index, blob in enumerate(outputs):
             store(blob, self.device, loaded.get_output(index))
 
