@@ -101,7 +101,10 @@ NAMES: dict[str, dict[str, str]] = {
         "beats": _COUNTED,
     },
     "cosim/golden/task/rdma.py": {
-        **{name: "sizes of readers that do not run" for name in ("width", "height", "channels", "group")}
+        **{
+            name: "sizes of readers that do not run"
+            for name in ("width", "height", "channels", "group", "bits")
+        }
     },
     "cosim/golden/task/core.py": {
         "real": "selects one of two exact ways; a wrong choice in the other direction is slower",
