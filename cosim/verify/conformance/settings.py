@@ -7,6 +7,7 @@ from rkcosim.spec.types import (
     BANKS,
     BF16,
     CONV_TYPES,
+    DPU_TYPES,
     FP16,
     FP32,
     INT4,
@@ -15,6 +16,7 @@ from rkcosim.spec.types import (
     INT32,
     bits_of,
 )
+from rkcosim.verify.conformance import values
 from rkcosim.verify.conformance.case import Plan
 from rkcosim.verify.conformance.choices import Refused
 from rkcosim.verify.conformance.dpu import in_floats, input_surface, size_e, surfaces_made
@@ -313,6 +315,22 @@ def _slopes(d: Draw, plan: Plan) -> None:
             scale = 2 * ch.integer(f"settings.{table}_{kind}", -50, 50) + 1
             task.set("DPU", f"LUT_{table}_SLOPE_SCALE", **{f"{kind}_SCALE": scale})
             task.set("DPU", f"LUT_{table}_SLOPE_SHIFT", **{f"{kind}_SHIFT": 1})
+
+
+@SETTINGS.add(fly((INT16, FP16, BF16)))
+def _part_factors(d: Draw, plan: Plan) -> None:
+    """Factors alone from memory for a last block used in part, behind whole ones: they are 0 (5.3)."""
+    ch, task = d.ch, plan.task
+    if task.get("DPU_RDMA", "COMB_USE") or not all(divmod(task.get("DPU", "CHANNEL") + 1, 8)):
+        raise Refused("two readers, or no such block")
+    stage, client = (("BS", "BRDMA"), ("BN", "NRDMA"))[d.turn % 2]
+    kind = DPU_TYPES[task.get("DPU", "PROC_PRECISION")]
+    factors = values.elements(ch, "settings.factors", kind if kind.bits == 16 else INT16, 8 * 512)
+    bypasses = {f"{stage}_{part}_BYPASS": int(part != "MUL") for part in ("ALU", "MUL", "RELU")}
+    task.set("DPU", **bypasses, **{f"{stage}_BYPASS": 0, f"{stage}_MUL_SRC": 1, f"{stage}_MUL_PRELU": 0})
+    task.set("DPU", **{f"{stage}_RELUX_EN": 0}, ORIG_CHANNEL=task.get("DPU", "CHANNEL"))
+    task.set("DPU_RDMA", **{f"{client}_DISABLE": 0, f"{client}_DATA_USE": 4})
+    task.address("DPU_RDMA", f"{stage}_BASE_ADDR", d.arena.place(factors, f"{client} table"))
 
 
 @SETTINGS.add(fly(COMMON, "memory"))
