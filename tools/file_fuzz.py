@@ -45,7 +45,6 @@ from rkcosim.cli.inputs import load_archive
 from rkcosim.compiler import LoadedModel, compile_model, litert
 from rkcosim.compiler.batch import one_of
 from rkcosim.compiler.loaders.tnn import write_network
-from rkcosim.compiler.model import compile_file
 from rkcosim.engines.snapshots.contents import read_snapshot
 from rkcosim.engines.snapshots.file import SnapshotFile
 from rkcosim.measure.perf.estimator import estimate_model
@@ -414,10 +413,10 @@ def _read_rknn(path: Path) -> None:
 KINDS: dict[str, Kind] = {
     "stream": Kind(_stream, lambda path: open_source([str(path)]), text=True),
     "capture": Kind(_capture, import_capture, text=True),
-    "container": Kind(_container, compile_file, change=_change_container),
+    "container": Kind(_container, open_file, change=_change_container),
     "snapshot": Kind(_snapshot, read_snapshot, change=_change_snapshot),
-    "ONNX model": Kind(lambda folder: Path(shutil.copy(_DIGITS, folder / "model.onnx")), compile_file),
-    "TNN network": Kind(_tnn, compile_file, change=_change_tnn),
+    "ONNX model": Kind(lambda folder: Path(shutil.copy(_DIGITS, folder / "model.onnx")), open_file),
+    "TNN network": Kind(_tnn, open_file, change=_change_tnn),
     "report": Kind(_report, read, text=True),
     "arrays": Kind(_arrays, _read_arrays),
     "rknn": Kind(_rknn, _read_rknn, codes=(BAD_INPUT,)),

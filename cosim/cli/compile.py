@@ -46,6 +46,9 @@ class CompileOptions(ModelOptions):
         "([[[1,3,64,64]],[[1,3,96,96]]]); default: the list in the model's metadata, if it has one.",
         metavar="JSON",
     )
+    custom_string: str | None = option(
+        "Text for programs, which RKNN_QUERY_CUSTOM_STRING gives them; at most 1023 bytes.", metavar="TEXT"
+    )
     keep: bool = option("Do not let tensors share memory.", default=False)
     cores: Share = 1
     mean: str | None = option(
@@ -70,6 +73,24 @@ class CompileOptions(ModelOptions):
     plans: bool = option(
         "With a .rknn file: plans for one, two and three cores, as in the vendor's files.", default=False
     )
+
+    def name(self, compiled: Any) -> None:
+        """Give a compiled model the text of --custom-string.
+
+        Raises
+        ------
+        ValueError
+            if it is too long, or the file that is written has no place for it.
+        """
+        from rkcosim.compiler.graph import MOST_CUSTOM
+
+        if self.custom_string is None:
+            return
+        if len(self.custom_string.encode()) > MOST_CUSTOM:
+            raise ValueError(f"--custom-string has more than {MOST_CUSTOM} bytes")
+        if self.output is not None and self.output.suffix == ".rknn":
+            raise ValueError("--custom-string: a .rknn file has no place for it here; omit the suffix .rknn")
+        compiled.graph.custom_string = self.custom_string
 
     def preprocessing(self) -> list[Preprocessing]:
         """Return what the runtime does with a program's numbers."""
@@ -109,6 +130,7 @@ def compile_command(asked: CompileOptions) -> None:
     more = using_options(input_shapes=shapes, open_dimensions=still)
     with progress.step(f"compiling {asked.model.name}"), asked.reading(), more:
         compiled = open_file(asked.model, reuse=not asked.keep, cores=asked.cores)
+    asked.name(compiled)
     summary = summarise(compiled)
     print_summary(asked.model.name, summary, host_work(compiled))
     if asked.explain:
@@ -182,6 +204,7 @@ def _compile_several(asked: CompileOptions, sets: list[ShapeSet]) -> None:
             using_options(input_shapes=shapes),
         ):
             compiled = open_file(asked.model, reuse=not asked.keep, cores=asked.cores)
+        asked.name(compiled)
         summary = summarise(compiled)
         print_summary(f"{asked.model.name} for {said}", summary, host_work(compiled))
         if asked.explain:

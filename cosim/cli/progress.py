@@ -253,7 +253,7 @@ def quantity(value: float) -> str:
 def kick(what: str, tasks: int, device: Any, max_cycles: int) -> Iterator[None]:
     """Declare a kick of `tasks` tasks on `device` as a step; it is given up after `max_cycles`."""
     timed = device.has_cycles
-    before = len(device.task_log())
+    before = device.task_count()
     total = tasks if tasks > 1 else None
     limit = max_cycles if timed else None
     with progress.step(what, total, "tasks", since=device.cycle, limit=limit) as step:
@@ -263,7 +263,7 @@ def kick(what: str, tasks: int, device: Any, max_cycles: int) -> Iterator[None]:
             step.done = min(ended, tasks)
 
         def poll() -> None:
-            step.done = min(len(device.task_log()), tasks)
+            step.done = min(device.task_count() - before, tasks)
 
         if timed:
             step.follow = follow

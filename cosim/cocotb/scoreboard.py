@@ -70,7 +70,7 @@ class Scoreboard:
         golden.memory = memory
         for device in golden.devices:
             device.memory = memory
-        said, ran = len(golden.diagnostics()), len(golden.reports[agent.core])
+        said, ran = len(golden.diagnostics()), golden.reports[agent.core].total
         before = len(agent.log.diagnostics)
         result = await agent.run_stream(stream, bound_cycles, load=False)
         try:
@@ -81,7 +81,7 @@ class Scoreboard:
             raise Mismatch(
                 f"the core ends after {result.cycles} cycles, but the golden model hangs: {twin.state}"
             )
-        reports = golden.reports[agent.core][ran:]
+        reports = golden.reports[agent.core].since(ran)
         compared = self._memory(stream, golden, reports)
         # Which of its two groups a block has used depends on its whole history.
         if fold_interrupts(result.status) != fold_interrupts(twin.status):

@@ -117,7 +117,17 @@ def environment(
         SOCKET_VARIABLE: str(path.absolute()),
         **({} if machine is None else {MACHINE_VARIABLE: machine}),
         "LD_PRELOAD": ":".join(name for name in loaded if name),
+        **after_sanitizers(),
     }
+
+
+def after_sanitizers() -> dict[str, str]:
+    """Return the variable by which a program with the address sanitizer accepts a preloaded library.
+
+    Options of the user's come later and count.
+    """
+    given = os.environ.get("ASAN_OPTIONS", "")
+    return {"ASAN_OPTIONS": ":".join(filter(None, ("verify_asan_link_order=0", given)))}
 
 
 def default_socket() -> Path:

@@ -72,6 +72,9 @@ class Captured:
 
 Sink = Callable[[Captured], None]
 
+KEPT_JOBS = 256
+"""Number of jobs, the newest ones, of which a recorder knows how many kicks they had."""
+
 
 class Recorder:
     """A device that reports every kick; everything is passed on to the device behind it.
@@ -92,6 +95,7 @@ class Recorder:
         self._open: dict[int, tuple[Captured, int]] = {}
         self._kicks: dict[tuple[int, int], int] = {}
         self._jobs: dict[int, int] = {}
+        self._count = 0
         self._machines = [Machine() for _ in cores]
         self._tables: list[dict[tuple[int, int], int]] = [{} for _ in cores]
 
@@ -151,7 +155,7 @@ class Recorder:
         stream = Stream(kick, list(_snapshot(self._device.memory)), core, self._others[core])
         self._others[core] = []
         job = self.scheduler.busy.get(core) if self.scheduler is not None else None
-        number = 0 if job is None else self._jobs.setdefault(job.number, len(self._jobs) + 1)
+        number = 0 if job is None else self._number(job.number)
         place = number, core
         self._kicks[place] = self._kicks.get(place, 0) + 1
         driver = "" if job is None else type(job).__name__.removesuffix("Job").lower()
@@ -159,6 +163,17 @@ class Recorder:
         captured.measured = self._device.has_cycles
         self._inherit(core, stream)
         self._open[core] = captured, self._device.cycle
+
+    def _number(self, job: int) -> int:
+        """Return the number of a job from 1 on, and forget those of jobs long ago."""
+        if job not in self._jobs:
+            self._count += 1
+            self._jobs[job] = self._count
+            while len(self._jobs) > KEPT_JOBS:
+                gone = self._jobs.pop(next(iter(self._jobs)))
+                for core in range(self._device.cores):
+                    self._kicks.pop((gone, core), None)
+        return self._jobs[job]
 
     def _end(self, core: int, done: bool) -> None:
         captured, begun = self._open.pop(core)

@@ -192,5 +192,5 @@ def seeing(env: Mapping[str, str], path: Path, machine: str | None = None) -> di
         if the preload library cannot be compiled.
     """
     added = program.environment(path, machine=machine)
-    names = ("LD_PRELOAD", program.SOCKET_VARIABLE, program.MACHINE_VARIABLE)
+    names = ("LD_PRELOAD", "ASAN_OPTIONS", program.SOCKET_VARIABLE, program.MACHINE_VARIABLE)
     return {**env, **{name: added[name] for name in names if name in added}}

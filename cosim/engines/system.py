@@ -153,6 +153,10 @@ class System:
         """Return the tasks in the order of their start."""
         return self.tasks.read(self.fetch("rk_tasks", lib.TaskEventC, self.tasks.events), self.raw_counters)
 
+    def task_count(self) -> int:
+        """Return the number of tasks that have started."""
+        return len(self.task_log())
+
     def diagnostics(self, first: int = 0, most: int | None = None) -> list[Diagnostic]:
         """Return the cores' diagnostics from number `first` on, at most `most`, oldest first.
 

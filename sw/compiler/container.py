@@ -89,6 +89,8 @@ def save_plan(plan: Plan, samples: int = 1, weights: bool = True) -> bytes:
     }
     if samples > 1:
         fields["samples"] = samples
+    if plan.graph.custom_string:
+        fields["custom_string"] = plan.graph.custom_string
     text = json.dumps(fields, separators=(",", ":"), allow_nan=False).encode()
     version, flags = VERSION if samples == 1 else VERSION_OF_BATCHES, 0 if weights else NO_WEIGHTS
     data = HEADER.pack(MAGIC, version, flags, len(text)) + text + bytes(blob.data)
@@ -147,6 +149,7 @@ def load_batch(data: bytes, full: Plan | None = None) -> tuple[Plan, int]:
         shapes = [item.shape for item in plan.graph.inputs] + [item.shape for item in plan.graph.outputs]
         if samples > 1 and any(shape[:1] != (1,) for shape in shapes):
             raise ModelError("damaged compiled model: a batch of inputs or outputs without a sample in front")
+        plan.graph.custom_string = str(fields.get("custom_string", ""))
         return plan, samples
     except ModelError:
         raise

@@ -17,6 +17,10 @@ MAX_ELEMENTS = 2**26
 """Largest number of elements of a tensor; a larger shape is taken for an error in the file."""
 
 
+MOST_CUSTOM = 1023
+"""Bytes of `Graph.custom_string`: rknn_custom_string of rknn_api.h has 1024 with the null at the end."""
+
+
 class ModelError(ValueError):
     """The model cannot be read or run; the message names node and tensor."""
 
@@ -659,6 +663,8 @@ class Graph:
     constants: dict[str, npt.NDArray[np.int8]] = field(default_factory=dict)
     origin: dict[str, int] = field(default_factory=dict)
     states: list[State] = field(default_factory=list)
+    custom_string: str = ""
+    """Text of the author for programs, at most `MOST_CUSTOM` bytes of UTF-8."""
     makers: dict[str, str] = field(default_factory=dict)
     samples: int = 1
 

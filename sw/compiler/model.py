@@ -32,6 +32,7 @@ class TensorInfo:
 
     `dtype` is int8 or uint8, with scale and zero point for codes of that type; float16 in a model of floats;
     or the model's type of a value that only the host keeps (with scale 1 and zero point 0 if it has none).
+    `half` is set for floats that only the host keeps: programs of rknn_api see them as float16.
     `shape` is the model's.  `preprocessing` is that of an input of a `.rknn` file; without it a program's
     numbers are the network's.
     """
@@ -42,6 +43,7 @@ class TensorInfo:
     scale: float
     zero_point: int
     preprocessing: Preprocessing | None = None
+    half: bool = False
 
     @property
     def quantised(self) -> bool:
@@ -51,7 +53,8 @@ class TensorInfo:
 
 def _info(name: str, shape: tuple[int, ...], tensor: Tensor) -> TensorInfo:
     if tensor.host:
-        return TensorInfo(name, shape, tensor.dtype, tensor.scale, tensor.zero_point)
+        half = tensor.dtype.kind == "f"
+        return TensorInfo(name, shape, tensor.dtype, tensor.scale, tensor.zero_point, half=half)
     if tensor.real:
         return TensorInfo(name, shape, np.dtype(np.float16), 1.0, 0)
     shift, dtype = (128, np.uint8) if tensor.unsigned else (0, np.int8)

@@ -55,7 +55,7 @@ def sets_of(listed: Any, inputs: int | None = None) -> list[ShapeSet]:
     try:
         given = json.loads(listed) if isinstance(listed, (str, bytes)) else listed
         sets = [tuple(tuple(_size(n) for n in shape) for shape in shapes) for shapes in given]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise problem from error
     if not 0 < len(sets) <= MOST_SETS or len(set(sets)) != len(sets) or not sets[0]:
         raise problem
@@ -113,7 +113,7 @@ def unpack(data: bytes) -> tuple[list[ShapeSet], list[bytes]]:
     try:
         fields = json.loads(body[HEADER.size : first])
         sets, sizes = sets_of(fields[KEY]), [int(size) for size in fields["sizes"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(f"damaged compiled model: {type(error).__name__}: {error}") from error
     if len(sets) != number or len(sizes) != number or min(sizes) < 0 or first + sum(sizes) != len(body):
         raise ValueError("damaged compiled model: its header makes no sense")

@@ -63,7 +63,7 @@ class LiteRtCalls:
         graph, number = read_graph(reader), self._number()
         self._graphs[number] = graph
         self._counts[number] = GraphCount(len(graph.nodes))
-        self._machine.graphs.append(self._counts[number])
+        self._machine.count_graph(self._counts[number])
         usable = [graph.is_usable(node) for node in graph.nodes]
         for node, good in zip(graph.nodes, usable, strict=True):
             if not good:

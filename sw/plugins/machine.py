@@ -58,15 +58,38 @@ class GraphCount:
     taken: int = 0
 
 
+MOST_MODELS = 256
+"""Models, graphs and operators that are listed at the end, the first ones; others are only counted."""
+
+MOST_INFERENCES = 100_000
+"""Inferences of a model of which the documents have times, the first ones; others are only counted."""
+
+
 @dataclass
 class _Record:
-    """What is known of a model's inferences."""
+    """What is known of a model's inferences; `seconds` and `cycles` are lists for documents."""
 
     name: str
+    listed: bool
     seconds: list[float] = field(default_factory=list)
     cycles: list[int] = field(default_factory=list)
+    inferences: int = 0
+    all_seconds: float = 0.0
+    all_cycles: int = 0
+    last_cycles: int = 0
     first: Any = None
     verdict: dict[str, Any] = field(default_factory=lambda: {"match": None})
+
+    def add(self, report: Any, seconds: float) -> None:
+        """Count an inference."""
+        self.first = self.first or report
+        self.inferences += 1
+        self.last_cycles = report.cycles
+        self.all_cycles += report.cycles
+        self.all_seconds += seconds
+        if self.listed and len(self.cycles) < MOST_INFERENCES:
+            self.cycles.append(report.cycles)
+            self.seconds.append(seconds)
 
 
 class RunningModel:
@@ -82,7 +105,8 @@ class RunningModel:
 
     def __init__(self, machine: Machine, name: str, model: AnyModel, data: bytes | None = None) -> None:
         self._machine, self._model, self._data = machine, model, data
-        self._record = _Record(name)
+        settings = machine.settings
+        self._record = _Record(name, settings.json is not None or settings.report is not None)
         self._loaded: Any = load(model, machine.driver, machine.meter)
         self._checker: ModelChecker | BatchChecker | None = None
         if machine.settings.check:
@@ -116,9 +140,7 @@ class RunningModel:
         checked = self._values(values) if self._checker is not None else []
         begun = time.perf_counter()
         report = self._loaded.run()
-        record.seconds.append(time.perf_counter() - begun)
-        record.first = record.first or report
-        record.cycles.append(report.cycles)
+        record.add(report, time.perf_counter() - begun)
         if self._checker is not None:
             self._check(checked)
         if self._data is not None and self._machine.part_files is not None:
@@ -144,7 +166,7 @@ class RunningModel:
     @property
     def last_cycles(self) -> int:
         """Cycles of the last inference, 0 before the first."""
-        return self._record.cycles[-1] if self._record.cycles else 0
+        return self._record.last_cycles
 
     def _check(self, values: Sequence[Array]) -> None:
         assert self._checker is not None
@@ -156,7 +178,7 @@ class RunningModel:
                 record.verdict = {"match": True, **self._checker.levels(), "overwritten": lost}
             return
         where = str(found.first) if found.first else f"padding at 0x{address:08X}"
-        number = len(record.cycles) - 1
+        number = record.inferences - 1
         if record.verdict["match"] is not False:
             record.verdict = {"match": False, "inference": number, "first_difference": where}
         raise Mismatch(f"inference {number} differs from the golden models: {where}")
@@ -164,20 +186,22 @@ class RunningModel:
     def close(self) -> None:
         """Free the memory, and keep the record for the summary."""
         record = self._record
-        if record.first is not None:
+        if record.first is not None and len(self._machine.runs) >= MOST_MODELS:
+            self._machine.unlisted += 1
+        elif record.first is not None:
             self._machine.seconds.append(record.seconds)
             run = run_of_frame(record.name, self._machine.engine, self._model, self._loaded, record.first)
             self._machine.runs.append(
                 replace(
                     run,
                     cores=self._machine.settings.cores,
-                    inferences=len(record.cycles),
-                    cycles=sum(record.cycles),
+                    inferences=record.inferences,
+                    cycles=record.all_cycles,
                     inference_cycles=record.cycles,
                     verdict=record.verdict,
                     floats_in_fp16=self._model.floats_in_fp16,
                     fp16_layers=self._model.fp16_layers,
-                    simulated_seconds=round(sum(record.seconds), 3),
+                    simulated_seconds=round(record.all_seconds, 3),
                     host_seconds=round(time.perf_counter() - self._machine.begun, 3),
                 )
             )
@@ -195,10 +219,11 @@ class Machine:
 
     Members
     -------
-    runs : record of each model that was closed, if it had inferences.
+    runs : record of each model that was closed, if it had inferences; the first `MOST_MODELS`.
+    unlisted : number of further ones.
     seconds : for each of them, the seconds of each inference in the driver.
-    left : operators that remain with the runtime.
-    graphs : counts of each graph that the runtime gave.
+    left : operators that remain with the runtime; the first `MOST_MODELS`.
+    graphs : counts of the first `MOST_MODELS` graphs that the runtime gave.
     part_files : writes the parts; None without the option.
 
     Raises
@@ -211,6 +236,7 @@ class Machine:
         self.settings = settings
         self.begun = time.perf_counter()
         self.runs: list[ModelRun] = []
+        self.unlisted = 0
         self.seconds: list[list[float]] = []
         self.left: dict[tuple[str, str], Left] = {}
         self.graphs: list[GraphCount] = []
@@ -264,7 +290,13 @@ class Machine:
 
     def leave(self, left: Left) -> None:
         """Record an operator that remains with the runtime; the first reason counts."""
-        self.left.setdefault((left.kind, left.name), left)
+        if len(self.left) < MOST_MODELS:
+            self.left.setdefault((left.kind, left.name), left)
+
+    def count_graph(self, count: GraphCount) -> None:
+        """Add the counts of a graph that the runtime gave."""
+        if len(self.graphs) < MOST_MODELS:
+            self.graphs.append(count)
 
     def finish(self, function: Callable[[], tuple[dict[str, Any], list[str]]]) -> None:
         """Call a function at the end, for members of the JSON document, and for the lines of the summary.
@@ -292,6 +324,8 @@ class Machine:
                 "left": [vars(one) for one in self.left.values()],
                 "graphs": [vars(count) for count in self.graphs],
             }
+            if self.unlisted:
+                written["models_not_listed"] = self.unlisted
             for members, _ in more:
                 written |= members
             _write_json(settings.json, written)
@@ -307,6 +341,8 @@ class Machine:
             out.print(line, markup=False, highlight=False)
         for run in self.runs if not self._finishing else ():
             print_summary(out, run)
+        if self.unlisted:
+            out.print(f"{self.unlisted} more models", markup=False, highlight=False)
         for one in list(self.left.values())[:SHOWN]:
             text = f"with the runtime: {one.kind} '{one.name}': {one.reason}"
             out.print(text, markup=False, highlight=False)

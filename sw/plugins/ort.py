@@ -67,7 +67,7 @@ class OrtCalls:
         graph = read_graph(reader)
         numbers = np.full(len(graph.nodes), LEFT, np.int32)
         count, offered = GraphCount(len(graph.nodes)), {}
-        self._machine.graphs.append(count)
+        self._machine.count_graph(count)
         for number, (nodes, part) in enumerate(divide(self._machine, graph)):
             numbers[nodes] = number
             count.taken += len(nodes)

@@ -58,6 +58,15 @@ def tensor_type(dtype: npt.DTypeLike) -> rknn_tensor_type:
     return TENSOR_TYPES[np.dtype(dtype).name]
 
 
+def shown_dtype(info: Any) -> np.dtype[Any]:
+    """The element type by which programs see an input or output (`TensorInfo`).
+
+    Floats that only the host keeps are float16, as those of the NPU: the vendor's converter makes float16 of
+    all floats of a model that is not quantised (`float_dtype`).
+    """
+    return np.dtype(np.float16) if info.half else np.dtype(info.dtype)
+
+
 def quantisation(dtype: npt.DTypeLike) -> int:
     """Kind of quantisation of an element type; float16 is affine (scale 1), as in the vendor's library.
 
@@ -70,7 +79,8 @@ def quantisation(dtype: npt.DTypeLike) -> int:
 
 def input_dtypes(info: Any) -> dict[int, Any]:
     """Types that a program may give for an input: those of all inputs, and its own (int64, bool, ...)."""
-    return {**INPUT_DTYPES, int(tensor_type(info.dtype)): info.dtype}
+    own = shown_dtype(info)
+    return {**INPUT_DTYPES, int(tensor_type(own)): own}
 
 
 def fill_attr(attr: rknn_tensor_attr, info: Any, *, is_input: bool, pitch: int = 0, stored: int = 0) -> None:
@@ -88,9 +98,10 @@ def fill_attr(attr: rknn_tensor_attr, info: Any, *, is_input: bool, pitch: int =
         w_stride = pitch or shape[2]
     elif len(shape) == 4:
         fmt = rknn_tensor_format.RKNN_TENSOR_NCHW
-    fill(attr, info.name, shape, fmt, np.dtype(info.dtype), info.scale, info.zero_point)
+    dtype = shown_dtype(info)
+    fill(attr, info.name, shape, fmt, dtype, info.scale, info.zero_point)
     attr.n_elems = math.prod(shape)
-    attr.size = attr.n_elems * np.dtype(info.dtype).itemsize
+    attr.size = attr.n_elems * dtype.itemsize
     attr.size_with_stride = max(stored, attr.size)
     attr.w_stride = w_stride
 

@@ -16,6 +16,7 @@ from rkcosim.rknn_api.convert import (
     input_bytes,
     input_dtypes,
     output_bytes,
+    shown_dtype,
     tensor_type,
 )
 from rkcosim.rknn_api.memory import memory_of
@@ -77,9 +78,11 @@ def _set_input(state: Context, item: t.rknn_input) -> None:
         if native is not None:
             if np.dtype(input_dtypes(info)[item.type]) != native.dtype:
                 raise ConversionError(f"input '{info.name}': pass_through requires {native.dtype}")
+        if native is not None and native.kept is None:
             state.loaded.memory(native.tensor)[: native.bytes] = data
         else:
-            state.loaded.set_input(index, input_array(info, data, item.type, item.fmt))
+            fmt = item.fmt if native is None else native.fmt
+            state.loaded.set_input(index, input_array(info, data, item.type, fmt))
     tensor = native_input(state.model, index).tensor
     state.held[index] = state.loaded.memory(tensor).copy()
     state.io.pop((True, index), None)
@@ -126,7 +129,7 @@ def _get_output(state: Context, item: t.rknn_output, kept: Any) -> None:
         values = np.ascontiguousarray(state.loaded.get_output(item.index, raw=not item.want_float))
     else:
         values = kept[0 if item.want_float else 1]
-    values = values.astype(np.float32 if item.want_float else info.dtype, copy=False)
+    values = _as(values, np.float32 if item.want_float else shown_dtype(info))
     if item.is_prealloc:
         if not item.buf or item.size < values.nbytes:
             raise Verbatim(
@@ -139,6 +142,12 @@ def _get_output(state: Context, item: t.rknn_output, kept: Any) -> None:
     item.buf = ct.addressof(memory)
     item.size = values.nbytes
     state.buffers[ct.addressof(memory)] = memory
+
+
+def _as(values: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Convert numbers; those that are too large for float16 become infinite."""
+    with np.errstate(over="ignore"):
+        return values.astype(dtype, copy=False)
 
 
 def keep_outputs(state: Context) -> list[Any]:
@@ -227,7 +236,8 @@ def _pitch(info: Any, native: Native) -> int:
 
 def _needed(info: Any, native: Native, attr: t.rknn_tensor_attr, is_input: bool) -> int:
     """Number of bytes that the memory of a binding must have."""
-    dtypes = input_dtypes(info) if is_input else {**OUTPUT_DTYPES, int(tensor_type(info.dtype)): info.dtype}
+    own = shown_dtype(info)
+    dtypes = input_dtypes(info) if is_input else {**OUTPUT_DTYPES, int(tensor_type(own)): own}
     if attr.type == tensor_type(native.dtype):
         size = native.dtype.itemsize
     elif attr.type in dtypes:
@@ -253,7 +263,7 @@ def _needed(info: Any, native: Native, attr: t.rknn_tensor_attr, is_input: bool)
 
 def _shifted(info: Any, native: Native, kind: int) -> bool:
     """Whether the numbers are signed bytes, which the device uses for a model of unsigned ones."""
-    return native.dtype != np.dtype(info.dtype) and kind == tensor_type(native.dtype)
+    return native.dtype != shown_dtype(info) and kind == tensor_type(native.dtype)
 
 
 def take_inputs(state: Context) -> None:
@@ -274,7 +284,7 @@ def take_inputs(state: Context) -> None:
         info, native, attr = state.model.inputs[index], native_input(state.model, index), binding.attr
         kind = int(attr.type)
         raw = binding.memory.view()
-        if _is_native(native, attr) or attr.pass_through:
+        if native.kept is None and (_is_native(native, attr) or attr.pass_through):
             count = min(native.bytes, raw.size)
             state.loaded.memory(native.tensor)[:count] = raw[:count]
             continue
@@ -282,7 +292,7 @@ def take_inputs(state: Context) -> None:
             pitch = _pitch(info, native)
             if _shifted(info, native, kind):
                 raw, kind = raw ^ 0x80, int(t.RKNN_TENSOR_UINT8)
-            codes = kind == tensor_type(info.dtype)
+            codes = kind == tensor_type(shown_dtype(info))
             state.loaded.set_input(
                 index,
                 input_array(
@@ -298,13 +308,14 @@ def give_outputs(state: Context) -> None:
             continue
         info, native, attr = state.model.outputs[index], native_output(state.model, index), binding.attr
         target = binding.memory.view()
-        if native.tensor is not None and _is_native(native, attr):
+        if native.tensor is not None and native.kept is None and _is_native(native, attr):
             source = state.loaded.memory(native.tensor)[: native.bytes]
         else:
             shifted = _shifted(info, native, attr.type)
-            own = shifted or attr.type == tensor_type(info.dtype)
+            dtype = shown_dtype(info)
+            own = shifted or attr.type == tensor_type(dtype)
             values = np.ascontiguousarray(state.loaded.get_output(index, raw=own))
-            values = values.astype(info.dtype if own else OUTPUT_DTYPES[attr.type], copy=False)
+            values = _as(values, dtype if own else OUTPUT_DTYPES[attr.type])
             if shifted:
                 values = values ^ 0x80
             source = np.frombuffer(output_bytes(info, values, attr.fmt, _blocks(native)), np.uint8)

@@ -38,7 +38,7 @@ def place(model: Any, share: Any = None, outside: list[str] | None = None) -> An
             count = range(len(model.inputs)), range(len(model.outputs))
             natives = [native_input(model.one, n) for n in count[0]]
             natives += [native_output(model.one, n) for n in count[1]]
-            sizes = {native.tensor: native.bytes for native in natives if native.tensor is not None}
+            sizes = {native.tensor: native.stored for native in natives if native.tensor is not None}
             copy = None if outside else functools.partial(place, model.one)
             together = not isinstance(model.one, TailModel)
             return BatchLoaded(model, first, copy, runtime.driver.device.cores, sizes, together)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rkcosim.rknn_api import types as t
-from rkcosim.rknn_api.convert import ATOM_CHANNELS, fill
+from rkcosim.rknn_api.convert import ATOM_CHANNELS, fill, shown_dtype
 
 NHWC, NCHW = t.RKNN_TENSOR_NHWC, t.RKNN_TENSOR_NCHW
 BLOCKED, FLAT = t.RKNN_TENSOR_NC1HWC2, t.RKNN_TENSOR_UNDEFINED
@@ -28,6 +28,7 @@ class Native:
     dims : dimensions in the order of `fmt`.
     size : bytes, including padded channels.
     bytes : bytes, including padded channels and rows.
+    kept : type in which the host keeps the numbers, if it is not `dtype`; they are converted then.
     """
 
     tensor: str | None
@@ -39,6 +40,12 @@ class Native:
     elements: int
     bytes: int
     w_stride: int
+    kept: np.dtype[Any] | None = None
+
+    @property
+    def stored(self) -> int:
+        """Bytes of the tensor as it is kept."""
+        return self.bytes if self.kept is None else self.elements * self.kept.itemsize
 
     @property
     def size(self) -> int:
@@ -60,11 +67,7 @@ def native_output(model: Any, index: int) -> Native:
         return _wide(native_output(model.one, index), batch)
     item, info = model.graph.outputs[index], model.outputs[index]
     if item.real:
-        shape = tuple(int(n) for n in info.shape)
-        dtype = np.dtype(info.dtype)
-        elements = math.prod(shape)
-        fmt = NCHW if len(shape) == 4 else FLAT
-        return Native(None, fmt, shape, dtype, 1.0, 0, elements, elements * dtype.itemsize, 0)
+        return _dense(None, tuple(int(n) for n in info.shape), replace(info, scale=1.0, zero_point=0))
     return _of_tensor(model, item.value, info)
 
 
@@ -74,13 +77,19 @@ def _wide(one: Native, batch: int) -> Native:
     return replace(one, dims=dims, elements=one.elements * batch, bytes=one.bytes * batch)
 
 
+def _dense(name: str | None, shape: tuple[int, ...], info: Any) -> Native:
+    """The layout of an array that only the host has."""
+    dtype, kept, elements = shown_dtype(info), np.dtype(info.dtype), math.prod(shape)
+    fmt = NCHW if len(shape) == 4 else FLAT
+    size = elements * dtype.itemsize
+    other = None if dtype == kept else kept
+    return Native(name, fmt, shape, dtype, info.scale, info.zero_point, elements, size, 0, other)
+
+
 def _of_tensor(model: Any, name: str, info: Any) -> Native:
     tensor = model.graph.tensors.get(name)
     if getattr(tensor, "host", ""):  # a dense array that only the host keeps
-        shape, dtype, count = tensor.shape, tensor.dtype, tensor.elements
-        fmt = NCHW if len(shape) == 4 else FLAT
-        size = count * dtype.itemsize
-        return Native(name, fmt, shape, dtype, info.scale, info.zero_point, count, size, 0)
+        return _dense(name, tensor.shape, info)
     place = model.plan.place(name)
     channels, height, width = (int(n) for n in place.cube)
     dtype, zero_point = np.dtype(info.dtype), int(info.zero_point)

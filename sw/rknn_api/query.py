@@ -111,8 +111,9 @@ def _mem_size(state: Context, target: t.rknn_mem_size) -> None:
 
 
 def _custom_string(state: Context, target: t.rknn_custom_string) -> None:
-    """Answer of CUSTOM_STRING; models here have none."""
-    target.string = b""
+    """Answer of CUSTOM_STRING; empty for a model without one."""
+    graph = getattr(state.model, "graph", None)
+    target.string = getattr(graph, "custom_string", "").encode()
 
 
 def _device_mem(state: Context, target: t.rknn_tensor_mem) -> None:

@@ -69,6 +69,9 @@ class FileModel(CompiledModel):
     ) -> None:
         plan = file_plan(file, cores, reuse, _JOBS.get())
         super().__init__(plan.graph, plan=plan)
+        self.inputs, self.outputs = (  # the types are those of the file
+            [replace(info, half=False) for info in infos] for infos in (self.inputs, self.outputs)
+        )
         self.file, self._data, self._checked = file, data, checked
         self.samples = 1
         """Number of samples for which a program calls the network."""

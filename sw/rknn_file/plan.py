@@ -22,6 +22,7 @@ from rkcosim.regcmd.word import WORD_BYTES, blocks_of_mask, words_from_bytes
 from rkcosim.rknn_file.constants import FileStep, real_macs
 from rkcosim.rknn_file.container import MOST_INTERNAL, FileNode, RknnFile, TaskRecord
 from rkcosim.rknn_file.host import HOST_TYPES, computed, host_op, host_step
+from rkcosim.rknn_file.levelled import level
 from rkcosim.rknn_file.memory import (
     ALIGN,
     FilePlace,
@@ -178,11 +179,15 @@ def file_plan(file: RknnFile, cores: int = 1, reuse: bool = True, jobs_by: str |
 
 class _Maker:
     def __init__(self, file: RknnFile, cores: int, reuse: bool, jobs_by: str | None) -> None:
+        self.notes: list[str] = []
+        """Changes of the lists, for a report."""
         if cores not in file.plans:
             known = ", ".join(map(str, file.plans)) or "none"
             raise RknnFileError(f".rknn file without a plan for {cores} cores; it has plans for {known}")
-        self.file, self.cores, self.reuse, self.jobs_by = file, cores, reuse, jobs_by
         self.parts = file.plans[cores]
+        if not file.ours:
+            file, self.notes = level(file, self.parts)
+        self.file, self.cores, self.reuse, self.jobs_by = file, cores, reuse, jobs_by
         """Indices of records of each core."""
         self.by_node: dict[int, list[list[int]]] = {}
         for core, part in enumerate(self.parts):
@@ -225,7 +230,7 @@ class _Maker:
             separate_bytes=separate,
             reuse=self.reuse,
             cores=self.cores,
-            notes=[*self.file.notes, *map(_not_computed, self.custom)],
+            notes=[*self.file.notes, *self.notes, *map(_not_computed, self.custom)],
             file=self.file,
             refs=refs,
             names=self.names,

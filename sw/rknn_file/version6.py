@@ -44,6 +44,12 @@ def read_graph(root: Table, graph: Table, tensors: list[FileTensor], size: int) 
         _with_tasks(read_node(table, n, len(tensors)), table)
         for n, table in enumerate(graph.tables(GraphSlot.NODES, "node"))
     ]
+    if nodes and not any(node.on_npu for node in nodes):
+        kinds = ", ".join(dict.fromkeys(node.type for node in nodes if not node.is_border))
+        raise RknnFileError(
+            f".rknn file without command lists: all its nodes run on the host ({kinds or 'none'}); at least "
+            "one for the NPU is needed"
+        )
     weight_bytes, internal_bytes = sizes_of(root)
     inputs, outputs = check_graph(root, graph, tensors, nodes, internal_bytes)
     words = _words(graph, tensors)

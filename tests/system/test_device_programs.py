@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rkcosim.devices import SimulatedMachine, device
+from rkcosim.devices.preload import SANITIZERS, c_compiler
 from rkcosim.devices.program import environment, private_server, why_not
 from rkcosim.driver.server import Server
 from rkcosim.engines import BuildError, toolchain
@@ -329,3 +330,37 @@ def test_on_chip_memory_is_an_option():
         (["--sram", 8, "--socket", "none"], "--sram is an option of the server"),
     ):
         assert why in cli("device", *wrong, "--", "true", code=2).stderr
+
+
+SANITIZED = """
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    char text[64] = "", *memory = malloc(8);
+    FILE *file = fopen("/proc/device-tree/model", "r");
+    (void)argv;
+    if (!file || !fgets(text, sizeof(text), file))
+        return 2;
+    puts(text);
+    memory[argc > 1 ? 8 : 0] = 1;
+    fclose(file);
+    free(memory);
+    return 0;
+}
+"""
+
+
+def test_programs_with_sanitizers_see_the_board(tmp_path: Path):
+    """The sanitizer refuses libraries in front of its own unless told not to, and still finds errors."""
+    source, program = tmp_path / "program.c", tmp_path / "program"
+    source.write_text(SANITIZED)
+    made = subprocess.run(
+        [*c_compiler(), *SANITIZERS, "-o", program, source], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("the compiler has no sanitizers")
+    for command in ("rknn", "device"):
+        words = [command, "--engine", "golden", "--", program]
+        assert cli(*words).stdout == "Radxa ROCK 5B\n"
+        assert "heap-buffer-overflow" in cli(*words, "wrong", code=1).stderr

@@ -15,8 +15,11 @@ import pytest
 from rkcosim.devices import device
 from rkcosim.devices.preload import c_compiler
 from rkcosim.devices.rknn_library import lay_out, rknn_library
-from rkcosim.driver.kernel import BoardView
+from rkcosim.driver.kernel import BoardView, Credentials, Kernel
+from rkcosim.driver.kernel import structs as s
 from rkcosim.driver.kernel.boards import board_named
+from rkcosim.golden.task import GoldenNpu
+from tests.models.kernel_client import LOW, Program
 from tests.programs import needs_program
 
 ROOT = Path(__file__).parents[2]
@@ -159,9 +162,6 @@ class Memory:
 
 
 def test_memory_is_freed_with_the_last_descriptor():
-    from rkcosim.driver.kernel import Credentials
-    from rkcosim.driver.kernel import structs as s
-
     view = BoardView(board_named(None), {})
     ram = view.heaps.ram
     file = view.open("/dev/dma_heap/cma", 0, Credentials(1))
@@ -177,3 +177,23 @@ def test_memory_is_freed_with_the_last_descriptor():
     with pytest.raises(OSError) as caught:
         view.open("/dev/dma_heap/cma", 0, Credentials(1)).ioctl(s.DMA_HEAP_ALLOC, 0, full, full)
     assert caught.value.errno == EMFILE and ram.used == 0
+
+
+def test_the_driver_imports_memory_of_a_heap():
+    """The pages exist until handle and descriptor are closed."""
+    with Kernel(GoldenNpu(strict=False)) as kernel:
+        program = Program(kernel)
+        heap = kernel.open("/dev/dma_heap/system", 0, Credentials(100))
+        program.memory.write(LOW, bytes(s.HeapAllocation(len=4096, fd_flags=2)))
+        heap.ioctl(s.DMA_HEAP_ALLOC, LOW, program.memory, program.fds)
+        fd = s.HeapAllocation.of(program.memory.read(LOW, 24)).fd
+        made = program.ioctl(s.DRM_PRIME_FD_TO_HANDLE, s.PrimeHandle(fd=fd))
+        again = program.ioctl(s.DRM_PRIME_FD_TO_HANDLE, s.PrimeHandle(fd=fd))
+        assert made.handle == again.handle != 0
+        item, buffer = program.file.handles.get(made.handle), program.fds.table[fd]
+        assert item is not None and item.imported and item.backing is buffer.item.backing
+        used = kernel.heaps.ram.used
+        program.fds.close(fd)
+        assert kernel.heaps.ram.used == used
+        program.ioctl(s.DRM_GEM_CLOSE, s.GemClose(handle=made.handle))
+        assert kernel.heaps.ram.used == used - 4096

@@ -179,6 +179,15 @@ def test_pools_that_round_up(
     right(doors, made)
 
 
+@pytest.mark.parametrize("rounding", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+@pytest.mark.parametrize("corner", ["align_corners", "half_pixel", "asymmetric", "pytorch_half_pixel"])
+def test_a_resize_whose_places_are_whole_numbers(doors: Doors, corner: str, rounding: str) -> None:
+    """33 rows and 99: row 49 is at 49 * 32 / 98 = 16, and 49 * (32 / 98) is less."""
+    how = {"mode": "nearest", "coordinate_transformation_mode": corner, "nearest_mode": rounding}
+    nodes = [N("Resize", ["x", "", "scales"], ["y"], **how)]
+    right(doors, graph(nodes, {"scales": np.array([1, 1, 3, 1.5], np.float32)}, x=(1, 1, 33, 10)))
+
+
 def test_a_part_of_the_host_with_an_operator_that_its_runtime_lacks(doors: Doors) -> None:
     """A Resize with aligned corners goes to onnx' evaluator, which has no DequantizeLinear of opset 17."""
     how = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}

@@ -293,6 +293,7 @@ assert ctypes.CDLL("libneuralnetworks.so").ANeuralNetworksModel_create(ctypes.by
         ("hexagon", "rkcosim.frontends.hexagon_nn.library.MODULE", GRAPH, ""),
         ("nnapi", "rkcosim.frontends.nnapi.ndk.library.MODULE", MODEL, ""),
     ],
+    ids=["litert", "ort", "hexagon", "nnapi"],
 )
 def test_a_command_whose_process_had_an_error_ends_with_70(
     name: str,

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from rkcosim.cli.main import app
 from rkcosim.compiler import compile_model
+from rkcosim.compiler.preprocessing import Preprocessing
 from rkcosim.measure.models.rknn_folder import run_folder
 from rkcosim.measure.models.run import run_model
 from rkcosim.measure.perf import layer_models
@@ -77,7 +78,9 @@ def test_every_plan_and_version(tmp_path: Path):
     conv = layer_models.conv(16, 8, (8, 12), int8=True, kernel=3, pad=1)
     wide = layer_models.conv(64, 96, (40, 40), int8=True, kernel=3, pad=1)
     plain = write_rknn(compile_model(conv, reuse=True))
+    one = compile_model(conv, reuse=True)
     files = {
+        "batch": write_rknn(one, [Preprocessing((10.0,), (2.0,))], batch=4, cores=(1, 2, 3)),
         "two": as_version_2(plain),
         "packed": as_version_2(plain, compress=True),
         "cores": write_rknn(compile_model(wide, reuse=True, cores=3)),
@@ -85,6 +88,8 @@ def test_every_plan_and_version(tmp_path: Path):
     for name, data in files.items():
         (tmp_path / f"{name}.rknn").write_bytes(data)
     rows = list(run_folder(sorted(tmp_path.glob("*.rknn"))))
-    assert [row.file for row in rows] == [f"{n}.rknn" for n in ("cores", "packed", "two") for _ in range(2)]
+    names = [*["batch"] * 3, "cores", "packed", "two"]
+    assert [row.file for row in rows] == [f"{name}.rknn" for name in names for _ in range(2)]
+    assert [row.cores for row in rows if row.file == "batch.rknn"] == [1, 1, 2, 2, 3, 3]
     assert all(row.good and row.cycles for row in rows), rows
     assert {row.cores for row in rows if row.file == "cores.rknn"} == {3}

@@ -415,6 +415,7 @@ def test_float_tflite_models_are_quantised(tmp_path: Path) -> None:
 
 
 SHAPES = """
+import ctypes
 import json
 import sys
 import numpy as np
@@ -436,11 +437,15 @@ assert rknn.load_onnx(sys.argv[1], inputs=["x"], input_size_list=[[1, 3, 8, 8]])
 assert rknn.hybrid_quantization_step1(dataset="samples.txt") == -1
 found = {}
 for name, options in (("float", {}), ("int8", {"mean_values": [[128] * 3], "std_values": [[64] * 3]})):
-    assert rknn.config(dynamic_input=sets, **options) == 0 and rknn.load_onnx(sys.argv[1]) == 0
+    assert rknn.config(dynamic_input=sets, custom_string='{"kind": "é"}', **options) == 0
+    assert rknn.load_onnx(sys.argv[1]) == 0
     assert rknn.build(do_quantization=name == "int8", dataset="samples.txt") == 0
     assert rknn.export_rknn(f"{name}.rknn") == 0 and rknn.init_runtime() == 0
     lite = RKNNLite()
     assert lite.load_rknn(f"{name}.rknn") == 0 and lite.init_runtime() == 0
+    text = ctypes.create_string_buffer(1024)
+    assert lite.rknn_runtime.query("RKNN_QUERY_CUSTOM_STRING", text) == 0
+    assert text.value.decode() == '{"kind": "é"}'
     for (shape,) in sets:
         given = rng.integers(0, 256, shape).astype(np.uint8)
         if name == "float":

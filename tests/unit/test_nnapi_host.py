@@ -12,7 +12,7 @@ import pytest
 
 from rkcosim.frontends.nnapi import fixed_point
 from rkcosim.frontends.nnapi.prepared import Unsupported, prepare
-from rkcosim.frontends.nnapi.values import ExecutionError
+from rkcosim.frontends.nnapi.values import ExecutionError, MissedDeadline
 from tests.models.nnapi_models import F16, F32, I32, S8, U8, Builder, T, nested
 
 Array = npt.NDArray[Any]
@@ -198,8 +198,24 @@ def test_slices() -> None:
           [[[9, 11], [5, 7]], [[21, 23], [17, 19]]])  # fmt: skip
     shrunk = run("STRIDED_SLICE", [f(CUBE), i(1, 0, 0), i(2, 3, 4), i(1, 1, 1), 0, 6, 1], F32)[0]
     check(shrunk, CUBE[1])
-    with pytest.raises(ExecutionError, match="not one element"):
+    with pytest.raises(ExecutionError, match="2 elements, not one"):
         run("STRIDED_SLICE", [f(CUBE), i(0, 0, 0), i(2, 3, 4), i(1, 1, 1), 0, 0, 1], F32)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "stride", "masks", "taken"),
+    [(-9, 1, 1, 0, 0), (1, 9, 5, 0, 1), (-9, 9, 7, 0, 0), (2, 0, 1, 2, 2), (0, 0, 3, 3, 0), (-1, 3, 1, 0, 2),
+     (3, 9, 1, 0, None), (0, 0, 1, 2, None), (0, 2, 1, 0, None), (2, 1, -1, 0, None)],
+)  # fmt: skip
+def test_a_shrunk_axis_is_clamped(begin: int, end: int, stride: int, masks: int, taken: int | None) -> None:
+    """AOSP's StridedSlice.cpp clamps begin and end to the axis, and then wants exactly one element."""
+    given = [i(0, begin, 0), i(2, end, 4), i(1, stride, 1)]
+    arguments = [f(CUBE), *given, (masks & 1) << 1, (masks >> 1) << 1, 2]
+    if taken is None:
+        with pytest.raises(ExecutionError, match=r"not one|stride"):
+            run("STRIDED_SLICE", arguments, F32)
+    else:
+        check(run("STRIDED_SLICE", arguments, F32)[0], CUBE[:, taken])
 
 
 def test_parts() -> None:
@@ -555,5 +571,5 @@ def test_while() -> None:
 def test_endless_while_ends() -> None:
     with prepare(loop(1.0).model(), engine="golden") as prepared:
         prepared.loop_timeout = 0.05
-        with pytest.raises(ExecutionError, match="WHILE needs more than 0"):
+        with pytest.raises(MissedDeadline, match="WHILE needs more than 0"):
             prepared.execute([np.array([0], np.float32)])

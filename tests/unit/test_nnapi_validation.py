@@ -14,7 +14,7 @@ from rkcosim.frontends.nnapi.model import DataLocation, Model, Operation, SymmPe
 from rkcosim.frontends.nnapi.operations import TABLE, OperationType, forms
 from rkcosim.frontends.nnapi.prepared import Unsupported, prepare
 from rkcosim.frontends.nnapi.supported import supported_operations
-from rkcosim.frontends.nnapi.validation import ModelInvalid, validate
+from rkcosim.frontends.nnapi.validation import RANKS, ModelInvalid, validate
 from rkcosim.frontends.nnapi.values import ExecutionError
 from tests.models.nnapi_models import F16, F32, I32, S8, U8, Builder, L, T, changed, conv_model, nested
 
@@ -113,6 +113,50 @@ def loop(inner: float) -> Model:
     return b.model()
 
 
+def concatenation(second: tuple[int, ...]) -> Model:
+    """Return CONCATENATION of a tensor of [1, 2, 3] and another one."""
+    b = Builder()
+    ends = [b.input(F32, (1, 2, 3)), b.input(F32, second), b.scalar(0)]
+    b.add("CONCATENATION", ends, b.output(F32, ()))
+    return b.model()
+
+
+def connected(dimensions: tuple[int, ...]) -> Model:
+    """Return FULLY_CONNECTED of data of these dimensions; three of them become five, which are too many."""
+    b = Builder()
+    given = (*dimensions, 1, 1) if len(dimensions) == 3 else dimensions
+    ends = [b.input(F32, given), b.constant(F32, np.ones((2, 6))), b.constant(F32, np.ones(2)), b.scalar(0)]
+    b.add("FULLY_CONNECTED", ends, b.output(F32, ()))
+    return b.model()
+
+
+def product(scale: float) -> Model:
+    """Return MUL of tensors of bytes of scale 0.5."""
+    b = Builder()
+    b.add("MUL", [b.input(U8, (2,), 0.5), b.input(U8, (2,), 0.5), b.scalar(0)], b.output(U8, (2,), scale))
+    return b.model()
+
+
+LIMITED = """RELU FLOOR DEQUANTIZE CHANNEL_SHUFFLE PAD PAD_V2 RESHAPE SQUEEZE TRANSPOSE MEAN
+REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD REDUCE_SUM SOFTMAX STRIDED_SLICE L2_NORMALIZATION
+LOCAL_RESPONSE_NORMALIZATION""".split()
+"""Operations whose first input has at most four axes in AOSP (common/types/operations/src)."""
+
+
+def test_ranks_of_aosp() -> None:
+    for name in LIMITED:
+        ranks, count = RANKS[name]
+        assert (ranks, count) == ((1, 2, 3, 4), 1), name
+    for name in ("ABS", "EXP", "HARD_SWISH", "GATHER", "SLICE", "SPLIT", "TILE", "SELECT", "CAST", "PRELU"):
+        assert name not in RANKS  # any rank in AOSP, too
+
+
+def test_bytes_of_unknown_dimensions() -> None:
+    """AOSP multiplies from the first dimension on: behind a 0 every dimension is allowed."""
+    validate(changed(add_model(), 0, dimensions=(0, 1 << 31)))
+    validate(product(0.2500001))
+
+
 def test_copies_of_codes_with_one_quantisation() -> None:
     """What AOSP accepts: PACK, IF and WHILE whose operands agree, or have unknown dimensions."""
     for model in (
@@ -187,6 +231,15 @@ CASES: dict[str, tuple[Callable[[], Model], int | None, int | None, str]] = {
     "if dimensions": (lambda: branch(((3,), 0.5, 3)), 0, None, "dimensions [3]"),
     "if condition": (lambda: branch(((2,), 0.5, 3), (2,)), 0, None, "TENSOR_BOOL8 [2], not"),
     "while scale": (lambda: loop(0.25), 0, None, "output of the body 0: scale 0.25"),
+    "bytes": (lambda: changed(add_model(), 0, dimensions=(1 << 16, 1 << 14)), None, 0, "2^32 - 1 bytes"),
+    "many dimensions": (
+        lambda: changed(add_model(), 0, dimensions=(5, 4, 4, 786433, 5, 3, 16777216, 4, 5)),
+        *(None, 0, "2^32 - 1 bytes"),
+    ),
+    "product scale": (lambda: product(0.25), 0, 3, "scale 0.25 is not above 0.25"),
+    "later rank": (lambda: concatenation((1, 1, 1, 2, 3)), 0, 1, "input 1 has rank 5"),
+    "connected ranks": (lambda: connected((2, 3, 1)), 0, None, "are [5, 2, 1], not"),
+    "weights rank": (lambda: connected((6,)), 0, None, "are [1, 2, 1], not 2 to 4, 2 and 1"),
     "own subgraph": (own_subgraph, None, 1, "contains itself"),
 }
 

@@ -180,6 +180,9 @@ class Engine:
     def task_log(self) -> list[Any]:
         return self.log
 
+    def task_count(self) -> int:
+        return len(self.log)
+
     def task(self, start: int, end: int | None) -> None:
         self.log.append(SimpleNamespace(start=start, end=end, cycles=None if end is None else end - start))
 

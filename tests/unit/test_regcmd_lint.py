@@ -368,6 +368,47 @@ def test_memory() -> None:
     assert finding.task == 1 and "12 of 16 atoms" in finding.message
 
 
+def test_memory_of_the_host_is_in_use() -> None:
+    """What the host or other kicks read and write is neither lost when it is overwritten nor a gap: LPRNet of
+    swdee/go-rknnlite-data computes Pow and ReduceMean on the host between its jobs."""
+    lost = _program([_pool(to=0x21_0000), _pool(to=0x21_0010)])
+    lost.held = [(0x21_0000, 0x40)]
+    assert not _found(lost, "memory.overwritten")
+    lost.held = [(0x21_8000, 0x40)]
+    assert _found(lost, "memory.overwritten")
+    read = _program([_pool(to=0x21_0000), _pool(address=0x21_0000, to=0x21_8000)])
+    read.held = [(0x21_0000, 0x100)]
+    assert not _found(read, "memory.half-written")
+    read.held = [(0x21_0000, 0xF0)]
+    assert "1 of 16 atoms" in _found(read, "memory.half-written")[0].message
+
+
+def test_surfaces_of_padding_channels_may_be_overwritten() -> None:
+    """A convolution of 16 channels writes the 32 of its group, and the next tensor may begin in the second
+    half, where only lanes without a kernel are."""
+
+    def copy(original: int, to: int) -> TaskBuilder:
+        task = TaskBuilder("copy").enable("DPU", "DPU_RDMA")
+        for block in ("DPU", "DPU_RDMA"):
+            task.set(block, "S_POINTER", POINTER_PP_MODE=1, EXECUTER_PP_EN=1, POINTER_PP_EN=1)
+            task.set(block, "DATA_CUBE_WIDTH", WIDTH=3)
+        task.set("DPU", "FEATURE_MODE_CFG", FLYING_MODE=1, OUTPUT_MODE=2, BURST_LEN=15)
+        task.set("DPU", "DATA_CUBE_CHANNEL", CHANNEL=31, ORIG_CHANNEL=original - 1)
+        task.set("DPU", "WDMA_SIZE_0", CHANNEL_WDMA=31)
+        task.set("DPU", "WDMA_SIZE_1", WIDTH_WDMA=3)
+        task.set_word("DPU", "DST_BASE_ADDR", to)
+        task.set("DPU", "SURFACE_ADD", SURF_ADD=4)
+        task.set("DPU", "DST_SURF_STRIDE", DST_SURF_STRIDE=4)
+        task.set("DPU_RDMA", "DATA_CUBE_CHANNEL", CHANNEL=31)
+        task.set("DPU_RDMA", "FEATURE_MODE_CFG", FLYING_MODE=1, BURST_LEN=15)
+        task.set_word("DPU_RDMA", "SRC_BASE_ADDR", 0x20_0000)
+        return task
+
+    for original, said in ((16, 0), (17, 1)):
+        found = _found(_program([copy(original, 0x21_0000), copy(32, 0x21_0040)]), "memory.overwritten")
+        assert len(found) == said, (original, found)
+
+
 def test_reuse_of_what_nobody_loaded() -> None:
     case = draw_case("weight reuse", 1, 0)
     program = program_of_stream(case.stream())

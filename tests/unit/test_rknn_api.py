@@ -24,6 +24,7 @@ class Info:
     scale: float
     zero_point: int
     preprocessing: None = None
+    half = False
 
     @property
     def quantised(self) -> bool:

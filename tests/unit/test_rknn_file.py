@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from rkcosim.rknn_file.model import FileModel, jobs_by, open_model
 from rkcosim.rknn_file.schema import Kind
 from rkcosim.rknn_file.tables import root_table
 from rkcosim.rknn_file.writer import write_rknn
+from rkcosim.spec.regs import registers
 from rkcosim.verify.crosscheck.file_check import FileChecker
 from rkcosim.verify.crosscheck.file_meaning import NotJudged, judge
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
@@ -157,6 +159,51 @@ def test_an_element_wise_node_of_several_tasks_is_judged():
     del model.plan.tasks[1]
     with pytest.raises(NotJudged, match="1,920 of its 5,760 elements follow from nothing"):
         judge(model.file_plan, 0, cubes, found)
+
+
+def test_an_operand_that_a_convolution_repeats_is_judged():
+    """A vendor's Add of one row and many: a depthwise convolution with a stride of 0 repeats the row into
+    scratch memory, which the addition reads (nsbb/rknn_VT, sub2_after_add.rknn)."""
+    layer = layer_models.add((16, 6, 8), int8=False)
+    model = as_file(write_rknn(compile_model(layer, reuse=True)), reuse=False)
+    plan = model.file_plan
+    (step,), (whole,) = plan.steps, plan.tasks
+    many, row = (np.random.default_rng(6).normal(size=(16, n, 8)).astype(np.float16) for n in (6, 1))
+    scratch, ones = (
+        Ref("activations", plan.activation_bytes),
+        Ref("weights", -(-len(plan.weights) // 64) * 64),
+    )
+    plan.weights = bytearray(
+        bytes(plan.weights).ljust(ones.offset, b"\0") + np.ones(16, np.float16).tobytes()
+    )
+    source = plan.place(step.inputs[1].name).ref
+
+    def moved(setting: Setting) -> Setting:
+        fields = dict(setting.fields)
+        if setting.register == "EW_BASE_ADDR":
+            fields = {name: scratch if isinstance(v, Ref) else v for name, v in fields.items()}
+        return Setting(setting.block, setting.register, fields)
+
+    repeats = [
+        Setting(block, register, fields)
+        for block, register, fields in (
+            ("CNA", "CONV_CON1", {"CONV_MODE": 3}),
+            ("CNA", "WEIGHT_SIZE2", {"WEIGHT_WIDTH": 1, "WEIGHT_HEIGHT": 1, "WEIGHT_KERNELS": 1}),
+            ("CNA", "FEATURE_DATA_ADDR", {"FEATURE_BASE_ADDR": source}),
+            ("CNA", "DCOMP_ADDR0", {"DECOMPRESS_ADDR0": ones}),
+            ("DPU", "DST_BASE_ADDR", {"DST_BASE_ADDR": scratch}),
+            ("DPU", "DST_SURF_STRIDE", {"DST_SURF_STRIDE": 6 * 8}),
+            ("DPU", "DATA_CUBE_WIDTH", {"WIDTH": 7}),
+            ("DPU", "DATA_CUBE_HEIGHT", {"HEIGHT": 5}),
+        )
+    ]
+    first = replace(whole, blocks=("CNA", "CORE", "DPU"), settings=Settings(repeats))
+    plan.tasks[:] = [first, replace(whole, settings=Settings([*map(moved, whole.settings)]))]
+    assert judge(plan, 0, [many, row], many + row).right
+    assert judge(plan, 0, [many, row], many + row[:, :, ::-1]).wrong.any()
+    plan.weights[ones.offset] = 1
+    with pytest.raises(NotJudged, match="a convolution scales its operand"):
+        judge(plan, 0, [many, row], many + row)
 
 
 def rows_of(task: Task, first: int, rows: int) -> Task:
@@ -346,6 +393,35 @@ def test_an_unknown_activation_is_not_judged(data: bytes):
     plan.tasks[0] = replace(plan.tasks[0], settings=type(plan.tasks[0].settings)([]))
     with pytest.raises(NotJudged):
         judge(plan, 0, [np.zeros((1, 16, 16), np.int8)], np.zeros((16, 16, 16), np.int8))
+
+
+@pytest.mark.parametrize("channels", [12, 16])
+def test_padding_channels_count_at_a_border(channels: int):
+    """CPEND counts the pad value of channels that the model does not have [HW 5.5], as a board measured; in
+    files of toolkit 1.2 their weights are 0 (Zhou-sx/yolov5_Deepsort_rknn, yolov5.rknn)."""
+    compiled = compile_model(layer_models.conv(channels, 16, (8, 12), int8=True, kernel=3, pad=1), reuse=True)
+    data = write_rknn(compiled)
+    node = next(node.name for node in read_rknn(data).nodes if node.on_npu)
+    for block, name, fields in (
+        ("CNA", "PAD_CON1", {"PAD_VALUE": 0xFFFF_FF80}),
+        ("DPU", "BS_OW_CFG", {"OD_BYPASS": 0, "OW_SRC": 0}),
+        ("DPU", "BS_OW_OP", {"OW_OP": 0xFFFB}),
+    ):
+        register = registers()[block][name]
+
+        def change(word: int, register: Any = register, fields: Any = fields) -> int:
+            value = register.update(word >> 16 & 0xFFFF_FFFF, **fields)
+            return word & ~(0xFFFF_FFFF << 16) | value << 16
+
+        data = changed(data, node, f"{block}.{name}", change)
+    model = as_file(data, reuse=False)
+    values = [np.random.default_rng(0).normal(size=info.shape).astype(np.float32) for info in model.inputs]
+    with LoadedModel(model, GoldenDriver()) as loaded:
+        loaded.set_input(0, values[0])
+        loaded.run()
+        checker = FileChecker(loaded, "first")
+        assert checker.check(list(values)).match and [row.right for row in checker.nodes] == [True]
+        checker.close()
 
 
 @pytest.mark.parametrize("compress", [False, True], ids=["plain", "compressed"])

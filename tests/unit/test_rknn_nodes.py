@@ -296,3 +296,38 @@ def test_what_a_later_task_changes_in_place_is_not_judged(two: RknnFile):
     assert not file_plan(two, reuse=False).lost
     plan = file_plan(replace(two, relocations=relocations), reuse=False)
     assert plan.lost == {plan.steps[0].output.name}
+
+
+def test_a_file_for_the_host_alone_is_refused_by_its_operators(two: RknnFile):
+    """liej6799/rk3588 ad64162b, rknn-demo/dual_residual_custom.rknn: a custom operator and nothing else."""
+    nodes = [replace(node, on_npu=False, tasks=(0,) * 6) for node in two.nodes]
+    data = as_version_6(replace(two, nodes=nodes))
+    with pytest.raises(RknnFileError, match=r"all its nodes run on the host \(Conv\)"):
+        read_rknn(data)
+
+
+def test_sizes_in_another_form_of_the_same_pixels_are_levelled(split: RknnFile):
+    """Boards ignore WIDTH_WDMA and HEIGHT_WDMA of a copy (docs/reference, 7.11), which the vendor's
+    transpositions give as a line for a column: nsbb/rknn_VT, BCResNet-t2-simplified.rknn."""
+    sizes = registers()["DPU"]["WDMA_SIZE_1"]
+    copies = [n for n, record in enumerate(split.records) if record.enable_mask == 0x18]
+    places = [w for w in sorted(words_of(split, copies)) if int(split.words[w]) & 0xFFFF == sizes.offset]
+    assert len(places) == 3
+    for width, height, said in ((64, 1, ""), (32, 1, "HEIGHT_WDMA = 0x0")):
+        words = split.words.copy()
+        for at in places:
+            held = int(words[at]) >> 16 & 0xFFFF_FFFF
+            made = sizes.update(held, WIDTH_WDMA=width - 1, HEIGHT_WDMA=height - 1)
+            words[at] = int(words[at]) & ~(0xFFFF_FFFF << 16) | made << 16
+        other = replace(split, words=words)
+        if said:
+            with pytest.raises(RknnFileError, match=said):
+                FileModel(other, as_version_6(other))
+            continue
+        plan = file_plan(other)
+        assert np.array_equal(plan.file.words, split.words)
+        assert any("WDMA_SIZE_1" in note and "3 lists" in note for note in plan.notes)
+        shape = (1, 16, 8, 8)
+        found, wanted = (outputs(FileModel(one, b""), shape) for one in (other, split))
+        assert all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert not any("WDMA_SIZE_1" in note for note in file_plan(split).notes)

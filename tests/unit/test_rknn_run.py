@@ -212,9 +212,9 @@ def test_core_masks(device: Gate, caplog) -> None:
     set_float(context, image())
     for mask, core in ((0, 0), (1, 0), (2, 1), (4, 2)):
         assert rk.rknn_set_core_mask(context, mask) == rk.RKNN_SUCC
-        before = [len(reports) for reports in device.npu.reports]
+        before = [reports.total for reports in device.npu.reports]
         assert rk.rknn_run(context) == rk.RKNN_SUCC
-        ran = [len(reports) > n for reports, n in zip(device.npu.reports, before, strict=True)]
+        ran = [reports.total > n for reports, n in zip(device.npu.reports, before, strict=True)]
         assert ran == [n == core for n in range(3)], mask
     for mask in (5, 6, 8, -1, 0x10000):
         assert rk.rknn_set_core_mask(context, mask) == rk.RKNN_ERR_PARAM_INVALID
@@ -234,10 +234,10 @@ def test_several_cores_share_large_layers(device: Gate, mask: int, cores: int) -
     context = open_model(model, rk.RKNN_FLAG_COLLECT_PERF_MASK)
     set_float(context, x)
     assert rk.rknn_set_core_mask(context, mask) == rk.RKNN_SUCC
-    before = [len(reports) for reports in device.npu.reports]
+    before = [reports.total for reports in device.npu.reports]
     assert rk.rknn_run(context) == rk.RKNN_SUCC, rk.last_error(context)
     assert np.array_equal(get_float(context), want)
-    ran = [len(reports) > n for reports, n in zip(device.npu.reports, before, strict=True)]
+    ran = [reports.total > n for reports, n in zip(device.npu.reports, before, strict=True)]
     assert ran == [n < cores for n in range(3)]
     row = detail(context).splitlines()[6]
     shares = [float(part.rstrip("%")) for part in row[163:184].split()[0].split("/")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as ct
+import hashlib
 import json
 from pathlib import Path
 
@@ -185,6 +186,7 @@ def test_the_file_is_checked() -> None:
             [[[1, 3], [4]], [[1, 3]]],
             [[[1]], [[1, 2]]],
         ),
+        *(np.zeros((1, 1, 0)), [[[float("inf")]]], 9999 * "[", "[[[Infinity]]]"),
         *([[[1, -3]]], [[[0]]], [[[1.5, 2]]], [[[True, 2]]], [[[1 << 20, 1 << 20]]], [[[2]], [[2]]]),
         [[[n]] for n in range(1, 514)],
     ],
@@ -192,6 +194,30 @@ def test_the_file_is_checked() -> None:
 def test_lists_that_are_none(listed: object) -> None:
     with pytest.raises(ValueError, match="dynamic_input must be a list of sets of shapes"):
         several.sets_of(listed)
+
+
+def test_headers_with_a_right_checksum() -> None:
+    sets, models = several.unpack(packed())
+    whole = {several.KEY: SETS, "sizes": [len(model) for model in models]}
+    for fields in (
+        [],
+        {},
+        {**whole, "sizes": 5},
+        {**whole, "sizes": [[1]] * 3},
+        {**whole, "sizes": [float("inf")] * 3},
+        {**whole, "sizes": [-1, *whole["sizes"][1:]]},
+        {**whole, "sizes": [whole["sizes"][0] + 1, *whole["sizes"][1:]]},
+        {**whole, several.KEY: SETS[:2]},
+        {**whole, several.KEY: None},
+    ):
+        text = json.dumps(fields).encode()
+        data = (
+            several.HEADER.pack(several.MAGIC, several.VERSION, len(sets), len(text))
+            + text
+            + b"".join(models)
+        )
+        with pytest.raises(ValueError, match="damaged compiled model"):
+            several.unpack(data + hashlib.sha256(data).digest())
 
 
 def test_the_largest_set_represents_the_model() -> None:
@@ -233,11 +259,14 @@ def test_commands(tmp_path: Path) -> None:
     model.write_bytes(enlarging(SETS[:2]))
     assert call("compile", model, "-o", target)[0] == 0
     assert several.unpack(target.read_bytes())[0] == several.sets_of(SETS[:2])
-    assert call("compile", model, "-o", target, "--input-shapes", "[[1,3,8,8]]")[0] == 0
-    assert compile_model(target.read_bytes()).inputs[0].shape == (1, 3, 8, 8)
+    words = ["--input-shapes", "[[1,3,8,8]]", "--custom-string", "a text: é"]
+    assert call("compile", model, "-o", target, *words)[0] == 0
+    compiled = compile_model(target.read_bytes())
+    assert compiled.inputs[0].shape == (1, 3, 8, 8) and compiled.graph.custom_string == "a text: é"
     for words, why in (
         (["--dynamic-input", "[[1]]"], "dynamic_input must be a list of sets"),
         (["--dynamic-input", "[[[1]]]", "--shape", "x=1,3,8,8"], "--dynamic-input names all shapes"),
+        (["--custom-string", 512 * "é"], "--custom-string has more than 1023 bytes"),
         (["-o", tmp_path / "model.rknn"], "a .rknn file of several shapes is not written"),
         (["--input-shapes", "[1,3]"], "--input-shapes must be a shape for each input"),
     ):

@@ -14,7 +14,7 @@ import pytest
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.loaders.tnn import to_onnx
 from rkcosim.compiler.loaders.tnn.params import read_params
-from rkcosim.compiler.loaders.tnn.proto import LayerInfo
+from rkcosim.compiler.loaders.tnn.proto import LayerInfo, read_proto, write_proto
 from rkcosim.frontends.tnn import DeviceType, NetworkConfig, NetworkType
 from tests.models.tnn_layers import network_of, run
 from tests.seeds import seed
@@ -194,3 +194,46 @@ def test_lrn_with_negative_numbers(alpha: float, beta: float) -> None:
     np.testing.assert_allclose(run(net, DEVICES["naive"], {"x0": x})["y0"], want, 1e-5)
     with pytest.raises(ModelError, match="a negative alpha or beta"):
         to_onnx(net)
+
+
+# dims_function_utils.cc (StrideSlice), cpu_stride_slice_v2_layer_acc.cc
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "step", "count"),
+    [(-1, -(2**31), -1, 5), (4, 0, -1, 4), (3, -5, -2, 2), (-1, -(2**31), -3, 2), (1, 2**31 - 1, 2, 2)],
+)
+@pytest.mark.parametrize("axis", [1, 3, -2])
+def test_turned_slices(begin: int, end: int, step: int, count: int, axis: int) -> None:
+    """Element n is begin + n * step of the axis; an end of INT_MIN is before the first element."""
+    x = maps(1, 5, 5, 5)
+    first = begin + 5 if begin < 0 else begin
+    want = np.stack([np.take(x, first + n * step, axis) for n in range(count)], axis)
+    compared("StridedSliceV2", x, [1, begin, 1, end, 1, axis, 1, step], want)
+
+
+@pytest.mark.parametrize(
+    "words", [[1, 2, 1, 3, 1, 1, 1, -1], [1, 5, 1, 0, 1, 1, 1, -1], [1, 0, 1, 3, 1, 1, 1, 0]]
+)
+def test_slices_without_elements(words: list) -> None:
+    net = network_of("StridedSliceV2", ([(1, 5, 5, 5)], words, {}, 1))
+    with pytest.raises(ModelError, match="in steps of"):
+        to_onnx(net)
+
+
+NAMES = {
+    "Pooling_nhwc": "Pooling",
+    "Pooling_split_CC": "Pooling",
+    "QuantizedConvolution_nhwc": "Convolution",
+    "StridedSlice_nhwc": "StridedSlice",
+    "Reduce_Sum": "ReduceSum",
+    "Relu6": "ReLU6",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_names(name: str) -> None:
+    """layer_type.cc has several names for a type."""
+    written = write_proto(network_of("Abs", ([(1, 2, 3, 4)], [], {}, 1)).structure)
+    read = read_proto(written.replace(b"Abs", name.encode()))
+    assert read.layers[0].type == NAMES[name] and read.layers[0].quantized == name.startswith("Q")

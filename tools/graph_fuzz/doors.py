@@ -1,4 +1,4 @@
-"""The ways into the simulation that a graph is given to: the C library, rknnlite, `run` and `compare`."""
+"""The ways into the simulation for a graph: the C library, rknnlite, `run`, `compare`, onnxruntime."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ SECONDS = 60.0
 C_TYPES = {"float32": 0, "int32": 6, "int64": 8}
 NOTHING = "that could be compared"
 """How `compare` says that its reference keeps none of the tensors of a model: the other doors judge it."""
+
+PROVIDER = "RkCosim"
 
 MASKS = {0: 0, 1: 1, 2: 3, 3: 7}
 
@@ -128,7 +130,7 @@ class Doors:
         The engine of all of them.
     """
 
-    NAMES = ("c", "lite", "run", "compare")
+    NAMES = ("c", "lite", "run", "compare", "ort")
 
     def __init__(self, engine: str = "golden") -> None:
         self.engine = engine
@@ -159,10 +161,11 @@ class Doors:
         """
         path = self.folder / "model.onnx"
         path.write_bytes(graph.model.SerializeToString())
-        call = {"c": self._by_c, "lite": self._by_lite, "run": self._by_run, "compare": self._by_compare}[
-            door
-        ]
-        return call(path, graph, form)
+        calls = {"c": self._by_c, "lite": self._by_lite, "run": self._by_run, "ort": self._by_provider}
+        if door in calls:
+            return calls[door](path, graph, form)
+        self._by_compare(path, graph)
+        return None
 
     def _files(self, graph: Graph, form: Form) -> list[tuple[Path, Array]]:
         for old in self.folder.glob("out.*"):
@@ -232,7 +235,26 @@ class Doors:
             np.save(files[-1], array)
         return [list(item) for item in load_batch(files, list(open_file(path).inputs), None).items]
 
-    def _by_compare(self, path: Path, graph: Graph, form: Form) -> None:
+    def _by_provider(self, path: Path, graph: Graph, form: Form) -> list[Array]:
+        """Run onnxruntime with the provider, which gives parts of the graph to the NPU."""
+        import onnxruntime as ort
+
+        from rkcosim.plugins.library import provider_library
+
+        if PROVIDER not in ort.get_available_providers():
+            ort.register_execution_provider_library(PROVIDER, str(provider_library()))
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        how = {"engine": self.engine, "cores": str(form.cores or 1), "check": "1"}
+        providers = [(PROVIDER, how), "CPUExecutionProvider"]
+        try:
+            session = ort.InferenceSession(str(path), options, providers=providers)
+            found: list[Array] = session.run(None, graph.feeds)
+        except Exception as error:  # its classes have no public base
+            raise DoorFault(f"{type(error).__name__}: {error}") from error
+        return found
+
+    def _by_compare(self, path: Path, graph: Graph) -> None:
         from rkcosim.measure.models.compare import compare
         from rkcosim.measure.models.references import ReferenceProblem
 

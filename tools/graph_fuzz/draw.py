@@ -16,8 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 Array = npt.NDArray[np.generic]
 
 OPSET = 17
-LARGEST = 6000
-"""Elements of the largest tensor."""
+LATER = (18, 19, 20, 21, 22)
+"""Operator sets to which graphs of `OPSET` are converted."""
+SMALL, LARGE = 6000, 80_000
+"""Elements of the largest tensor of a graph; a few graphs are large, since larger layers are divided."""
 GREATEST = 200.0
 """Magnitude above which a graph is drawn again: fp16 has eleven bits, whatever the magnitude."""
 
@@ -92,11 +94,14 @@ class Draw:
         self.values: list[Value] = []
         self.read: set[str] = set()
         self.count = 0
+        self.large = self._chance(0.08)
+        self.indices: list[Value] = []
         for _ in range(self.rng.choice((1, 1, 1, 2, 2, 3))):
             self.inputs.append(self._input())
         self.values = list(self.inputs)
         for _ in range(self.rng.randint(1, nodes)):
             self._grow()
+        self.places = self._places() if self._chance(0.1) else None
 
     # What is drawn
 
@@ -111,6 +116,13 @@ class Draw:
         first = self.rng.choice((1, 1, 2, 3, 4, 5))
         if self.inputs and self._chance(0.5):
             shape = self.rng.choice(self.inputs).shape  # two of a kind can be added
+        elif self.large:
+            sizes: tuple[int, ...] = (self._pick(40, 300), 64)
+            if self._chance(0.6):
+                sizes = (self._pick(1, 64), self._pick(8, 40), self._pick(8, 40))
+            shape = (1 if self._chance(0.7) else first, *sizes)
+            if math.prod(shape) > LARGE // 2:
+                shape = (1, 16, 32, 32)
         elif kind < 0.5:
             shape = (
                 first,
@@ -213,7 +225,7 @@ class Draw:
         nodes = self.nodes[first:]
         made = [name for node in nodes for name in node.output if name]
         needed = {name for node in nodes for name in node.input if name} - set(made)
-        feeds = {value.name: value.array for value in self.values if value.name in needed}
+        feeds = {value.name: value.array for value in (*self.values, *self.indices) if value.name in needed}
         graph = helper.make_graph(
             nodes,
             "part",
@@ -228,7 +240,8 @@ class Draw:
         except Exception as error:  # onnxruntime's own classes have no common base
             raise NoFit(str(error)) from error
         for array in results:
-            if not isinstance(array, np.ndarray) or not 0 < array.size <= LARGEST or array.ndim > 6:
+            most = LARGE if self.large else SMALL
+            if not isinstance(array, np.ndarray) or not 0 < array.size <= most or array.ndim > 6:
                 return None
             if not np.isfinite(array).all() or np.abs(array.astype(np.float64)).max() > GREATEST:
                 return None
@@ -461,7 +474,24 @@ class Draw:
                 raise NoFit("would be a scalar")
         else:
             index = self.numbers.integers(-size, size, self._pick(1, 4)).astype(np.int64)
+            if len(self.inputs) < 4 and self._chance(0.3):  # the places are an input of the model
+                kind = self.rng.choice((np.int64, np.int32))
+                given = Value(f"in{len(self.inputs)}", index.astype(kind))
+                self.inputs.append(given)
+                self.indices.append(given)
+                self._emit("Gather", [x.name, given.name], axis=axis)
+                return
         self._emit("Gather", [x.name, self._constant(index)], axis=axis)
+
+    def _places(self) -> Value | None:
+        """Add the place of the largest number of an input, which is an output of integers."""
+        reals = [value for value in self.inputs if value.array.dtype == np.float32]
+        x = self.rng.choice(reals)
+        op = self.rng.choice(("ArgMax", "ArgMin"))
+        axis, keep = self._axis(x), self._pick(0, 1) if len(x.shape) > 1 else 1
+        (name,) = self._emit(op, [x.name], axis=axis, keepdims=keep)
+        found = (np.argmax if op == "ArgMax" else np.argmin)(x.array, axis=axis, keepdims=bool(keep))
+        return Value(name, np.asarray(found, np.int64))
 
     def split(self, x: Value) -> None:
         axis = self._axis(x)
@@ -633,6 +663,8 @@ class Draw:
         if len(ends) < 3 and self._chance(0.2):
             more = self.rng.choice(made)
             ends += [more] if more.name not in {value.name for value in ends} else []
+        if self.places is not None:
+            ends.append(self.places)
         used = _needed(self.nodes, {value.name for value in ends})
         nodes = [node for n, node in enumerate(self.nodes) if n in used]
         names = {name for node in nodes for name in node.input}
@@ -646,7 +678,10 @@ class Draw:
         )
         if not inputs:
             return None
-        return Graph(_model(graph), {value.name: value.array for value in inputs}, self.seed)
+        model = _model(graph)
+        if self._chance(0.3):
+            model = _converted(model, self.rng.choice(LATER))
+        return Graph(model, {value.name: value.array for value in inputs}, self.seed)
 
 
 def drawn(seed: int, nodes: int = 8) -> Graph:
@@ -688,6 +723,14 @@ def session(model: onnx.ModelProto, optimised: bool = False) -> Any:
 
 def _model(graph: onnx.GraphProto) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+
+
+def _converted(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Return a model with the operators of another version; the model itself if onnx has no conversion."""
+    try:
+        return onnx.version_converter.convert_version(model, opset)
+    except Exception:  # onnx raises several classes
+        return model
 
 
 def _broadcasts(one: tuple[int, ...], other: tuple[int, ...]) -> bool:

@@ -39,6 +39,19 @@ class Finding:
         return f"task {self.task}: {where}: {self.message} ({self.code}, {self.value:#x})"
 
 
+MOST_FINDINGS = 1 << 16
+"""Number of findings that a core keeps, the oldest ones."""
+
+
+class FindingLog(list[Finding]):
+    """Findings of a core, the oldest `MOST_FINDINGS`."""
+
+    def append(self, found: Finding) -> None:
+        """Append a finding, unless the log is full."""
+        if len(self) < MOST_FINDINGS:
+            super().append(found)
+
+
 def label_of(register: str, name: str | None) -> str:
     """Name of a field in messages: `REGISTER.FIELD`, or `REGISTER` if both have the same name."""
     return register if name in (None, "", register) else f"{register}.{name}"

@@ -11,7 +11,7 @@ import numpy as np
 
 from rkcosim.golden.task.cna import Cbuf
 from rkcosim.golden.task.co_work import Steps, group_size
-from rkcosim.golden.task.context import Context, Finding, TaskReport
+from rkcosim.golden.task.context import Context, Finding, FindingLog, TaskReport
 from rkcosim.golden.task.core import Observer, convolve, observe
 from rkcosim.golden.task.dpu import Dpu
 from rkcosim.golden.task.dpu_lut import LutTables
@@ -79,7 +79,7 @@ class GoldenDevice:
         self.cbuf = Cbuf()
         self.reports: list[TaskReport] = []
         """Tasks of the last kick (or of all slave-mode starts since the last kick)."""
-        self.findings: list[Finding] = []
+        self.findings: list[Finding] = FindingLog()
         self.raw = 0
         """Interrupt events, RAW_STATUS."""
         self.tasks_done = 0

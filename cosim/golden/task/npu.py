@@ -20,6 +20,9 @@ ACCESS_CYCLES = 10
 TASK_CYCLES = 500
 """Nominal cycles of a task in addition to those for its MACs and bytes."""
 
+KEPT_REPORTS = 256
+"""Reports of earlier kicks that each core keeps; the tasks of its last kick are all kept."""
+
 
 @dataclass(frozen=True)
 class FindingKind:
@@ -35,6 +38,32 @@ class FindingKinds(NamedTuple):
 
     diagnostics: list[FindingKind]
     place: tuple[int, ...]
+
+
+class TaskHistory(list[TaskReport]):
+    """The latest reports of a core, oldest first.
+
+    Members
+    -------
+    dropped : number of older reports that were removed.
+    """
+
+    dropped = 0
+
+    @property
+    def total(self) -> int:
+        """Number of all reports so far, including removed ones."""
+        return self.dropped + len(self)
+
+    def since(self, total: int) -> list[TaskReport]:
+        """Return the reports after the first `total` ones, as far as they are kept."""
+        return self[max(0, total - self.dropped) :]
+
+    def trim(self, kept: int) -> None:
+        """Remove the oldest reports until `kept` are left."""
+        surplus = max(0, len(self) - kept)
+        del self[:surplus]
+        self.dropped += surplus
 
 
 class GoldenNpu:
@@ -56,6 +85,8 @@ class GoldenNpu:
         Memory shared by host and cores; None: a new, empty one.
     options
         Names of interpretations of the hardware (spec/regs/options.py); None: those of the environment.
+    kept
+        Number of task reports of earlier kicks that each core keeps; None: all of them.
 
     Raises
     ------
@@ -77,6 +108,7 @@ class GoldenNpu:
         strict: bool = True,
         memory: Memory | None = None,
         options: Iterable[str] | None = None,
+        kept: int | None = KEPT_REPORTS,
     ) -> None:
         if not 1 <= cores <= 3:
             raise ValueError(f"cores must be 1..3, not {cores}")
@@ -87,8 +119,9 @@ class GoldenNpu:
             GoldenDevice(self.memory, core_index=i, strict=strict, options=self.options) for i in range(cores)
         ]
         self.hang: list[GoldenError | None] = [None] * cores
-        self.reports: list[list[TaskReport]] = [[] for _ in range(cores)]
-        """Every task of each core since the device was opened."""
+        self.reports = [TaskHistory() for _ in range(cores)]
+        """The tasks of each core's last kick, and at most `kept` earlier ones."""
+        self._kept = kept
         self.cycle = 0
         self._groups = Groups([device.steps for device in self.devices])
         self._kicks: dict[int, Iterator[None]] = {}
@@ -149,6 +182,7 @@ class GoldenNpu:
                 self._kick(core)
         elif r.name == "OPERATION_ENABLE":
             device.reports, self._counted[core] = [], 0
+            self._trim(core)
             if r.block == "GLOBAL":
                 self._run(core, lambda: device.enable(value), slave=True)
             elif r.decode(value)["OP_EN"]:
@@ -173,12 +207,17 @@ class GoldenNpu:
         device = self.devices[core]
         if not device.stuck and not device.steps.runs:
             self.hang[core], self._counted[core] = None, 0
+            self._trim(core)
             self._groups.forget(core)
             self._kicks[core] = device.begin_kick()
             self._resume(core)
         else:
             device.kick()  # reports that no kick begins
         self._go_on()
+
+    def _trim(self, core: int) -> None:
+        if self._kept is not None:
+            self.reports[core].trim(self._kept)
 
     def _resume(self, core: int) -> None:
         """Run a kick until it ends or must wait for other cores."""
@@ -287,8 +326,12 @@ class GoldenNpu:
         return "idle"
 
     def task_log(self) -> list[TaskReport]:
-        """Tasks of all cores, core by core."""
+        """Tasks of all cores that are kept (see `reports`), core by core."""
         return [report for core in self.reports for report in core]
+
+    def task_count(self) -> int:
+        """Number of all tasks since the device was opened."""
+        return sum(core.total for core in self.reports)
 
     def diagnostics(self) -> list[Finding]:
         """Findings of all cores."""

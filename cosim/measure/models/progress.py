@@ -92,7 +92,7 @@ class Inferences:
 
     def _started(self) -> int:
         """Number of tasks that the device has started so far."""
-        return len(self._device.task_log())
+        return int(self._device.task_count())
 
     def _look(self) -> None:
         self._place(self._started() - self._base, 0.0)

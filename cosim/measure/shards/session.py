@@ -68,6 +68,10 @@ class _Device:
         """Return no tasks: they run on the workers."""
         return []
 
+    def task_count(self) -> int:
+        """Return 0: the tasks run on the workers."""
+        return 0
+
     def close(self) -> None:
         """Do nothing, because nothing is open."""
 

@@ -215,7 +215,7 @@ class Node(ABC):
 
     def weights(self, axis: int) -> Weights:
         """Return input 1 as weights, with one scale per entry of `axis`."""
-        constant, name = self.constant(1), self.names[1]
+        constant, name = self.constant(1), self.names[1] if len(self.names) > 1 else "?"
         if constant is None or constant.scale is None or constant.zero is None:
             raise self.wrong(f"weights '{name}' are not quantised")
         if constant.array.dtype not in (np.int8, np.uint8):

@@ -200,7 +200,8 @@ class NodeVisitor(ABC):
         if value.scale is None:
             return value.array
         known = self._types.of(name)
-        return value.real().astype(known.dtype if known else np.float32)
+        with np.errstate(over="ignore"):
+            return value.real().astype(known.dtype if known else np.float32)
 
     def _hosted_value(self, name: str) -> ValueType:
         """Register a value that the host computes and return its type."""

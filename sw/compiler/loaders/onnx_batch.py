@@ -119,7 +119,7 @@ class _Pass:
                 self._visit(node, rule)
             except NotProven as problem:
                 raise NotProven(f"{node.op_type} '{node.name}': {problem}") from None
-            except (IndexError, KeyError, StopIteration, ValueError, ZeroDivisionError) as error:
+            except INVALID as error:
                 raise NotProven(f"{node.op_type} '{node.name}': it is not as ONNX defines it") from error
         for item in self.whole.graph.output:
             if self.rows.get(item.name) != Rows(0):
@@ -323,6 +323,9 @@ class _Node:
 
 
 Rule = Callable[[_Node], "Rows | Sequence[Rows]"]
+
+INVALID = (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
+"""What rules raise for inputs and attributes that ONNX does not permit."""
 
 
 def _elements(n: _Node) -> Rows:

@@ -472,13 +472,16 @@ class OnnxNode(Node):
         return [self._picked(n, m, ratio, corner, rounding) for n, m, ratio in pairs], tuple(out)
 
     def _picked(self, size: int, out: int, ratio: float, corner: str, rounding: str) -> tuple[int, ...]:
-        """Return the index of the input element that each output takes along an axis."""
-        at = np.arange(out, dtype=np.float64)
+        """Return the index of the input element that each output takes along an axis.
+
+        Places are computed in float32 and in onnxruntime's order, since many are whole numbers or halves.
+        """
+        at, times, half = np.arange(out, dtype=np.float32), np.float32(ratio), np.float32(0.5)
         places = {
-            "asymmetric": at / ratio,
-            "half_pixel": (at + 0.5) / ratio - 0.5,
-            "pytorch_half_pixel": (at + 0.5) / ratio - 0.5 if out > 1 else at,
-            "align_corners": at * ((size - 1) / max(out - 1, 1)),
+            "asymmetric": at / times,
+            "half_pixel": (at + half) / times - half,
+            "pytorch_half_pixel": (at + half) / times - half if out > 1 else at,
+            "align_corners": at * np.float32(size - 1) / np.float32(max(out - 1, 1)),
         }
         if corner not in places:
             raise self.wrong(f"coordinate mode {corner} is not supported")
@@ -486,8 +489,8 @@ class OnnxNode(Node):
         rounded = {
             "floor": np.floor(spots),
             "ceil": np.ceil(spots),
-            "round_prefer_floor": np.ceil(spots - 0.5),
-            "round_prefer_ceil": np.floor(spots + 0.5),
+            "round_prefer_floor": np.ceil(spots - half),
+            "round_prefer_ceil": np.floor(spots + half),
         }
         if rounding not in rounded:
             raise self.wrong(f"nearest_mode {rounding} is not supported")

@@ -210,9 +210,9 @@ class TfliteNode(Node):
             if reals.size not in (1, unit.size):
                 raise self.wrong(f"bias '{item.name}' {item.shape} for {unit.size} channels")
             return np.broadcast_to(reals, (unit.size,)).copy()
-        codes = constant.array.reshape(-1).astype(np.int64)
-        if item.dtype not in ("int32", "int64") or codes.size != unit.size:
+        if item.dtype not in ("int32", "int64") or constant.array.size != unit.size:
             raise self.wrong(f"bias '{item.name}' is {item.dtype} {item.shape} for {unit.size} channels")
+        codes = constant.array.reshape(-1).astype(np.int64)
         scale = np.broadcast_to(item.scale, unit.shape) if item.scale.size in (1, unit.size) else unit
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             ratio = scale / unit

@@ -7,6 +7,7 @@ from typing import Any
 
 from rkcosim.frontends.hexagon_nn.execution import Outcome
 from rkcosim.frontends.hexagon_nn.graph import CONST, Graph
+from rkcosim.plugins.machine import MOST_MODELS
 
 
 @dataclass
@@ -41,11 +42,16 @@ class Account:
         self._checked = checked
         self._records: dict[int, _Record] = {}
         self._open: dict[int, Graph] = {}
+        self._more: set[int] = set()
+        self._count = 0
         self.mismatch = ""
         """The first difference that was found."""
 
     def executed(self, graph: Graph, outcome: Outcome) -> None:
         """Record an execution."""
+        if graph.number not in self._records and len(self._records) >= MOST_MODELS:
+            self._more.add(graph.number)
+            return
         record = self._records.setdefault(graph.number, _Record())
         record.executions += 1
         record.failed += bool(outcome.result)
@@ -56,6 +62,8 @@ class Account:
         """Record where the nodes of a graph ran, before it is torn down."""
         record = self._records.get(graph.number)
         if record is None:
+            self._count += graph.number in self._more
+            self._more.discard(graph.number)
             return
         record.nodes = [
             {
@@ -74,6 +82,8 @@ class Account:
         for graph in list(self._open.values()):
             self.add(graph)
         lines = [line for number, record in self._records.items() for line in record.lines(number)]
+        if more := self._count + len(self._more):
+            lines.append(f"{more} more graphs")
         if self._checked and self._records:
             equal = "MATCH: every layer and every sum of the NPU, bit for bit"
             lines.append(f"MISMATCH: {self.mismatch}" if self.mismatch else equal)

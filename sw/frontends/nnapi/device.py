@@ -27,7 +27,7 @@ from rkcosim.frontends.nnapi.requests import Place, exclusive, places
 from rkcosim.frontends.nnapi.status import ErrorStatus, HalError, OutputShape, failure, invalid
 from rkcosim.frontends.nnapi.supported import supported_operations
 from rkcosim.frontends.nnapi.validation import ModelInvalid
-from rkcosim.frontends.nnapi.values import ExecutionError
+from rkcosim.frontends.nnapi.values import ExecutionError, MissedDeadline
 from rkcosim.plugins.machine import Machine
 from rkcosim.plugins.settings import Settings
 
@@ -156,13 +156,16 @@ class IDevice:
             raise invalid("a scalar has no dimensions")
         return IBuffer(self.buffers, self.lock, first, roles.dimensions, frozenset(roles.roles))
 
+    def forget(self, model: IPreparedModel) -> None:
+        """Drop a model that is freed."""
+        self._models.remove(model)
+
     def close(self) -> None:
         """Free all buffers and models, and the device.  May be called repeatedly."""
         with self.lock:
             self.buffers.close()
-            for model in self._models:
+            for model in list(self._models):
                 model.finish()
-            self._models.clear()
             if self._owned and self._machine is not None:
                 self._machine.close()
                 self._machine = None
@@ -203,16 +206,16 @@ class IPreparedModel:
         ----------
         request : inputs, outputs and their memory.
         measure : whether the result has a time.
-        deadline : `time.monotonic()` after which the execution is not begun any more.
-        loop_timeout : seconds after which a WHILE ends with an error.
+        deadline : `time.monotonic()` after which the execution is not begun any more, and a WHILE ends.
+        loop_timeout : seconds after which a WHILE ends.
 
         Raises
         ------
         HalError
             INVALID_ARGUMENT for a request that breaks a rule; OUTPUT_INSUFFICIENT_SIZE, with the dimensions
-            of all outputs, if a memory is too small; MISSED_DEADLINE_TRANSIENT; GENERAL_FAILURE for memory
-            that is not initialised, in use or cannot be mapped, and for values that an operation does not
-            take.
+            of all outputs, if a memory is too small; MISSED_DEADLINE_TRANSIENT, also of a WHILE without end;
+            GENERAL_FAILURE for memory that is not initialised, in use or cannot be mapped, and for
+            values that an operation does not take.
         """
         begun = time.monotonic()
         if self.closed:
@@ -233,7 +236,7 @@ class IPreparedModel:
             self._wait(deadline)
             try:
                 before, unconverted = self.account.cycles, self.account.bytes_unconverted
-                results = self._run(arrays, list(targets), loop_timeout)
+                results = self._run(arrays, list(targets), loop_timeout, deadline)
                 cycles = self.account.cycles - before
                 left = sum(one.nbytes for one in results if isinstance(one, NativeTensor))
                 self.device.traffic.kept += self.account.bytes_unconverted - unconverted - left
@@ -282,6 +285,7 @@ class IPreparedModel:
         """Free the model while the device is locked."""
         if not self.closed:
             self.closed = True
+            self.device.forget(self)
             self.prepared.close()
 
     def close(self) -> None:
@@ -317,17 +321,24 @@ class IPreparedModel:
             raise failure("the prepared model is freed")
 
     def _run(
-        self, arrays: Sequence[np.ndarray | NativeTensor | None], native: Sequence[int], timeout: float | None
+        self,
+        arrays: Sequence[np.ndarray | NativeTensor | None],
+        native: Sequence[int],
+        timeout: float | None,
+        deadline: float | None,
     ) -> list[Content]:
         prepared = self.prepared
         usual = prepared.loop_timeout
         prepared.loop_timeout = usual if timeout is None else timeout
+        prepared.deadline = deadline
         try:
             return prepared.execute(arrays, native)
+        except MissedDeadline as error:
+            raise HalError(ErrorStatus.MISSED_DEADLINE_TRANSIENT, str(error)) from error
         except ExecutionError as error:
             raise failure(str(error)) from error
         finally:
-            prepared.loop_timeout = usual
+            prepared.loop_timeout, prepared.deadline = usual, None
 
     def _delivered(
         self, made: Sequence[Place], results: Sequence[Content], targets: dict[int, list[Content]]

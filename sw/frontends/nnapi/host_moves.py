@@ -141,6 +141,10 @@ def _to_space(call: Call) -> list[Array]:
 
 @host("STRIDED_SLICE")
 def _strided(call: Call) -> list[Array]:
+    """Every `stride`-th element of each axis; AOSP's indices are clamped as those of Python's slices.
+
+    An axis of the shrink mask must have exactly one such element (common/cpu_operations/StridedSlice.cpp).
+    """
     x = call.array(0)
     begins, ends, steps = (call.ints(index) for index in (1, 2, 3))
     begin_mask, end_mask, shrink = (call.integer(index) for index in (4, 5, 6))
@@ -151,16 +155,11 @@ def _strided(call: Call) -> list[Array]:
         bit = 1 << axis
         if step == 0 or (shrink & bit and step < 0):
             raise call.wrong(f"stride {step} of axis {axis}")
-        if shrink & bit:
-            first = 0 if begin_mask & bit else begin
-            if not -size <= first < size:
-                raise call.wrong(f"begin {first} of an axis of {size}")
-            last = first if end_mask & bit else end
-            if not end_mask & bit and len(range(*slice(first, last, step).indices(size))) != 1:
-                raise call.wrong(f"{first} to {last} of axis {axis} is not one element")
-            places.append(first)
-            continue
-        places.append(slice(None if begin_mask & bit else begin, None if end_mask & bit else end, step))
+        part = slice(None if begin_mask & bit else begin, None if end_mask & bit else end, step)
+        picked = range(*part.indices(size))
+        if shrink & bit and len(picked) != 1:
+            raise call.wrong(f"{begin} to {end} of axis {axis} is {len(picked)} elements, not one")
+        places.append(picked[0] if shrink & bit else part)
     return [np.ascontiguousarray(x[tuple(places)])]
 
 

@@ -40,12 +40,14 @@ class Prepared:
     output_dimensions : of each output as the model has them; 0 for unknown ones, () for an unknown rank.
     npu, float_npu : whether the NPU computes anything, and whether it computes floating point.
     loop_timeout : longest time of a WHILE in seconds; may be set before an execution.
+    deadline : `time.monotonic()` at which a WHILE ends with an error; may be set before an execution.
     """
 
     def __init__(
         self, model: Model, machine: Machine | None, settings: Settings, npu: bool, float_npu: bool
     ) -> None:
         self.model, self.npu, self.float_npu, self.loop_timeout = model, npu, float_npu, LOOP_TIMEOUT
+        self.deadline: float | None = None
         main = model.main
         self.account = Account(_records(main))
         self.output_dimensions = [main.operands[n].dimensions for n in main.output_indexes]

@@ -22,7 +22,7 @@ from rkcosim.frontends.nnapi.model import Model, Operand, OperandLifeTime, Opera
 from rkcosim.frontends.nnapi.native import NativeTensor
 from rkcosim.frontends.nnapi.npu import Loaded, Npu, data_inputs
 from rkcosim.frontends.nnapi.operations import OperationType
-from rkcosim.frontends.nnapi.values import HOST, Array, Call, ExecutionError, Value
+from rkcosim.frontends.nnapi.values import HOST, Array, Call, ExecutionError, MissedDeadline, Value
 from rkcosim.plugins.machine import Machine
 
 MODULES = (host_elements, host_moves, host_products, host_quantised_lstm, host_recurrent, host_windows)
@@ -50,6 +50,7 @@ class Context(Protocol):
     account : what ran where.
     npu, float_npu : whether the NPU computes anything, and whether it computes floating point.
     loop_timeout : longest time of a WHILE in seconds.
+    deadline : `time.monotonic()` at which a WHILE ends with an error, None for none.
     """
 
     model: Model
@@ -57,6 +58,7 @@ class Context(Protocol):
     npu: bool
     float_npu: bool
     loop_timeout: float
+    deadline: float | None
 
     def machine(self) -> Machine:
         """Return the device; it is opened when it is needed for the first time."""
@@ -203,9 +205,12 @@ class Runner:
         while _true(condition.call(state)[0], number):
             made = body.call(state)
             state[: len(made)] = made
-            if time.monotonic() > end:
+            now, deadline = time.monotonic(), self.context.deadline
+            if now > end:
                 seconds = self.context.loop_timeout
-                raise ExecutionError(f"operation {number}: WHILE needs more than {seconds:g} s")
+                raise MissedDeadline(f"operation {number}: WHILE needs more than {seconds:g} s")
+            if deadline is not None and now > deadline:
+                raise MissedDeadline(f"operation {number}: WHILE runs beyond the execution's deadline")
         return [value.array for value in state[: len(operation.outputs)] if value is not None]
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -190,6 +191,8 @@ def check_operand(index: int, operand: Operand) -> None:
         raise ModelInvalid(f"a scalar has no dimensions, not {operand.dimensions}", operand=index)
     if any(n < 0 for n in operand.dimensions):
         raise ModelInvalid(f"dimensions {operand.dimensions} are negative", operand=index)
+    if _overflows(operand):
+        raise ModelInvalid(f"dimensions {operand.dimensions} have more than 2^32 - 1 bytes", operand=index)
     low, high = ZEROS.get(kind, (0, 0))
     if not low <= operand.zero_point <= high:
         raise ModelInvalid(
@@ -201,6 +204,18 @@ def check_operand(index: int, operand: Operand) -> None:
         raise ModelInvalid(f"{kind.name} needs a scale above 0", operand=index)
     if kind not in SCALED and kind is not T.TENSOR_INT32 and operand.scale:
         raise ModelInvalid(f"{kind.name} has no scale, but {operand.scale} is given", operand=index)
+
+
+def _overflows(operand: Operand) -> bool:
+    """Whether the bytes of a tensor, multiplied from its first dimension on as in AOSP, exceed 32 bits."""
+    if not operand.dimensions:
+        return False
+    size = operand.type.dtype.itemsize
+    for dimension in operand.dimensions:
+        size *= dimension
+        if size >= 1 << 32:
+            return True
+    return False
 
 
 def _operand(model: Model, index: int, operand: Operand) -> None:
@@ -389,6 +404,16 @@ def _rules(subgraph: Subgraph, number: int, operation: Operation, kind: str) -> 
             if rank and rank not in RANKS[kind][0]:
                 allowed = " or ".join(map(str, RANKS[kind][0]))
                 raise ModelInvalid(f"input {place} has rank {rank}, not {allowed}", number, index, kind)
+    if kind == "MUL" and made[0].type in SCALED:
+        least = float(np.float32(given[0].scale) * np.float32(given[1].scale))
+        if not np.float32(made[0].scale) > least:
+            text = f"the result's scale {made[0].scale:g} is not above {least:g}, that of the product"
+            raise ModelInvalid(text, number, operation.outputs[0], kind)
+    if kind == "FULLY_CONNECTED" and all(operand.dimensions for operand in given[:3]):
+        ranks = [len(operand.dimensions) for operand in given[:3]]
+        if ranks[0] not in (2, 3, 4) or ranks[1:] != [2, 1]:
+            text = f"the ranks of data, weights and bias are {ranks}, not 2 to 4, 2 and 1"
+            raise ModelInvalid(text, number, kind=kind)
     if kind in CHANNEL_DIMS or kind == "FULLY_CONNECTED":
         _bias(number, operation, kind, given)
 
@@ -398,10 +423,19 @@ RANKS: dict[str, tuple[tuple[int, ...], int]] = {
     **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D"), ((4,), 1)),
     **dict.fromkeys(("DEPTH_TO_SPACE", "SPACE_TO_DEPTH", "RESIZE_BILINEAR"), ((4,), 1)),
     **dict.fromkeys(("RESIZE_NEAREST_NEIGHBOR", "INSTANCE_NORMALIZATION"), ((4,), 1)),
-    **dict.fromkeys(("RELU", "RELU1", "RELU6", "LOGISTIC", "TANH", "CONCATENATION"), ((1, 2, 3, 4), 1)),
+    **dict.fromkeys(
+        """RELU RELU1 RELU6 LOGISTIC TANH FLOOR DEQUANTIZE CHANNEL_SHUFFLE PAD PAD_V2 RESHAPE SQUEEZE
+        TRANSPOSE MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD REDUCE_SUM SOFTMAX
+        STRIDED_SLICE L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION""".split(),
+        ((1, 2, 3, 4), 1),
+    ),
+    "CONCATENATION": ((1, 2, 3, 4), sys.maxsize),
     **dict.fromkeys(("ADD", "SUB", "MUL", "DIV"), ((1, 2, 3, 4), 2)),
 }
-"""Ranks that the first inputs may have, and how many inputs that concerns; unknown ranks are not checked."""
+"""Ranks that the first inputs may have, and how many inputs that concerns; unknown ranks are not checked.
+
+AOSP, common/types/operations/src, and for maps of four axes the operations themselves.
+"""
 
 
 def _bias(number: int, operation: Operation, kind: str, given: Sequence[Operand]) -> None:

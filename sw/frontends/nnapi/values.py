@@ -36,6 +36,10 @@ class ExecutionError(ValueError):
     """An operation cannot be executed on these inputs; the message names it and the reason."""
 
 
+class MissedDeadline(ExecutionError):
+    """A WHILE took longer than its own limit or that of the execution."""
+
+
 @dataclass(frozen=True)
 class Value:
     """An array with the operand that says what its elements mean."""

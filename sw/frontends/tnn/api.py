@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.loaders.tnn import TnnNetwork, join, read_network
 from rkcosim.compiler.loaders.tnn.bound import Dims
-from rkcosim.driver import DriverError
 from rkcosim.frontends.tnn.config import ModelConfig, NetworkConfig
 from rkcosim.frontends.tnn.enums import DataFormat, ModelType
-from rkcosim.frontends.tnn.instance import Instance, as_status, returns_status
+from rkcosim.frontends.tnn.instance import FAILURES, Instance, as_status, returns_status
 from rkcosim.frontends.tnn.status import TNN_OK, Status, StatusCode, TnnError
 
 
@@ -76,10 +74,10 @@ class TNN:
         inputs
             Shapes of inputs, for others than those of the file.
         """
-        if config.data_format not in (DataFormat.DATA_FORMAT_AUTO, DataFormat.DATA_FORMAT_NCHW):
-            text = f"{config.data_format.name} is not supported; blobs are NCHW"
-            return Status(StatusCode.TNNERR_DATA_FORMAT, text), None
         try:
+            if config.data_format not in (DataFormat.DATA_FORMAT_AUTO, DataFormat.DATA_FORMAT_NCHW):
+                text = f"{config.data_format.name} is not supported; blobs are NCHW"
+                return Status(StatusCode.TNNERR_DATA_FORMAT, text), None
             return TNN_OK, Instance(self._read(), config, inputs or {})
-        except (TnnError, ModelError, DriverError) as error:
+        except FAILURES as error:
             return as_status(error), None

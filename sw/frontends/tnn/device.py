@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import numpy as np
@@ -105,6 +106,10 @@ class AbstractDevice(ABC):
     @abstractmethod
     def CreateContext(self, device_id: int, engine: str | None = None) -> Context:
         """Return a context on one of the devices of this type."""
+
+    def guard(self, device_id: int, engine: str | None = None) -> AbstractContextManager[Any]:
+        """Return what a thread holds while it uses one of the devices; a device may need nothing."""
+        return nullcontext()
 
     @abstractmethod
     def ConvertAutoNetworkType(self) -> NetworkType:

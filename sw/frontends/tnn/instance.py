@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, ParamSpec
 
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.loaders.tnn.bound import Dims
 from rkcosim.compiler.loaders.tnn.network import TnnNetwork
-from rkcosim.driver import DriverError
 from rkcosim.frontends.tnn.blob import Blob
 from rkcosim.frontends.tnn.config import NetworkConfig
 from rkcosim.frontends.tnn.device import get_device
@@ -21,12 +21,22 @@ from rkcosim.frontends.tnn.status import TNN_OK, Status, StatusCode, TnnError
 P = ParamSpec("P")
 
 
+ARGUMENTS = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError)
+"""Errors of arguments that TNN's interface in C++ would not compile, or of sizes that do not fit."""
+
+FAILURES = (ValueError, RuntimeError, OSError, *ARGUMENTS)
+"""Errors that calls of TNN's interface return as a `Status`: of this package, the compiler, the driver, the
+engines, and of arguments."""
+
+
 def as_status(error: Exception) -> Status:
     """Return the status of an error of this package, the compiler or the driver."""
     if isinstance(error, TnnError):
         return error.status
     code = StatusCode.TNNERR_INVALID_MODEL if isinstance(error, ModelError) else StatusCode.TNNERR_INST_ERR
-    return Status(code, str(error))
+    if isinstance(error, ARGUMENTS):
+        code = StatusCode.TNNERR_PARAM_ERR
+    return Status(code, str(error) or type(error).__name__)
 
 
 def returns_status(call: Callable[P, None]) -> Callable[P, Status]:
@@ -36,7 +46,7 @@ def returns_status(call: Callable[P, None]) -> Callable[P, Status]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Status:
         try:
             call(*args, **kwargs)
-        except (TnnError, ModelError, DriverError) as error:
+        except FAILURES as error:
             return as_status(error)
         return TNN_OK
 
@@ -63,7 +73,13 @@ class Instance:
 
     def __init__(self, net: TnnNetwork, config: NetworkConfig, shapes: Mapping[str, Dims]) -> None:
         self._net, self._config = net, config
-        self.network: AbstractNetwork = create_network(net, config, shapes)
+        with self._device():
+            self.network: AbstractNetwork = create_network(net, config, shapes)
+
+    def _device(self) -> AbstractContextManager[Any]:
+        """Return what this thread holds while it uses the device, which other threads may use, too."""
+        config = self._config
+        return get_device(config.device_type).guard(config.device_id, config.engine)
 
     def __enter__(self) -> Instance:
         return self
@@ -71,9 +87,11 @@ class Instance:
     def __exit__(self, *_: object) -> None:
         self.DeInit()
 
+    @returns_status
     def DeInit(self) -> None:
         """Release everything; a second call does nothing."""
-        self.network.DeInit()
+        with self._device():
+            self.network.DeInit()
 
     def GetForwardMemorySize(self) -> tuple[Status, int]:
         """Return the bytes of the forward memory."""
@@ -89,19 +107,22 @@ class Instance:
             uint8 (n,) for NAIVE; for RK3588 a buffer of the driver, or a tuple of buffer and offset.
         """
         given, offset = memory if isinstance(memory, tuple) else (memory, 0)
-        self.network.SetForwardMemory(given, offset)
+        with self._device():
+            self.network.SetForwardMemory(given, offset)
 
     @returns_status
     def Reshape(self, inputs: Mapping[str, Dims]) -> None:
         """Give the inputs other shapes; blobs are new afterwards."""
-        made = create_network(self._net, self._config, inputs)
-        self.network.DeInit()
-        self.network = made
+        with self._device():
+            made = create_network(self._net, self._config, inputs)
+            self.network.DeInit()
+            self.network = made
 
     @returns_status
     def Forward(self) -> None:
         """Compute the outputs."""
-        self.network.Forward()
+        with self._device():
+            self.network.Forward()
 
     def ForwardAsync(self, callback: Callable[[], None] | None = None) -> Status:
         """Compute the outputs, then call the function; the call returns after both."""
@@ -124,9 +145,10 @@ class Instance:
         if isinstance(blob, Status):
             return blob
         try:
-            return BlobConverter(blob, get_device(blob.desc.device_type)).ConvertFromMat(mat, param)
-        except TnnError as error:
-            return error.status
+            with self._device():
+                return BlobConverter(blob, get_device(blob.desc.device_type)).ConvertFromMat(mat, param)
+        except FAILURES as error:
+            return as_status(error)
 
     def GetOutputMat(
         self,
@@ -141,12 +163,13 @@ class Instance:
             return blob, None
         try:
             mat = Mat(device, mat_type, blob.desc.dims)
-        except ValueError as error:
+        except (ValueError, *ARGUMENTS) as error:
             return Status(StatusCode.TNNERR_PARAM_ERR, str(error)), None
         try:
-            status = BlobConverter(blob, get_device(blob.desc.device_type)).ConvertToMat(mat, param)
-        except TnnError as error:
-            return error.status, None
+            with self._device():
+                status = BlobConverter(blob, get_device(blob.desc.device_type)).ConvertToMat(mat, param)
+        except FAILURES as error:
+            return as_status(error), None
         return status, mat if status else None
 
     def memory(self) -> MemoryUse:

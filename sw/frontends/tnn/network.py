@@ -326,7 +326,7 @@ class RkNpuNetwork(AbstractNetwork):
         host = get_device(DeviceType.DEVICE_NAIVE)
         for index, blob in enumerate(self.inputs.values()):
             self._loaded.set_input(index, real_array(blob, host))
-        self.context.reports.append(self._loaded.run())
+        self.context.cycles += self._loaded.run().cycles
         for index, blob in enumerate(self.outputs.values()):
             store(blob, host, self._loaded.get_output(index))
 

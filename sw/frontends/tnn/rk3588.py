@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +19,6 @@ from rkcosim.compiler.loaders.tnn.emit import EMITTERS
 from rkcosim.compiler.loaders.tnn.network import TnnNetwork
 from rkcosim.compiler.loaders.tnn.proto import VERSION_2, NetInput, NetStructure
 from rkcosim.compiler.loaders.tnn.resources import SCALE_SUFFIX
-from rkcosim.compiler.runtime import RunReport
 from rkcosim.driver import Driver
 from rkcosim.frontends.tnn.blob import Array, Blob, BlobHandle, dequantised, quantised
 from rkcosim.frontends.tnn.device import AbstractDevice, AbstractLayerAcc, Context, is_int8, register_device
@@ -40,6 +42,9 @@ class _Npu:
 
 _OPEN: dict[tuple[str, int], _Npu] = {}
 
+_LOCKS: defaultdict[tuple[str, int], threading.RLock] = defaultdict(threading.RLock)
+"""By device; its driver serves one caller at a time."""
+
 
 class Rk3588Context(Context):
     """A context on a device; the device is opened by its first context and closed by its last.
@@ -53,8 +58,8 @@ class Rk3588Context(Context):
 
     Members
     -------
-    reports
-        Report of each job since the context was created: cycles and layers.
+    cycles
+        Cycles of all jobs since the context was created.
 
     Raises
     ------
@@ -64,32 +69,29 @@ class Rk3588Context(Context):
 
     def __init__(self, device_id: int, engine: str | None) -> None:
         self._key: tuple[str, int] | None = (engine or "", device_id)
-        npu = _OPEN.get(self._key)
-        if npu is None:
-            try:
-                npu = _OPEN[self._key] = _Npu(Machine(Settings(engine=engine)))
-            except (ValueError, RuntimeError, OSError) as error:
-                self._key = None
-                raise TnnError(StatusCode.TNNERR_DEVICE_NOT_SUPPORT, str(error)) from error
-        npu.users += 1
+        with _LOCKS[self._key]:
+            npu = _OPEN.get(self._key)
+            if npu is None:
+                try:
+                    npu = _OPEN[self._key] = _Npu(Machine(Settings(engine=engine)))
+                except (ValueError, RuntimeError, OSError) as error:
+                    self._key = None
+                    raise TnnError(StatusCode.TNNERR_DEVICE_NOT_SUPPORT, str(error)) from error
+            npu.users += 1
         self.driver: Driver = npu.machine.driver
-        self.reports: list[RunReport] = []
-
-    @property
-    def cycles(self) -> int:
-        """Cycles of all jobs."""
-        return sum(report.cycles for report in self.reports)
+        self.cycles = 0
 
     def close(self) -> None:
         """Release the device; a second call does nothing."""
         key, self._key = self._key, None
         if key is None:
             return
-        npu = _OPEN[key]
-        npu.users -= 1
-        if not npu.users:
-            del _OPEN[key]
-            npu.machine.close()
+        with _LOCKS[key]:
+            npu = _OPEN[key]
+            npu.users -= 1
+            if not npu.users:
+                del _OPEN[key]
+                npu.machine.close()
 
 
 def compiled(net: TnnNetwork) -> CompiledModel:
@@ -176,7 +178,7 @@ class Rk3588LayerAcc(AbstractLayerAcc):
         arrays = {blob.desc.name: real_array(blob, self.device) for blob in inputs}
         for index, info in enumerate(loaded.model.inputs):
             loaded.set_input(index, arrays[info.name])
-        context.reports.append(loaded.run())
+        context.cycles += loaded.run().cycles
         for index, blob in enumerate(outputs):
             store(blob, self.device, loaded.get_output(index))
 
@@ -215,6 +217,10 @@ class Rk3588Device(AbstractDevice):
     def CreateContext(self, device_id: int, engine: str | None = None) -> Context:
         """Return a context; the device is opened if this is its first one."""
         return Rk3588Context(device_id, engine)
+
+    def guard(self, device_id: int, engine: str | None = None) -> AbstractContextManager[Any]:
+        """Return the lock of a device: its instances in several threads work one after the other."""
+        return _LOCKS[engine or "", device_id]
 
     def ConvertAutoNetworkType(self) -> NetworkType:
         """Return NETWORK_TYPE_RK_NPU: the whole network is one plan."""

@@ -15,6 +15,7 @@ import rkcosim.rknn_api as rk
 from rkcosim.base.failures import one_line
 from rkcosim.rknn_api import custom_types as cu
 from rkcosim.rknn_api import types as t
+from rkcosim.rknn_api.convert import shown_dtype
 from rkcosim.rknn_api.declarations import COUNT_ONE, COUNT_TEXT, COUNT_UNPACKED, MATRICES, operand_bits
 from rkcosim.rknn_api.memory import forget, memory_of, no_descriptor
 from rkcosim.rknn_api.server.board import board_of
@@ -513,7 +514,7 @@ def _output_bytes(state: Context, item: t.rknn_output) -> int:
     if item.index >= len(state.model.outputs):
         return 0
     info = state.model.outputs[item.index]
-    return math.prod(info.shape) * (4 if item.want_float else np.dtype(info.dtype).itemsize)
+    return math.prod(info.shape) * (4 if item.want_float else shown_dtype(info).itemsize)
 
 
 _SPECIAL: dict[str, Callable[[Calls, Packet, list[Any]], Result]] = {

@@ -103,6 +103,7 @@ class Session:
             one = isinstance(state, Context)
             code = rk.rknn_destroy(handle) if one else rk.rknn_matmul_destroy(handle)
             self.contexts.pop(handle, None)
+            self.names.pop(handle, None)
         return code
 
     def close(self) -> None:

@@ -56,7 +56,6 @@ WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
     "config": {
         "compress_weight": False,
         "auto_hybrid_euc_thresh": None,
-        "custom_string": None,
         "disable_rules": [],
         "enable_flash_attention": False,
         "float_dtype": "float16",
@@ -124,6 +123,7 @@ class Conversion(RKNNLite):
         auto_hybrid_cos_thresh: float = 0.98,
         remove_weight: bool | None = None,
         dynamic_input: Any = None,
+        custom_string: str | None = None,
         **others: Any,
     ) -> int:
         """Set the options of the conversion.
@@ -145,6 +145,7 @@ class Conversion(RKNNLite):
         dynamic_input : sets of shapes, one shape for each input of an ONNX model, for example
             [[[1, 3, 64, 64]], [[1, 3, 96, 96]]]; the model is built for each set, in the place of the shapes
             in the file. A dataset has the shapes of the largest set, whose scales the others share.
+        custom_string : text of at most 1023 bytes, which RKNN_QUERY_CUSTOM_STRING gives to programs.
         others : options of the toolkit that have no effect here.
         """
         if not self._without_effect("config", others):
@@ -165,7 +166,7 @@ class Conversion(RKNNLite):
         except (TypeError, ValueError):
             return self._failed("config: mean_values and std_values must be lists of lists of numbers")
         try:
-            sets = sets_of(dynamic_input) if dynamic_input else []
+            sets = [] if dynamic_input is None else sets_of(dynamic_input)
         except ValueError as error:
             return self._failed(f"config: {error}")
         if sets and remove_weight:
@@ -181,6 +182,7 @@ class Conversion(RKNNLite):
             "below": auto_hybrid_cos_thresh,
             "removes": None if remove_weight is None else bool(remove_weight),
             "sets": sets,
+            "custom": [] if custom_string is None else [f"--custom-string={custom_string}"],
         }
         if sets:
             self._say(f"config: the largest shapes are dynamic_input[{largest(sets)}]")
@@ -382,7 +384,13 @@ class Conversion(RKNNLite):
     def _container(self, call: str, model: Path, reading: list[str]) -> bytes | None:
         """Compile a model and return its container; None after an error."""
         target = self._folder / "model.rkc"
-        if self._command(call, ["compile", str(model), "-o", str(target), *REFUSING, *reading]) is None:
+        if (
+            self._command(
+                call,
+                ["compile", str(model), "-o", str(target), *REFUSING, *reading, *self._settings["custom"]],
+            )
+            is None
+        ):
             return None
         return target.read_bytes()
 

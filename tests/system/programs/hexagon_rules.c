@@ -237,6 +237,60 @@ static void several(void)
         pthread_join(threads[n], NULL);
 }
 
+/* A null pointer where bytes, a list or a result is needed: -1, before anything is done. */
+static void nulls(void)
+{
+    float x[4] = {1}, y[4];
+    uint32_t s[4], got;
+    const uint8_t *in = (const uint8_t *)x;
+    uint8_t *out = (uint8_t *)y;
+    hexagon_nn_perfinfo counter[8];
+    hexagon_nn_input input = {1, 0};
+    hexagon_nn_output output = room(16);
+    hexagon_nn_tensordef to = {.data = out, .dataLen = 16};
+    hexagon_nn_nn_id id = simple();
+    CHECK(hexagon_nn_append_node(id, 9, OP_Relu_f, NN_PAD_NA, NULL, 1, &output, 1) == -1);
+    CHECK(hexagon_nn_append_node(id, 9, OP_Relu_f, NN_PAD_NA, &input, 1, NULL, 1) == -1);
+    CHECK(hexagon_nn_append_empty_const_node(id, 9, 1, 1, 1, 4, 16) == 0);
+    CHECK(hexagon_nn_populate_const_node(id, 9, NULL, 16, 0) == -1);
+    CHECK(hexagon_nn_get_num_nodes_in_graph(id, NULL) == -1 && hexagon_nn_get_nodetype(id, 2, NULL) == -1);
+    CHECK(hexagon_nn_op_name_to_id(NULL, &got) == -1 && hexagon_nn_op_name_to_id("Relu_f", NULL) == -1);
+    CHECK(hexagon_nn_op_id_to_name(1, NULL, 64) == -1);
+    CHECK(hexagon_nn_version(NULL) == -1 && hexagon_nn_GetHexagonBinaryVersion(NULL) == -1);
+    CHECK(hexagon_nn_PrintLog(NULL, 10) == -1);
+    hexagon_nn_getlog(id, NULL, 10);
+    hexagon_nn_snpprint(id, NULL, 10);
+    CHECK(hexagon_nn_prepare(id) == 0);
+    CHECK(hexagon_nn_execute(id, 1, 1, 1, 4, in, 16, s, s, s, s, out, 16, NULL) == -1);
+    CHECK(hexagon_nn_execute(id, 1, 1, 1, 4, in, 16, NULL, s, s, s, out, 16, &got) == -1);
+    CHECK(hexagon_nn_execute(id, 1, 1, 1, 4, in, 16, s, s, s, NULL, out, 16, &got) == -1);
+    CHECK(hexagon_nn_execute(id, 1, 1, 1, 4, NULL, 16, s, s, s, s, out, 16, &got) == -1);
+    CHECK(hexagon_nn_execute(id, 1, 1, 1, 4, in, 16, s, s, s, s, NULL, 16, &got) == -1);
+    CHECK(hexagon_nn_execute(id, 1, 1, 1, 4, in, 16, s, s, s, s, NULL, 0, &got) == 2 && got == 16);
+    CHECK(hexagon_nn_execute_new(id, NULL, 1, &to, 1) == -1);
+    CHECK(hexagon_nn_execute_new(id, &to, 1, NULL, 1) == -1);
+    CHECK(hexagon_nn_get_perfinfo(id, NULL, 8, s) == -1 && hexagon_nn_get_perfinfo(id, counter, 8, NULL) == -1);
+    CHECK(hexagon_nn_last_execution_cycles(id, NULL, s) == -1);
+    CHECK(hexagon_nn_multi_execution_cycles(id, s, NULL) == -1);
+#ifndef HEXAGON_NN_V1
+    hexagon_nn_udo_err error;
+    CHECK(hexagon_nn_execute_with_info(id, &to, 1, &to, 1, NULL) == -1);
+    CHECK(hexagon_nn_append_node_list(id, NULL, 2) == -1 && hexagon_nn_append_const_node_list(id, NULL, 2) == -1);
+    CHECK(hexagon_nn_variable_read(id, 2, 0, NULL, s, s, s, out, 16, &got) == -1);
+    CHECK(hexagon_nn_variable_read(id, 2, 0, s, s, s, s, NULL, 16, &got) == -1);
+    CHECK(hexagon_nn_variable_write(id, 2, 0, 1, 1, 1, 4, NULL, 16) == -1);
+    CHECK(hexagon_nn_variable_write_flat(id, 2, 0, NULL, 16) == -1);
+    CHECK(hexagon_nn_append_udo_node(id, 5, NULL, NULL, NULL, 0, NULL, 0, NULL, 0, NULL) == -1);
+    CHECK(hexagon_nn_udo_register_lib(NULL, NULL) == -1 && hexagon_nn_free_udo_libs(NULL) == -1);
+    CHECK(hexagon_nn_free_udo_individual_lib(NULL, &error) == 0);
+    CHECK(hexagon_nn_get_dsp_offset(NULL, s) == -1 && hexagon_nn_set_graph_option(id, NULL, 0) == -1);
+    CHECK(hexagon_nn_graph_config(id, NULL, 3, NULL, 0) == -1);
+    CHECK(hexagon_nn_config_with_options(NULL, 0, NULL, 2) == -1);
+#endif
+    CHECK(hexagon_nn_execute(id, 1, 1, 1, 4, in, 16, s, s, s, s, out, 16, &got) == 0 && got == 16 && y[0] == 1);
+    CHECK(hexagon_nn_teardown(id) == 0);
+}
+
 #ifndef HEXAGON_NN_V1
 static void newer(void)
 {
@@ -302,6 +356,7 @@ int main(void)
     counters();
     texts();
     several();
+    nulls();
 #ifndef HEXAGON_NN_V1
     newer();
 #endif

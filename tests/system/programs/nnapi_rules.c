@@ -142,6 +142,17 @@ static void test_models(void)
     BAD_DATA(ANeuralNetworksModel_addOperation(m, ANEURALNETWORKS_ADD, 3, inputs, 1, ends + 1));
     BAD_DATA(ANeuralNetworksModel_addOperation(m, 5000, 1, ends, 1, ends + 1));
     BAD_DATA(ANeuralNetworksModel_addOperation(m, ANEURALNETWORKS_RELU, 2, ends, 1, ends + 1));
+    /* lists are needed even if they are empty, and 32 bits for the bytes of a tensor */
+    NULL_ERROR(ANeuralNetworksModel_addOperation(m, ANEURALNETWORKS_RELU, 0, NULL, 1, ends + 1));
+    NULL_ERROR(ANeuralNetworksModel_addOperation(m, ANEURALNETWORKS_RELU, 1, ends, 0, NULL));
+    NULL_ERROR(ANeuralNetworksModel_identifyInputsAndOutputs(m, 0, NULL, 1, ends + 1));
+    NULL_ERROR(ANeuralNetworksModel_identifyInputsAndOutputs(m, 1, ends, 0, NULL));
+    const uint32_t large[] = {1u << 16, 1u << 14}, larger[] = {5, 4, 4, 786433, 5, 3, 16777216, 4, 5};
+    ANeuralNetworksOperandType huge = {ANEURALNETWORKS_TENSOR_FLOAT32, 2, large, 0, 0};
+    BAD_DATA(ANeuralNetworksModel_addOperand(m, &huge));
+    huge.dimensionCount = 9;
+    huge.dimensions = larger;
+    BAD_DATA(ANeuralNetworksModel_addOperand(m, &huge));
     BAD_DATA(ANeuralNetworksModel_identifyInputsAndOutputs(m, 1, ends, 1, ends));
     BAD_DATA(ANeuralNetworksModel_finish(m)); /* no operation */
     BAD_STATE(ANeuralNetworksModel_addOperand(m, &wrong));
@@ -369,10 +380,90 @@ static void *work(void *compilation)
     return NULL;
 }
 
+/* A subgraph that compares its input with 0, or adds 0 to it. */
+static ANeuralNetworksModel *part(bool compares)
+{
+    ANeuralNetworksModel *m;
+    const int32_t zero = 0;
+    const uint32_t inputs[] = {0, 1, 3}, in = 0, out = 2, one[] = {1};
+    OK(ANeuralNetworksModel_create(&m));
+    add(m, ANEURALNETWORKS_TENSOR_INT32, one);
+    add(m, ANEURALNETWORKS_TENSOR_INT32, one);
+    add(m, compares ? ANEURALNETWORKS_TENSOR_BOOL8 : ANEURALNETWORKS_TENSOR_INT32, one);
+    add(m, ANEURALNETWORKS_INT32, NULL);
+    OK(ANeuralNetworksModel_setOperandValue(m, 1, &zero, 4));
+    OK(ANeuralNetworksModel_setOperandValue(m, 3, &zero, 4));
+    OK(ANeuralNetworksModel_addOperation(m, compares ? ANEURALNETWORKS_GREATER_EQUAL : ANEURALNETWORKS_ADD,
+                                         compares ? 2 : 3, inputs, 1, &out));
+    OK(ANeuralNetworksModel_identifyInputsAndOutputs(m, 1, &in, 1, &out));
+    OK(ANeuralNetworksModel_finish(m));
+    return m;
+}
+
+/* A WHILE without end: its own limit, that of the execution, and that of a fenced one. */
+static void test_endless(void)
+{
+    ANeuralNetworksModel *condition = part(true), *body = part(false), *m;
+    const uint32_t inputs[] = {0, 1, 2}, in = 2, out = 3, one[] = {1};
+    OK(ANeuralNetworksModel_create(&m));
+    add(m, ANEURALNETWORKS_MODEL, NULL);
+    add(m, ANEURALNETWORKS_MODEL, NULL);
+    add(m, ANEURALNETWORKS_TENSOR_INT32, one);
+    add(m, ANEURALNETWORKS_TENSOR_INT32, one);
+    OK(ANeuralNetworksModel_setOperandValueFromModel(m, 0, condition));
+    OK(ANeuralNetworksModel_setOperandValueFromModel(m, 1, condition));
+    BAD_DATA(ANeuralNetworksModel_addOperation(m, ANEURALNETWORKS_WHILE, 3, inputs, 1, &out)); /* a BOOL8 */
+    OK(ANeuralNetworksModel_setOperandValueFromModel(m, 1, body));
+    OK(ANeuralNetworksModel_addOperation(m, ANEURALNETWORKS_WHILE, 3, inputs, 1, &out));
+    OK(ANeuralNetworksModel_identifyInputsAndOutputs(m, 1, &in, 1, &out));
+    OK(ANeuralNetworksModel_finish(m));
+    ANeuralNetworksCompilation *c = compiled(m);
+    for (int n = 0; n < 3; n++) {
+        int32_t x = 1, y = 0;
+        ANeuralNetworksEvent *event;
+        ANeuralNetworksExecution *e;
+        OK(ANeuralNetworksExecution_create(c, &e));
+        OK(ANeuralNetworksExecution_setInput(e, 0, NULL, &x, 4));
+        OK(ANeuralNetworksExecution_setOutput(e, 0, NULL, &y, 4));
+        if (n == 0)
+            OK(ANeuralNetworksExecution_setLoopTimeout(e, 1000000));
+        if (n == 1)
+            OK(ANeuralNetworksExecution_setTimeout(e, 300000000));
+        if (n < 2) {
+            IS(ANeuralNetworksExecution_compute(e), ANEURALNETWORKS_MISSED_DEADLINE_TRANSIENT);
+        } else {
+            OK(ANeuralNetworksExecution_startComputeWithDependencies(e, NULL, 0, 300000000, &event));
+            IS(ANeuralNetworksEvent_wait(event), ANEURALNETWORKS_MISSED_DEADLINE_TRANSIENT);
+            ANeuralNetworksEvent_free(event);
+        }
+        ANeuralNetworksExecution_free(e);
+    }
+    ANeuralNetworksCompilation_free(c);
+    ANeuralNetworksModel_free(m);
+    ANeuralNetworksModel_free(condition);
+    ANeuralNetworksModel_free(body);
+}
+
+/* What is behind a pointer of a result after an error. */
+static void test_results_of_errors(void)
+{
+    int fd = -100;
+    ANeuralNetworksEvent *event = (ANeuralNetworksEvent *)&fd;
+    NULL_ERROR(ANeuralNetworksEvent_getSyncFenceFd(NULL, &fd));
+    IS(fd, -1);
+    NULL_ERROR(ANeuralNetworksExecution_startCompute(NULL, &event));
+    IS(event == NULL, 1);
+    event = (ANeuralNetworksEvent *)&fd;
+    NULL_ERROR(ANeuralNetworksExecution_startComputeWithDependencies(NULL, NULL, 0, 0, &event));
+    IS(event == NULL, 1);
+}
+
 int main(void)
 {
     test_devices();
     test_models();
+    test_endless();
+    test_results_of_errors();
     ANeuralNetworksModel *m = model();
     ANeuralNetworksCompilation *c = compiled(m);
     test_executions(c);

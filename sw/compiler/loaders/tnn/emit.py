@@ -288,7 +288,10 @@ def _reshape(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
 
 
 def _slice(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
-    found = [(axis, *one) for axis, one in enumerate(ranges(b)) if one != (0, b.inputs[0][axis], 1)]
+    found = []
+    for axis, (size, (first, last, step)) in enumerate(zip(b.inputs[0], ranges(b), strict=True)):
+        if (first, last, step) != (0, size, 1):
+            found.append((axis, first, last if last >= 0 else -size - 1, step))
     names = [
         e.constant(what, [one[place] for one in found], np.int64)
         for what, place in (("begins", 1), ("ends", 2), ("axes", 0), ("steps", 3))

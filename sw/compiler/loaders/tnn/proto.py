@@ -24,6 +24,23 @@ MAX_RANK = 6
 """Largest number of dimensions of a blob."""
 
 _ALIASES = {
+    **{
+        f"{name}_nhwc": name
+        for name in (
+            *(
+                "Convolution",
+                "BatchNormCxx",
+                "Pooling",
+                "Softmax",
+                "Concat",
+                "Flatten",
+                "InnerProduct",
+                "PReLU",
+            ),
+            "StridedSlice",
+        )
+    },
+    "Pooling_split_CC": "Pooling",
     "Relu": "ReLU",
     "Relu6": "ReLU6",
     "SoftmaxCaffe": "Softmax",
@@ -33,7 +50,10 @@ _ALIASES = {
     "Reduce_Sum": "ReduceSum",
     "Tile": "Repeat",
 }
-"""Other names of layer types, as in TNN's table (source/tnn/core/layer_type.cc)."""
+"""Other names of layer types, as in TNN's table (source/tnn/core/layer_type.cc).
+
+TNN has one class behind both names: layers named for NHWC compute on NCHW like the others.
+"""
 
 
 @dataclass(frozen=True)

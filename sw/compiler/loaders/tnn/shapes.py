@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from rkcosim.compiler.graph import MAX_ELEMENTS
-from rkcosim.compiler.loaders.tnn.bound import INT_MAX, Bound, Dims, element
+from rkcosim.compiler.loaders.tnn.bound import INT_MAX, INT_MIN, Bound, Dims, element
 from rkcosim.compiler.loaders.tnn.geometry import convolution, deconvolution, pooling
 from rkcosim.compiler.loaders.tnn.params import BINARY, REDUCTIONS, UNARY, read_params
 from rkcosim.compiler.loaders.tnn.proto import MAX_RANK, LayerInfo
@@ -131,7 +131,10 @@ def _unsqueeze(b: Bound) -> list[Dims]:
 
 
 def ranges(b: Bound) -> list[tuple[int, int, int]]:
-    """Return first element, end and step of a slice along each axis; all are positive."""
+    """Return first element, end and step of a slice along each axis, as Python's range has them.
+
+    StridedSliceV2 may have negative steps, whose end INT_MIN is before the first element (here -1).
+    """
     dims, p = b.inputs[0], b.params
     axes = p.get("axes", tuple(range(len(dims))))
     if not len(p["begins"]) == len(p["ends"]) == len(p["strides"]) == len(axes):
@@ -141,8 +144,12 @@ def ranges(b: Bound) -> list[tuple[int, int, int]]:
         size = dims[b.axis(axis)]
         first = begin + size if begin < 0 else begin
         last = size if end == INT_MAX or end > size or (end == 0 and "axes" not in p) else end
-        last += size if last < 0 else 0
-        if step < 1 or not 0 <= first < last <= size:
+        if step < 0 and last == INT_MIN and "axes" in p:
+            last = -1
+        else:
+            last += size if last < 0 else 0
+        turned = step < 0 and "axes" in p and -1 <= last < first < size
+        if not turned and (step < 1 or not 0 <= first < last <= size):
             raise b.wrong(f"elements {begin} to {end} in steps of {step} of {size}")
         found[axis % len(dims)] = (first, last, step)
     return found

@@ -56,8 +56,9 @@ int hexagon_nn_append_node(hexagon_nn_nn_id id, uint32_t node_id, uint32_t opera
                            hexagon_nn_padding_type padding, const hexagon_nn_input *inputs, uint32_t num_inputs,
                            const hexagon_nn_output *outputs, uint32_t num_outputs)
 {
-    struct node node = {node_id,        operation, padding,    inputs,
-                        inputs ? num_inputs : 0, outputs,   outputs ? num_outputs : 0};
+    struct node node = {node_id, operation, padding, inputs, num_inputs, outputs, num_outputs};
+    if ((num_inputs && !inputs) || (num_outputs && !outputs))
+        return -1;
     return hx_send(&(struct hx_request){.call = HX_NODE, .graph = (uint32_t)id, .write = write_node, .what = &node});
 }
 
@@ -109,7 +110,9 @@ static void write_part(struct out *out, const void *what)
 int hexagon_nn_populate_const_node(hexagon_nn_nn_id id, uint32_t node_id, const uint8_t *data, uint32_t data_len,
                                    uint32_t target_offset)
 {
-    struct part part = {node_id, target_offset, data, data ? data_len : 0};
+    struct part part = {node_id, target_offset, data, data_len};
+    if (data_len && !data)
+        return -1;
     return hx_send(
         &(struct hx_request){.call = HX_POPULATE, .graph = (uint32_t)id, .write = write_part, .what = &part});
 }
@@ -187,6 +190,8 @@ static void write_name(struct out *out, const void *what)
 int hexagon_nn_op_name_to_id(const char *name, unsigned int *id)
 {
     int64_t number = -1;
+    if (!name || !id)
+        return -1;
     struct hx_numbers wanted = {&number, 1};
     int result = hx_send(&(struct hx_request){
         .call = HX_NUMBER, .write = write_name, .what = name, .read = hx_read_numbers, .result = &wanted});
@@ -209,6 +214,8 @@ int hexagon_nn_op_id_to_name(const unsigned int id, char *name, int name_len)
 int hexagon_nn_get_nodetype(hexagon_nn_nn_id graph_id, hexagon_nn_nn_id node_id, uint32_t *node_type)
 {
     int64_t number = 0;
+    if (!node_type)
+        return -1;
     struct hx_numbers wanted = {&number, 1};
     int result = hx_send(&(struct hx_request){.call = HX_NODE_TYPE,
                                               .graph = (uint32_t)graph_id,
@@ -224,6 +231,8 @@ int hexagon_nn_get_nodetype(hexagon_nn_nn_id graph_id, hexagon_nn_nn_id node_id,
 int hexagon_nn_get_num_nodes_in_graph(hexagon_nn_nn_id id, unsigned int *num_nodes)
 {
     int64_t number = 0;
+    if (!num_nodes)
+        return -1;
     struct hx_numbers wanted = {&number, 1};
     int result = hx_send(
         &(struct hx_request){.call = HX_COUNT, .graph = (uint32_t)id, .read = hx_read_numbers, .result = &wanted});

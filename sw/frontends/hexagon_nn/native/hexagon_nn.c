@@ -14,6 +14,8 @@ int hexagon_nn_config(void)
 
 int hexagon_nn_version(int *version)
 {
+    if (!version)
+        return -1;
     *version = VERSION;
     return 0;
 }
@@ -36,6 +38,8 @@ int hexagon_nn_disable_dcvs(void)
 
 int hexagon_nn_PrintLog(const uint8_t *buf, unsigned int length)
 {
+    if (length && !buf)
+        return -1;
     return fwrite(buf, 1, length, stderr) == length ? 0 : -1;
 }
 
@@ -66,8 +70,7 @@ int hexagon_nn_init(hexagon_nn_nn_id *id)
 int hexagon_nn_config_with_options(const hexagon_nn_uint_option *numbers, uint32_t count,
                                    const hexagon_nn_string_option *texts, uint32_t text_count)
 {
-    (void)numbers, (void)count, (void)texts, (void)text_count; /* threads and memory of the processor */
-    return 0;
+    return (count && !numbers) || (text_count && !texts) ? -1 : 0; /* threads and memory of the processor */
 }
 
 int hexagon_nn_graph_config(hexagon_nn_nn_id id, const hexagon_nn_uint_option *numbers, uint32_t count,
@@ -85,6 +88,8 @@ int hexagon_nn_set_graph_option(hexagon_nn_nn_id id, const char *name, int value
 
 int hexagon_nn_append_node_list(hexagon_nn_nn_id id, const hexagon_nn_op_node *nodes, int count)
 {
+    if (count > 0 && !nodes)
+        return -1;
     for (int n = 0; n < count; n++)
         if (hexagon_nn_append_node(id, nodes[n].node_id, nodes[n].operation, nodes[n].padding, nodes[n].inputs,
                                    (uint32_t)nodes[n].inputsLen, nodes[n].outputs, (uint32_t)nodes[n].outputsLen))
@@ -94,6 +99,8 @@ int hexagon_nn_append_node_list(hexagon_nn_nn_id id, const hexagon_nn_op_node *n
 
 int hexagon_nn_append_const_node_list(hexagon_nn_nn_id id, hexagon_nn_const_node *nodes, int count)
 {
+    if (count > 0 && !nodes)
+        return -1;
     for (int n = 0; n < count; n++) {
         const hexagon_nn_tensordef *one = &nodes[n].tensor;
         if (hexagon_nn_append_const_node(id, nodes[n].node_id, one->batches, one->height, one->width, one->depth,
@@ -113,6 +120,14 @@ __attribute__((weak)) int hexagon_nn_append_empty_const_node_large_array(
 
 /* -- operations of users: libraries for another processor ---------------------------------------- */
 
+static int answer(hexagon_nn_udo_err *err, hexagon_nn_udo_err value)
+{
+    if (!err)
+        return -1;
+    *err = value;
+    return 0;
+}
+
 int hexagon_nn_append_udo_node(hexagon_nn_nn_id id, uint32_t node_id, const char *package_name, char *type,
                                char *parameters, uint32_t parameters_size, const hexagon_nn_input *inputs,
                                uint32_t num_inputs, const hexagon_nn_output *outputs, uint32_t num_outputs,
@@ -120,28 +135,24 @@ int hexagon_nn_append_udo_node(hexagon_nn_nn_id id, uint32_t node_id, const char
 {
     (void)id, (void)node_id, (void)package_name, (void)type, (void)parameters, (void)parameters_size;
     (void)inputs, (void)num_inputs, (void)outputs, (void)num_outputs;
-    *err = UDO_LIB_NOT_REGISTERED;
-    return 0;
+    return answer(err, UDO_LIB_NOT_REGISTERED);
 }
 
 int hexagon_nn_udo_register_lib(const char *path, hexagon_nn_udo_err *err)
 {
     (void)path;
-    *err = UDO_LIB_FAILED_TO_OPEN;
-    return 0;
+    return answer(err, UDO_LIB_FAILED_TO_OPEN);
 }
 
 int hexagon_nn_free_udo_individual_lib(const char *package_name, hexagon_nn_udo_err *err)
 {
     (void)package_name;
-    *err = UDO_LIB_NOT_REGISTERED;
-    return 0;
+    return answer(err, UDO_LIB_NOT_REGISTERED);
 }
 
 int hexagon_nn_free_udo_libs(hexagon_nn_udo_err *err)
 {
-    *err = UDO_SUCCESS;
-    return 0;
+    return answer(err, UDO_SUCCESS);
 }
 
 /* -- power ---------------------------------------------------------------------------------------- */
@@ -171,6 +182,8 @@ int hexagon_nn_get_power(int type)
 
 int hexagon_nn_get_dsp_offset(uint32_t *library, uint32_t *shell)
 {
+    if (!library || !shell)
+        return -1;
     *library = *shell = 0;
     return 0;
 }
@@ -224,6 +237,8 @@ int hexagon_nn_variable_read(hexagon_nn_nn_id id, uint32_t node_id, int32_t outp
                              uint32_t data_out_max, uint32_t *data_out_len)
 {
     struct variable variable = {.node = node_id, .index = output_index, .data = data_out, .room = data_out_max};
+    if (!b_out || !h_out || !w_out || !d_out || !data_out_len || (data_out_max && !data_out))
+        return -1;
     int result = hx_send(&(struct hx_request){.call = HX_READ,
                                               .graph = (uint32_t)id,
                                               .write = write_place,
@@ -241,6 +256,8 @@ int hexagon_nn_variable_read(hexagon_nn_nn_id id, uint32_t node_id, int32_t outp
 
 static int write_to(hexagon_nn_nn_id id, const struct variable *variable)
 {
+    if (variable->size && !variable->data)
+        return -1;
     return hx_send(
         &(struct hx_request){.call = HX_WRITE, .graph = (uint32_t)id, .write = write_variable, .what = variable});
 }

@@ -91,6 +91,8 @@ int hexagon_nn_execute_new(hexagon_nn_nn_id id, const hexagon_nn_tensordef *inpu
                            hexagon_nn_tensordef *outputs, uint32_t n_outputs)
 {
     struct run run = {.inputs = inputs, .input_count = n_inputs, .outputs = outputs, .output_count = n_outputs};
+    if ((n_inputs && !inputs) || (n_outputs && !outputs))
+        return -1;
     int result = execute(id, &run);
     return value_of(result, &run);
 }
@@ -100,6 +102,10 @@ int hexagon_nn_execute(hexagon_nn_nn_id id, uint32_t batches_in, uint32_t height
                        uint32_t *height_out, uint32_t *width_out, uint32_t *depth_out, uint8_t *data_out,
                        uint32_t data_out_max, uint32_t *data_out_size)
 {
+    if (!batches_out || !height_out || !width_out || !depth_out || !data_out_size)
+        return -1;
+    if ((data_len_in && !data_in) || (data_out_max && !data_out))
+        return -1;
     hexagon_nn_tensordef in = {batches_in, height_in,   width_in, depth_in, (unsigned char *)data_in,
                                (int)data_len_in, data_len_in, 0};
     hexagon_nn_tensordef out = {.data = data_out, .dataLen = (int)data_out_max};
@@ -117,6 +123,8 @@ int hexagon_nn_execute_with_info(hexagon_nn_nn_id id, const hexagon_nn_tensordef
                                  hexagon_nn_tensordef *outputs, uint32_t n_outputs, hexagon_nn_execute_info *info)
 {
     struct run run = {.inputs = inputs, .input_count = n_inputs, .outputs = outputs, .output_count = n_outputs};
+    if (!info || (n_inputs && !inputs) || (n_outputs && !outputs))
+        return -1;
     execute(id, &run);
     info->result = (hexagon_nn_execute_result)run.result;
     info->extraInfoValidLen = 0;
@@ -162,6 +170,8 @@ int hexagon_nn_get_perfinfo(hexagon_nn_nn_id id, hexagon_nn_perfinfo *info, unsi
                             unsigned int *n_items)
 {
     struct counters counters = {info, info_len, 0};
+    if (!n_items || (info_len && !info))
+        return -1;
     int result = hx_send(&(struct hx_request){.call = HX_PERFINFO,
                                               .graph = (uint32_t)id,
                                               .room = 1u << 22,
@@ -179,6 +189,8 @@ int hexagon_nn_reset_perfinfo(hexagon_nn_nn_id id, uint32_t event)
 static int cycles(hexagon_nn_nn_id id, unsigned which, unsigned int *lo, unsigned int *hi)
 {
     int64_t found[2];
+    if (!lo || !hi)
+        return -1;
     struct hx_numbers wanted = {found, 2};
     int result = hx_send(
         &(struct hx_request){.call = HX_CYCLES, .graph = (uint32_t)id, .read = hx_read_numbers, .result = &wanted});

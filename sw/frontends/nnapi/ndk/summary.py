@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from rkcosim.frontends.nnapi.account import Account
 from rkcosim.frontends.nnapi.device import IDevice, IPreparedModel
+from rkcosim.plugins.machine import MOST_MODELS
 
 
 class Summary:
@@ -23,20 +25,26 @@ class Summary:
 
     def __init__(self, device: IDevice, checked: bool) -> None:
         self._device, self._checked = device, checked
-        self._models: list[IPreparedModel] = []
+        self._accounts: list[Account] = []
+        self._more = 0
         self.mismatch = ""
 
     def add(self, model: IPreparedModel) -> None:
-        """Add a model that the program has compiled."""
-        self._models.append(model)
+        """Add a model that the program has compiled; after `MOST_MODELS` they are only counted."""
+        if len(self._accounts) < MOST_MODELS:
+            self._accounts.append(model.account)
+        else:
+            self._more += 1
 
     def finish(self) -> tuple[dict[str, Any], list[str]]:
         """Return members of the JSON document, and lines of the summary."""
         lines = []
-        for number, model in enumerate(self._models):
-            if model.account.executions:
-                first, *rest = model.account.lines()
+        for number, account in enumerate(self._accounts):
+            if account.executions:
+                first, *rest = account.lines()
                 lines += [f"model {number + 1}: {first}", *rest]
+        if self._more:
+            lines.append(f"{self._more} more models")
         traffic = asdict(self._device.traffic)
         if lines:
             lines.append(
@@ -47,5 +55,5 @@ class Summary:
             equal = "MATCH: every tensor of the NPU, bit for bit"
             lines.append(f"MISMATCH: {self.mismatch}" if self.mismatch else equal)
         match = None if not self._checked else not self.mismatch
-        accounts = [model.account.as_json() for model in self._models]
+        accounts = [account.as_json() for account in self._accounts]
         return {"nnapi": accounts, "traffic": traffic, "match": match}, lines

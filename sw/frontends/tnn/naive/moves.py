@@ -40,7 +40,7 @@ def _permute(b: Bound, x: Sequence[Array]) -> list[Array]:
 
 @naive("StridedSlice", "StridedSliceV2")
 def _slice(b: Bound, x: Sequence[Array]) -> list[Array]:
-    return [x[0][tuple(slice(*one) for one in ranges(b))]]
+    return [x[0][np.ix_(*(range(*one) for one in ranges(b)))]]
 
 
 @naive("Pad", "PadV2")

@@ -402,6 +402,8 @@ static int start(ANeuralNetworksExecution *execution, const ANeuralNetworksEvent
 NN_PUBLIC int ANeuralNetworksExecution_startCompute(ANeuralNetworksExecution *execution,
                                                     ANeuralNetworksEvent **event)
 {
+    if (event)
+        *event = NULL;
     if (!execution || !event)
         return nn_null(__func__);
     return start(execution, NULL, 0, NO_LIMIT, OF_EXECUTION, event, __func__);
@@ -411,9 +413,10 @@ NN_PUBLIC int ANeuralNetworksExecution_startComputeWithDependencies(
     ANeuralNetworksExecution *execution, const ANeuralNetworksEvent *const *dependencies, uint32_t count,
     uint64_t duration, ANeuralNetworksEvent **event)
 {
+    if (event)
+        *event = NULL;
     if (!execution || !event || (!dependencies && count))
         return nn_null(__func__);
-    *event = NULL;
     for (uint32_t n = 0; n < count; n++)
         if (!dependencies[n])
             return nn_null(__func__);
@@ -452,7 +455,10 @@ NN_PUBLIC int ANeuralNetworksEvent_createFromSyncFenceFd(int fd, ANeuralNetworks
 
 NN_PUBLIC int ANeuralNetworksEvent_getSyncFenceFd(const ANeuralNetworksEvent *event, int *fd)
 {
-    if (!event || !fd)
+    if (!fd)
+        return nn_null(__func__);
+    *fd = -1;
+    if (!event)
         return nn_null(__func__);
     *fd = event->kind != OF_EXECUTION && event->fd >= 0 ? fcntl(event->fd, F_DUPFD_CLOEXEC, 0) : -1;
     return *fd < 0 ? NN_BAD_DATA : NN_NO_ERROR;

@@ -178,7 +178,7 @@ static int lists(uint32_t call, ANeuralNetworksModel *model, const int64_t *kind
                  const uint32_t *inputs, uint32_t output_count, const uint32_t *outputs, const char *function)
 {
     struct nn_request r;
-    if (!model || (!inputs && input_count) || (!outputs && output_count))
+    if (!model || !inputs || !outputs)
         return nn_null(function);
     nn_begin(&r, call, model->id);
     if (kind)

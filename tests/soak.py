@@ -1,0 +1,431 @@
+"""Many small jobs on each server and each long-lived object: nothing may grow with their number.
+
+`make soak` runs 10,000 jobs of each load in a process of its own, samples resident memory, Python objects,
+descriptors, threads, mappings and files in /dev/shm and in the socket's folder, prints a table and fails if
+something grows. tests/unit/test_soak.py runs a few hundred jobs and compares only counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import mmap
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import rkcosim.rknn_api as rk
+from rkcosim.driver import Driver, Job, Task
+from rkcosim.driver.kernel import Kernel
+from rkcosim.driver.kernel import structs as s
+from rkcosim.driver.server import Server
+from rkcosim.driver.server.protocol import Op
+from rkcosim.frontends.hexagon_nn import account as hexagon_account
+from rkcosim.frontends.hexagon_nn.account import Account
+from rkcosim.frontends.hexagon_nn.geometry import Padding
+from rkcosim.frontends.hexagon_nn.npu import Npu
+from rkcosim.frontends.nnapi.device import IDevice
+from rkcosim.frontends.nnapi.hal_types import Request, RequestArgument
+from rkcosim.frontends.nnapi.memory import ashmem
+from rkcosim.frontends.nnapi.model import DataLocation
+from rkcosim.golden.task import GoldenNpu
+from rkcosim.plugins import machine as plugin_machine
+from rkcosim.plugins.machine import Machine
+from rkcosim.plugins.settings import Settings
+from rkcosim.regcmd import build_task_list
+from rkcosim.rknn_api.server import RknnServer
+from rkcosim.rknn_api.session import Model, use
+from rkcosim.verify.crosscheck.kick import run_kick
+from tests import seeds
+from tests.models.hexagon_graphs import Builder, execute
+from tests.models.kernel_client import CARD, LOW, Program, submit_of, sums
+from tests.models.nnapi_models import conv_model
+from tests.models.rknn_models import image_model
+from tests.models.small_streams import streams
+from tests.models.small_tasks import add_task
+from tests.system import test_device_hostile as device_client
+from tests.system import test_librknnrt_hostile as rknn_client
+
+JOBS = 10_000
+SAMPLES = 5
+SELDOM = 25
+"""One of so many jobs also opens and closes a client, a model or a graph."""
+
+BYTES_PER_JOB = 200
+"""Growth of resident memory per job that fails; GoldenNpu.reports took 4,600, the log of one task 550."""
+
+NOISE = {"RSS": 1 << 20, "descriptors": 3, "threads": 3, "mappings": 8, "files": 2}
+"""Growth by which a count may differ between samples, in bytes for RSS."""
+
+OBJECTS = 24
+"""Objects and items of a type that may be more in the last sample than in the first."""
+
+
+@dataclass
+class Sample:
+    """What a process has after a number of jobs; `objects` by type, and items of containers by type."""
+
+    jobs: int
+    seconds: float
+    counts: dict[str, int]
+    objects: Counter[str]
+
+
+@dataclass
+class Growth:
+    """Samples of a load.
+
+    Members
+    -------
+    samples : in the order of the jobs.
+    """
+
+    load: str
+    samples: list[Sample] = field(default_factory=list)
+
+    def found(self, memory: bool = True) -> list[str]:
+        """Return a line for each count that grew from sample to sample by more than noise.
+
+        Parameters
+        ----------
+        memory : also judge resident memory.
+        """
+        first, last = self.samples[0], self.samples[-1]
+        jobs, lines = last.jobs - first.jobs, []
+        for name, noise in NOISE.items():
+            more = last.counts[name] - first.counts[name]
+            allowed = noise + (BYTES_PER_JOB * jobs if name == "RSS" else 0)
+            if more > allowed and (memory or name != "RSS"):
+                lines.append(f"{self.load}: {name} grew by {more:,} in {jobs:,} jobs")
+        for name, count in last.objects.items():
+            steps = [one.objects[name] for one in self.samples]
+            more = count - steps[0]
+            if more > OBJECTS and all(a < b for a, b in pairwise(steps)):
+                lines.append(f"{self.load}: {name} grew by {more:,} in {jobs:,} jobs")
+        return lines
+
+
+def sample(jobs: int, seconds: float, folder: Path) -> Sample:
+    """Return what this process has."""
+    gc.collect()
+    proc = Path("/proc/self")
+    resident = int((proc / "statm").read_text().split()[1]) * mmap.PAGESIZE
+    counts = {
+        "RSS": resident,
+        "descriptors": len(os.listdir(proc / "fd")),
+        "threads": len(os.listdir(proc / "task")),
+        "mappings": (proc / "maps").read_text().count("\n"),
+        "files": sum(1 for place in (Path("/dev/shm"), folder) if place.is_dir() for _ in place.iterdir()),
+    }
+    objects: Counter[str] = Counter()
+    for one in gc.get_objects():
+        name = type(one).__qualname__
+        objects[name] += 1
+        if (type(one) in (list, dict, set) or (type(one) is deque and one.maxlen is None)) and one:
+            with contextlib.suppress(RuntimeError):  # another thread changes it
+                first = next(iter(one.values() if isinstance(one, dict) else one))
+                objects[f"items of {name} ({type(first).__qualname__})"] += len(one)
+    return Sample(jobs, seconds, counts, objects)
+
+
+def run(load: str, jobs: int) -> Growth:
+    """Run a load; the first sample is taken after a third of the jobs, when bounded records are full."""
+    found = Growth(load)
+    with tempfile.TemporaryDirectory() as name, LOADS[load](Path(name)) as step:
+        marks = [jobs // 3 + (jobs - jobs // 3) * n // (SAMPLES - 1) for n in range(SAMPLES)]
+        begun = time.monotonic()
+        for number in range(jobs):
+            step(number)
+            if number + 1 in marks:
+                found.samples.append(sample(number + 1, time.monotonic() - begun, Path(name)))
+    return found
+
+
+Step = Callable[[int], None]
+
+
+@contextlib.contextmanager
+def _golden(_: Path) -> Iterator[Step]:
+    device, stream = GoldenNpu(1, kept=16), streams()["conv"]
+    stream.load_into(device.memory)
+    yield lambda _: check(run_kick(device, stream.kick, 0).done)
+
+
+@contextlib.contextmanager
+def _driver(_: Path) -> Iterator[Step]:
+    with Driver(GoldenNpu(1, kept=16)) as driver:
+
+        def step(_: int) -> None:
+            left, right, out, commands = (
+                driver.alloc(4096, name) for name in ("left", "right", "out", "words")
+            )
+            task = add_task(left.iova, right.iova, out.iova, 4, 4)
+            tasks = build_task_list([task], commands.iova)
+            commands.view(0, len(tasks.data))[:] = np.frombuffer(tasks.data, np.uint8)
+            driver.submit(Job([Task.of_entry(entry) for entry in tasks.tasks]))
+            for buffer in (left, right, out, commands):
+                buffer.free()
+
+        yield step
+
+
+@contextlib.contextmanager
+def machine_of() -> Iterator[Machine]:
+    """Yield a machine that lists few models and whose engine keeps few reports."""
+    small = mock.patch.object
+    with small(plugin_machine, "MOST_MODELS", 4), small(hexagon_account, "MOST_MODELS", 4):
+        machine = Machine(Settings(engine="golden", summary=False))
+        machine.engine._kept = 16
+        try:
+            yield machine
+        finally:
+            machine.close()
+
+
+@contextlib.contextmanager
+def _delegate(_: Path) -> Iterator[Step]:
+    with machine_of() as machine:
+        model, x = machine.compile(image_model()), _image()
+        kept = machine.load("kept", model)
+
+        def step(number: int) -> None:
+            kept.run([x], [False])
+            if number % SELDOM == 0:
+                other = machine.load("other", model)
+                other.run([x], [False])
+                machine.unload(other)
+
+        yield step
+
+
+@contextlib.contextmanager
+def _model(_: Path) -> Iterator[Step]:
+    use(GoldenNpu(2, kept=16))
+    data, x = image_model(), _image()
+    try:
+        with Model(data) as model:
+
+            def step(number: int) -> None:
+                model.run(x)
+                if number % SELDOM == 0:
+                    with model.copy() as other, Model(data) as second:
+                        other.run(x)
+                        second.run(x)
+
+            yield step
+    finally:
+        use(None)
+
+
+@contextlib.contextmanager
+def _kernel(_: Path) -> Iterator[Step]:
+    with Kernel(GoldenNpu(strict=False, kept=16)) as kernel:
+        program = Program(kernel)
+        work = sums(program)
+
+        def step(number: int) -> None:
+            program.ioctl(s.RKNPU_SUBMIT, submit_of(work))
+            if number % SELDOM == 0:
+                other = Program(kernel, pid=200)
+                one = sums(other)
+                other.ioctl(s.RKNPU_SUBMIT, submit_of(one))
+                other.file.close()
+
+        yield step
+
+
+class SocketProgram(Program):
+    """A program that uses the device by the socket of a server."""
+
+    def __init__(self, server: Server) -> None:
+        self.client = device_client.Client(server, CARD)
+
+    def ioctl(self, request: int, struct: s.Struct, at: int = LOW) -> s.Struct:
+        """Do an ioctl, which must succeed."""
+        self.result, self.last = self.client.ioctl(request, struct, self.client.node)
+        check(self.result == 0)
+        return self.last
+
+    def map(self, offset: int, size: int) -> np.ndarray:
+        """Return the bytes of a buffer."""
+        place = self.client.ask(Op.MMAP, (0, offset, size, 3, mmap.MAP_SHARED), fd=self.client.node)
+        check(place.a[0] == 0)
+        try:
+            return np.frombuffer(mmap.mmap(place.fd, size, offset=place.a[1]), np.uint8)
+        finally:
+            place.close()
+
+
+@contextlib.contextmanager
+def _serve(folder: Path) -> Iterator[Step]:
+    with Kernel(GoldenNpu(strict=False, kept=16)) as kernel, Server(kernel, folder / "device") as server:
+        program = SocketProgram(server)
+        work = sums(program)
+
+        def step(number: int) -> None:
+            work.out.bytes[:] = 0
+            program.ioctl(s.RKNPU_SUBMIT, submit_of(work))
+            check(work.right_result)
+            if number % SELDOM == 0:
+                other = SocketProgram(server)
+                one = sums(other)
+                other.ioctl(s.RKNPU_SUBMIT, submit_of(one))
+                other.client.close()
+
+        yield step
+        program.client.close()
+
+
+@contextlib.contextmanager
+def _rknn(folder: Path) -> Iterator[Step]:
+    rk.use_device(Driver(GoldenNpu(1, kept=16), shared=True))
+    try:
+        with RknnServer(folder / "socket") as server:
+            data, size, at = image_model(), _image().nbytes, rknn_client.SIZE // 2
+
+            def opened() -> tuple[rknn_client.Client, int]:
+                made = rknn_client.Client(server.path)
+                made.pages[4096 : 4096 + len(data)] = data
+                check(made.call("rknn_init", 64, 4096, len(data), 0, 0, used=4096 + len(data)) == 0)
+                struct.pack_into("<I4xQIB3xii", made.pages, 256, 0, at, size, 0, 0, 0)
+                return made, struct.unpack_from("<Q", made.pages, 64)[0]
+
+            client, context = opened()
+
+            def step(number: int) -> None:
+                check(client.call("rknn_inputs_set", context, 1, 256, used=at + size) == 0)
+                check(client.call("rknn_run", context, 0) == 0)
+                if number % SELDOM == 0:
+                    opened()[0].close()
+
+            yield step
+            client.close()
+    finally:
+        rk.use_device(None)
+
+
+@contextlib.contextmanager
+def _nnapi(_: Path) -> Iterator[Step]:
+    with machine_of() as machine, IDevice(machine=machine) as device:
+        model, x, _facts = conv_model()
+        kept = device.prepare_model(model)
+        room = int(np.prod([n + 8 for n in x.shape])) * 4
+        source, target = ashmem(x.nbytes), ashmem(room)
+        source.write(0, x)
+
+        def request() -> Request:
+            def place(pool: int, length: int) -> RequestArgument:
+                return RequestArgument(location=DataLocation(pool, 0, length))
+
+            return Request((place(0, x.nbytes),), (place(1, room),), (source, target))
+
+        def step(number: int) -> None:
+            kept.execute_synchronously(request())
+            if number % SELDOM == 0:
+                other = device.prepare_model(model)
+                other.execute_synchronously(request())
+                other.close()
+
+        yield step
+        source.close()
+        target.close()
+
+
+@contextlib.contextmanager
+def _hexagon(_: Path) -> Iterator[Step]:
+    with machine_of() as machine:
+        npu, account = Npu(machine), Account(checked=False)
+        x = np.random.default_rng(seeds.seed("soak")).integers(0, 256, (1, 6, 6, 8), np.uint8)
+
+        def made(number: int) -> Any:
+            b = Builder()
+            b.graph.number = number
+            (data,) = b.input()
+            window = [b.shape(1, 2, 2, 1)] * 2
+            b.output(b.node("QuantizedMaxPool_8", [data, *b.range(-1, 1), *window], 3, Padding.VALID))
+            return b.prepared()
+
+        kept, numbers = made(1), iter(range(2, 1 << 30))
+
+        def once(graph: Any) -> None:
+            outcome = execute(graph, [x], npu)
+            check(outcome.result == 0)
+            account.executed(graph, outcome)
+
+        def step(number: int) -> None:
+            once(kept)
+            if number % SELDOM == 0:
+                other = made(next(numbers))
+                once(other)
+                npu.forget(other)
+                account.add(other)
+
+        yield step
+
+
+def _image() -> np.ndarray:
+    rng = np.random.default_rng(seeds.seed("soak"))
+    return (rng.integers(-100, 100, (1, 3, 6, 10)) / 2).astype(np.float32)
+
+
+def check(good: object) -> None:
+    """Raise AssertionError unless a job succeeded."""
+    if not good:
+        raise AssertionError("a job failed")
+
+
+LOADS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Step]]] = {
+    "golden": _golden,
+    "driver": _driver,
+    "delegate": _delegate,
+    "model": _model,
+    "kernel": _kernel,
+    "serve": _serve,
+    "rknn": _rknn,
+    "nnapi": _nnapi,
+    "hexagon": _hexagon,
+}
+"""Loads by name; each yields a function that does one job."""
+
+
+def main() -> int:
+    """Run loads, each in a process of its own, and print a table; the exit code is 1 if something grows."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak", description=main.__doc__)
+    parser.add_argument("loads", nargs="*", default=list(LOADS), help=f"loads: {', '.join(LOADS)}")
+    parser.add_argument("--jobs", type=int, default=JOBS, help="jobs of each load (%(default)s)")
+    asked = parser.parse_args()
+    if unknown := sorted(set(asked.loads) - set(LOADS)):
+        parser.error(f"there is no load {unknown[0]}")
+    if asked.jobs < 10 * SAMPLES:
+        parser.error(f"a load has at least {10 * SAMPLES} jobs")
+    if len(asked.loads) > 1:
+        command = [sys.executable, "-m", "tests.soak", "--jobs", str(asked.jobs)]
+        root = Path(__file__).resolve().parents[1]
+        codes = [subprocess.run([*command, load], cwd=root, check=False).returncode for load in asked.loads]
+        return max(codes)
+    growth = run(asked.loads[0], asked.jobs)
+    for one in growth.samples:
+        counts = ", ".join(f"{count} {name}" for name, count in one.counts.items() if name != "RSS")
+        objects = sum(count for name, count in one.objects.items() if not name.startswith("items"))
+        memory = f"{one.counts['RSS'] / 2**20:.1f} MiB, {objects} objects"
+        print(f"{growth.load}: {one.jobs} jobs, {one.seconds:.0f} s: {memory}, {counts}", flush=True)
+    lines = growth.found()
+    print("\n".join(lines or [f"{growth.load}: nothing grows"]), flush=True)
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

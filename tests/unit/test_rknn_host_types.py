@@ -1,0 +1,140 @@
+"""Inputs and outputs that only the host computes with, of every type and of three to five dimensions."""
+
+from __future__ import annotations
+
+import ctypes as ct
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import rkcosim.rknn_api as rk
+from rkcosim.golden.task import GoldenNpu
+from tests.models.rknn_models import bytes_of, get_float, open_model, query_attr
+
+QUERIES = (
+    (rk.RKNN_QUERY_INPUT_ATTR, rk.RKNN_QUERY_OUTPUT_ATTR),
+    (rk.RKNN_QUERY_NATIVE_INPUT_ATTR, rk.RKNN_QUERY_NATIVE_OUTPUT_ATTR),
+    (rk.RKNN_QUERY_NATIVE_NHWC_INPUT_ATTR, rk.RKNN_QUERY_NATIVE_NHWC_OUTPUT_ATTR),
+)
+TYPES = {
+    "float16": (TensorProto.FLOAT16, np.float16, rk.RKNN_TENSOR_FLOAT16),
+    "float32": (TensorProto.FLOAT, np.float16, rk.RKNN_TENSOR_FLOAT16),
+    "float64": (TensorProto.DOUBLE, np.float16, rk.RKNN_TENSOR_FLOAT16),
+    "int32": (TensorProto.INT32, np.int32, rk.RKNN_TENSOR_INT32),
+    "int64": (TensorProto.INT64, np.int64, rk.RKNN_TENSOR_INT64),
+}
+"""Types of a model, and those that programs see: the vendor's converter makes float16 of all floats
+(happyme531/ztu_somemodelruntime_ez_rknn_async @63691e6, tests/test_shared_weight.py: a model of float32 takes
+float16 in place)."""
+
+SHAPES = {"3d": (5, 6, 7), "4d": (1, 3, 6, 9), "5d": (1, 3, 4, 5, 6)}
+
+
+@pytest.fixture(autouse=True)
+def device() -> Iterator[None]:
+    rk.use_device(GoldenNpu(3))
+    yield
+    from rkcosim.rknn_api.state import runtime
+
+    for handle in list(runtime.contexts):
+        rk.rknn_destroy(handle)
+    rk.use_device(None)
+
+
+def mod_model(kind: int, shape: tuple[int, ...]) -> bytes:
+    """Return z = x modulo y, taken twice; the NPU does not have it."""
+    fmod = int(kind not in (TensorProto.INT32, TensorProto.INT64))
+    nodes = [
+        helper.make_node("Mod", ["x", "y"], ["s"], fmod=fmod),
+        helper.make_node("Add", ["s", "s"], ["z"]),
+    ]
+    infos = [helper.make_tensor_value_info(name, kind, shape) for name in "xyz"]
+    graph = helper.make_graph(nodes, "host", infos[:2], infos[2:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    model.ir_version = 8
+    return model.SerializeToString()
+
+
+def expected(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """What ONNX says of Mod: the sign of the divisor as numpy.mod, or with fmod=1 that of C's fmod."""
+    return 2 * (np.mod(x, y) if x.dtype.kind == "i" else np.fmod(x, y))
+
+
+def drawn(shape: tuple[int, ...], seen: Any) -> tuple[np.ndarray, np.ndarray]:
+    count = int(np.prod(shape))
+    x = ((np.arange(count) % 23) - 11).reshape(shape).astype(seen)
+    y = ((np.arange(count) * 3 % 29) + 1).reshape(shape).astype(seen)
+    return x, y
+
+
+@pytest.mark.parametrize("rank", SHAPES)
+@pytest.mark.parametrize("name", TYPES)
+def test_types_and_numbers(name: str, rank: str):
+    kind, seen, code = TYPES[name]
+    shape = SHAPES[rank]
+    context = open_model(mod_model(kind, shape))
+    for inputs, outputs in QUERIES:
+        for attr in (
+            query_attr(context, inputs),
+            query_attr(context, inputs, 1),
+            query_attr(context, outputs),
+        ):
+            assert (attr.type, attr.n_elems) == (code, np.prod(shape)), (inputs, outputs)
+            assert attr.size == attr.n_elems * np.dtype(seen).itemsize
+    x, y = drawn(shape, seen)
+    items = (rk.rknn_input * 2)()
+    fmt = rk.RKNN_TENSOR_NCHW
+    for number, array in enumerate((x, y)):
+        items[number] = rk.rknn_input(number, array.ctypes.data, array.nbytes, 0, code, fmt)
+    assert rk.rknn_inputs_set(context, 2, items) == rk.rknn_run(context) == rk.RKNN_SUCC
+    wanted = expected(x, y)
+    assert np.array_equal(get_float(context).reshape(shape), wanted.astype(np.float32))
+    result = np.zeros(shape, seen)
+    output = rk.rknn_output(0, 1, 0, result.ctypes.data, result.nbytes)
+    assert rk.rknn_outputs_get(context, 1, [output]) == rk.RKNN_SUCC and np.array_equal(result, wanted)
+
+
+@pytest.mark.parametrize(
+    ("rank", "query"), [(rank, query) for rank in SHAPES for query in range(3) if (rank, query) != ("4d", 1)]
+)
+@pytest.mark.parametrize("name", TYPES)
+def test_memory_that_is_set_once(name: str, rank: str, query: int):
+    kind, seen, _ = TYPES[name]
+    shape = SHAPES[rank]
+    context = open_model(mod_model(kind, shape))
+    inputs, outputs = QUERIES[query]
+    attrs = [query_attr(context, inputs), query_attr(context, inputs, 1), query_attr(context, outputs)]
+    mems = [rk.rknn_create_mem(context, attr.size_with_stride) for attr in attrs]
+    for attr, mem in zip(attrs, mems, strict=True):
+        assert rk.rknn_set_io_mem(context, mem, ct.byref(attr)) == rk.RKNN_SUCC
+    for seed in (0, 1):
+        x, y = (np.roll(array, seed) for array in drawn(shape, seen))
+        for attr, mem, array in zip(attrs, mems, (x, y), strict=False):
+            ordered = array.transpose(0, 2, 3, 1) if attr.fmt == rk.RKNN_TENSOR_NHWC else array
+            bytes_of(mem)[: array.nbytes] = np.frombuffer(ordered.tobytes(), np.uint8)
+        assert rk.rknn_run(context) == rk.RKNN_SUCC
+        found = np.frombuffer(bytes_of(mems[2]).tobytes(), seen, int(np.prod(shape)))
+        dims = tuple(attrs[2].dims[: attrs[2].n_dims])
+        found = found.reshape(dims)
+        if attrs[2].fmt == rk.RKNN_TENSOR_NHWC:
+            found = found.transpose(0, 3, 1, 2)
+        assert np.array_equal(found, expected(x, y))
+
+
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_native_bytes_of_an_input_and_numbers_beyond_fp16(name: str):
+    context = open_model(mod_model(TYPES[name][0], (5, 6, 7)))
+    x, y = drawn((5, 6, 7), np.float16)
+    x[0, 0, 0], y[0, 0, 0] = 60000, 65504
+    items = (rk.rknn_input * 2)()
+    for number, array in enumerate((x, y)):
+        items[number] = rk.rknn_input(number, array.ctypes.data, array.nbytes, 1, rk.RKNN_TENSOR_FLOAT16, 3)
+    assert rk.rknn_inputs_set(context, 2, items) == rk.rknn_run(context) == rk.RKNN_SUCC
+    assert get_float(context).flat[0] == 120000  # the host computes in the type of the model
+    result = np.zeros((5, 6, 7), np.float16)
+    output = rk.rknn_output(0, 1, 0, result.ctypes.data, result.nbytes)
+    assert rk.rknn_outputs_get(context, 1, [output]) == rk.RKNN_SUCC
+    assert np.isinf(result.flat[0]) and np.array_equal(result.flat[1:], 2 * np.fmod(x, y).flat[1:])
