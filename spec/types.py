@@ -166,3 +166,8 @@ def conv_type(code: int) -> ElementType:
 def dpu_group(depthwise: bool, code: int) -> int:
     """Channels of a group according to DPU and DPU_RDMA ([HW 7.2], [HW 8.1])."""
     return DEPTHWISE_GROUP if depthwise else {INT4.dpu_code: 64, INT8.dpu_code: 32}.get(code, 16)
+
+
+def bits_of(code: int) -> int:
+    """Bits of an element by the code of the DPU; the reserved code counts as int8 [HW 7.3]."""
+    return ELEMENT_BITS.get(code, INT8.bits)

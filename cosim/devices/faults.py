@@ -19,7 +19,7 @@ from rkcosim.regcmd.program import program_of_chain
 from rkcosim.regcmd.tasks import FETCH_BYTES
 from rkcosim.regcmd.word import WORD_BYTES, words_from_bytes
 from rkcosim.spec.regs import registers
-from rkcosim.spec.types import ELEMENT_BITS
+from rkcosim.spec.types import bits_of
 
 DENSE, INT32 = "h1_dense_after_depthwise", "h2_fp16_after_int32"
 
@@ -183,7 +183,7 @@ def _is_fp16(view: View) -> bool:
 
 def _shape(view: View) -> tuple[int, int, int]:
     """Width and height of the output, and its surfaces."""
-    lanes = 128 // ELEMENT_BITS.get(view("DATA_FORMAT", "OUT_PRECISION"), 8)
+    lanes = 128 // bits_of(view("DATA_FORMAT", "OUT_PRECISION"))
     channels = view("DATA_CUBE_CHANNEL", "CHANNEL") + 1
     width, height = view("DATA_CUBE_WIDTH", "WIDTH") + 1, view("DATA_CUBE_HEIGHT", "HEIGHT") + 1
     return width, height, -(-channels // lanes)
@@ -197,7 +197,7 @@ def _output_bytes(view: View) -> int:
 def _past(view: View) -> list[tuple[int, int]]:
     """Address and bytes of each line of the surfaces past the first 16 channels [HW 7.11.2]."""
     width, height, surfaces = _shape(view)
-    first = CHANNELS * ELEMENT_BITS.get(view("DATA_FORMAT", "OUT_PRECISION"), 8) // 128
+    first = CHANNELS * bits_of(view("DATA_FORMAT", "OUT_PRECISION")) // 128
     each = view("BS_OW_CFG", "SIZE_E_1") + 1
     lines = width + view("DATA_CUBE_NOTCH_ADDR", "NOTCH_ADDR_0")
     base = view.raw("DST_BASE_ADDR")

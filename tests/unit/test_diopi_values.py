@@ -6,7 +6,9 @@ the numbers here are PyTorch's own.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,14 @@ import pytest
 
 from rkcosim.frontends.diopi import runtime
 from rkcosim.frontends.diopi.enums import Device, Dtype, Error, RoundMode
+from rkcosim.frontends.diopi.operators import OPERATORS
 from rkcosim.frontends.diopi.runtime import NPU
 from rkcosim.frontends.diopi.tensor import TensorP, diopiTensor
 from rkcosim.frontends.diopi.values import DiopiError
 from tests.models.diopi_tensors import Calls, scalar, size
+from tests.models.torch_values import FILE, array_of, cases
+
+ROOT = Path(__file__).resolve().parents[2]
 
 H, F, D = np.float16, np.float32, np.float64
 NONE, TRUNC, FLOOR = RoundMode.RoundModeNone, RoundMode.RoundModeTrunc, RoundMode.RoundModeFloor
@@ -276,3 +282,74 @@ def test_a_destroyed_stream(calls: Calls) -> None:
     ):
         assert call() is Error.diopi_error_occurred
         assert "the stream was destroyed" in runtime.get_last_error_string()
+
+
+PRINTED = json.loads(FILE.read_text())["cases"]
+
+
+def test_the_values_belong_to_the_cases() -> None:
+    assert [(name, text) for name, _, text in cases()] == [(row[0], row[1]) for row in PRINTED]
+
+
+@pytest.mark.parametrize(
+    "number", range(len(PRINTED)), ids=[f"{n}-{row[0]}" for n, row in enumerate(PRINTED)]
+)
+def test_printed_value(calls: Calls, number: int) -> None:
+    """Moved elements and integers are the same; functions and sums of reals have some units of rounding."""
+    name, arguments, _ = cases()[number]
+    _, _, dtype, shape, elements = PRINTED[number]
+    given: list[Any] = []
+    for one in arguments:
+        array = array_of(one)
+        if array is not None:
+            given.append(array)
+        elif isinstance(one, list):
+            given.append(size(*one))
+        else:
+            given.append(scalar(one) if name.endswith("Scalar") else one)
+    found = calls.compute(name, shape, *given, dtype=np.dtype(dtype))
+    want = np.array(elements, dtype).reshape(shape)
+    if np.dtype(dtype).kind == "f":
+        close = 1e-14 if dtype == "float64" else 2e-6
+        largest = float(np.abs(want[np.isfinite(want)]).max(initial=0))
+        rounded = close * largest * (1 if name == "UpsampleLinear" else 0.01)
+        np.testing.assert_allclose(found, want, close, rounded)
+    else:
+        np.testing.assert_array_equal(found, want)
+
+
+def test_every_operator_has_a_value() -> None:
+    """No operator is without a number or a definition of somebody else."""
+    files = ("tests/unit/test_diopi.py", "tests/system/test_diopi.py", __file__)
+    text = "".join((ROOT / name).read_text() for name in files)
+    known = {row[0] for row in PRINTED} | {name for name, *_ in VALUES}
+    names = {name.removeprefix("diopi") for name in OPERATORS}
+    names = {name for name in names if not name.endswith(("Inp", "InpScalar"))}
+    assert {name for name in names - known if name not in text} == set()
+
+
+def test_stacked_and_filled(calls: Calls) -> None:
+    """torch.stack, torch.ones, torch.zeros and Tensor.fill_."""
+    parts = [TensorP(calls.tensor(np.array(one, F))) for one in ([1, 2], [3, 4], [5, 6])]
+    np.testing.assert_array_equal(
+        calls.compute("Stack", (2, 3), parts, 3, 1, dtype=F), [[1, 3, 5], [2, 4, 6]]
+    )
+    np.testing.assert_array_equal(calls.compute("Ones", (2,), size(2), dtype=np.int32), [1, 1])
+    np.testing.assert_array_equal(calls.compute("Zeros", (2,), size(2), dtype=F), [0, 0])
+    filled = calls.tensor(np.zeros(2, H))
+    assert not calls.result("Fill", filled, scalar(0.1))[0]
+    assert filled.array().tolist() == [0.0999755859375] * 2
+
+
+def test_indices_of_pools(calls: Calls) -> None:
+    """max_pool2d and adaptive_max_pool2d with return_indices; padding is never the largest element."""
+    x = calls.tensor(np.array((np.arange(20) * 37 % 101 - 50).reshape(1, 1, 4, 5) / 8, F))
+    out, places = calls.empty((1, 1, 5, 3), F), calls.empty((1, 1, 5, 3), np.int64)
+    words = (size(2, 3), size(1, 2), size(1, 1), size(1, 1), False)
+    assert not calls.result("MaxPool2dWithIndices", out, places, x, *words)[0]
+    assert places.array().reshape(-1).tolist() == [1, 2, 4, 5, 8, 8, 5, 8, 8, 16, 16, 19, 16, 16, 19]
+    assert out.array()[0, 0, :2].tolist() == [[-1.625, 3.0, -0.375], [4.25, 5.5, 5.5]]
+    out, places = calls.empty((1, 1, 2, 3), F), calls.empty((1, 1, 2, 3), np.int64)
+    assert not calls.result("AdaptiveMaxPool2dWithIndices", out, places, x, size(2, 3))[0]
+    assert places.array().reshape(-1).tolist() == [5, 8, 8, 16, 16, 19]
+    assert out.array().reshape(-1).tolist() == [4.25, 5.5, 5.5, 4.625, 4.625, 5.875]

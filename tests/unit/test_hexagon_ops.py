@@ -466,13 +466,218 @@ def test_movements() -> None:
     back = run_node("DepthToSpace_8", [deep, whole(2), scalar(0), scalar(1)], 3)[0]
     assert (back.codes == pixels).all()
     padded = run_node(
-        "QuantizedPad_8", [pixels, scalar(-1), scalar(1.55), whole(0, 0, 1, 0).reshape(2, 2)], 3
+        "QuantizedPad_8", [pixels, scalar(-1), scalar(1.55), whole(1, 0, 0, 0).reshape(2, 2)], 3
     )[0]
-    assert padded.shape == (1, 5, 4, 1)
-    assert (padded.codes[0, 0] == 100).all()
+    assert padded.shape == (1, 4, 5, 1)  # two pairs are those of the last two axes
+    assert (padded.codes[0, :, 0] == 100).all()
     blocks = run_node("SpaceToBatchND_f", [pixels.astype(F), whole(2, 2), whole(0, 0, 0, 0)])[0]
     assert blocks.shape == (4, 2, 2, 1)
     assert (run_node("BatchToSpaceND_f", [blocks, whole(2, 2), whole(0, 0, 0, 0)])[0].reals == pixels).all()
+
+
+def pairs(*numbers: int) -> np.ndarray:
+    """Return paddings as a tensor (1, 1, n, 2)."""
+    return whole(*numbers).reshape(1, 1, -1, 2)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_paddings_belong_to_the_last_axes(count: int) -> None:
+    """op_pad.c fills the missing pairs in front: n pairs are those of the last n axes."""
+    x = np.arange(24, dtype=F).reshape(1, 2, 3, 4)
+    given = [(1, 2), (0, 1), (2, 0), (1, 1)][:count]
+    full = [(0, 0)] * (4 - count) + given
+    control = pairs(*(n for pair in given for n in pair))
+    np.testing.assert_array_equal(run_node("Pad_f", [x, control])[0].reals, np.pad(x, full))
+    found = run_node("QuantizedPad_V2_8", [x.astype(U), scalar(0), scalar(1), control, np.array([7], U)], 3)
+    np.testing.assert_array_equal(found[0].codes, np.pad(x.astype(U), full, constant_values=7))
+
+
+@pytest.mark.parametrize(
+    ("fill", "strict", "code"),
+    [(0.0, 0, 100), (1.552, 0, 255), (np.inf, 0, 255), (-np.inf, 1, 0), (1.5, 1, 250)],
+)
+def test_fill_of_a_padding(fill: float, strict: int, code: int) -> None:
+    """op_pad.c allows two steps beyond the range, infinities, and nothing beyond it if input 5 says so."""
+    given = [np.zeros(1, U), scalar(-1), scalar(1.55), pairs(1, 0), scalar(fill), whole(strict)]
+    assert run_node("QuantizedPad_8", given, 3)[0].codes.reshape(-1).tolist() == [code, 0]
+    for fill, strict in ((1.6, 0), (1.552, 1), (-1.04, 0)):
+        with pytest.raises(AssertionError, match="padding by"):
+            run_node("QuantizedPad_8", [*given[:4], scalar(fill), whole(strict)], 3)
+
+
+@pytest.mark.parametrize(
+    ("mode", "name"), [(Padding.MIRROR_REFLECT, "reflect"), (Padding.MIRROR_SYMMETRIC, "symmetric")]
+)
+def test_mirrors(mode: Padding, name: str) -> None:
+    """op_mirrorpad.c: four pairs, each smaller than its axis."""
+    x = np.arange(24, dtype=F).reshape(1, 2, 3, 4)
+    full, control = [(0, 0), (1, 0), (2, 1), (0, 3)], pairs(0, 0, 1, 0, 2, 1, 0, 3)
+    want = np.pad(x, full, mode=name)  # type: ignore[call-overload]
+    np.testing.assert_array_equal(run_node("MirrorPad_f", [x, control], 1, mode)[0].reals, want)
+    found = run_node("MirrorPad_8", [x.astype(U), control, scalar(0), scalar(1)], 3, mode)[0]
+    np.testing.assert_array_equal(found.codes, want.astype(U))
+    for wrong in (pairs(0, 0, 2, 0, 0, 0, 0, 0), pairs(0, 0, 0, 1)):
+        with pytest.raises(AssertionError, match="a mirror of"):
+            run_node("MirrorPad_f", [x, wrong], 1, mode)
+
+
+def test_moved_elements() -> None:
+    """Transposes, slices, parts and joins of each type are numpy's."""
+    x = np.arange(48).reshape(2, 2, 3, 4)
+    codes, limits = x.astype(U), [scalar(0), scalar(1)]
+    order = whole(0, 3, 1, 2)
+    found = run_node("Transpose_8", [codes, order, *limits], 3)[0]
+    np.testing.assert_array_equal(found.codes, codes.transpose(0, 3, 1, 2))
+    begin, size = whole(0, 1, 0, 1), whole(2, -1, 2, 3)
+    np.testing.assert_array_equal(run_node("Slice_8", [codes, begin, size])[0].codes, codes[:, 1:, :2, 1:])
+    found = run_node("QuantizedSlice_8", [codes, begin, size, *limits], 3)[0]
+    np.testing.assert_array_equal(found.codes, codes[:, 1:, :2, 1:])
+    masks = [whole(0)] * 3
+    given = [codes, whole(0, 0, 0, 3), whole(2, 2, 3, 0), whole(1, 1, 2, -2), *masks, *limits]
+    found = run_node("QuantizedStridedSlice_8", given, 3)[0]
+    np.testing.assert_array_equal(found.codes, codes[:, :, ::2, 3:0:-2])
+    for axis in (0, 1, 3):
+        parts = run_node("Split_f", [whole(axis), x.astype(F)], 2)
+        for part, want in zip(parts, np.split(x, 2, axis), strict=True):
+            np.testing.assert_array_equal(part.reals, want)
+        parts = run_node("QuantizedSplit_8", [whole(axis), codes, *limits], 4)[:2]
+        for part, want in zip(parts, np.split(codes, 2, axis), strict=True):
+            np.testing.assert_array_equal(part.codes, want)
+        joined = run_node("ConcatV2_f", [x.astype(F), 2 * x.astype(F), whole(axis)])[0]
+        np.testing.assert_array_equal(joined.reals, np.concatenate([x, 2 * x], axis))
+        joined = run_node("ConcatV2_int32", [x.astype(WIDE), x.astype(WIDE), whole(axis)])[0]
+        np.testing.assert_array_equal(joined.ints, np.concatenate([x, x], axis))
+    assert run_node("QuantizedFlatten", [codes, *limits], 3)[0].shape == (1, 1, 1, 48)
+    assert run_node("Rank_int32", [x.astype(F), whole(3)])[0].whole == 3
+
+
+def test_pack_of_nnlib_s_text() -> None:
+    """docs/ops.txt of nnlib: four tensors of [1, 1, 9, 32] become [1, 4, 9, 32]."""
+    x = np.arange(288, dtype=F).reshape(1, 1, 9, 32)
+    found = run_node("Pack_f", [x, x + 1, x + 2, x + 3])[0]
+    np.testing.assert_array_equal(found.reals, np.concatenate([x, x + 1, x + 2, x + 3], 1))
+    found = run_node("Pack_int32", [whole(1, 2), whole(3, 4)])[0]
+    assert found.shape == (1, 1, 2, 2) and found.ints.reshape(-1).tolist() == [1, 2, 3, 4]
+
+
+def test_blocks() -> None:
+    """Blocks of 2 x 2 pixels to the depth and back, rows first, and to batches."""
+    x = np.arange(48).reshape(1, 4, 4, 3)
+    deep = x.reshape(1, 2, 2, 2, 2, 3).transpose(0, 1, 3, 2, 4, 5).reshape(1, 2, 2, 12)
+    np.testing.assert_array_equal(run_node("SpaceToDepth_f", [x.astype(F), whole(2)])[0].reals, deep)
+    np.testing.assert_array_equal(run_node("DepthToSpace_f", [deep.astype(F), whole(2)])[0].reals, x)
+    limits = [scalar(-1), scalar(1.55)]
+    given = [x.astype(U), whole(2, 2), pairs(0, 0, 0, 2), *limits]
+    found = run_node("SpaceToBatchND_8", given, 3)[0]
+    wide = np.pad(x, [(0, 0), (0, 0), (0, 2), (0, 0)], constant_values=100).reshape(2, 2, 3, 2, 3)
+    want = wide.transpose(1, 3, 0, 2, 4).reshape(4, 2, 3, 3)
+    np.testing.assert_array_equal(found.codes, want)
+    back = run_node("BatchToSpaceND_8", [want.astype(U), whole(2, 2), pairs(0, 0, 0, 2), *limits], 3)[0]
+    np.testing.assert_array_equal(back.codes, x)
+    near = run_node("ResizeNearestNeighbor_8", [x.astype(U), whole(7, 2), *limits], 3)[0]
+    np.testing.assert_array_equal(near.codes, x[:, [0, 0, 1, 1, 2, 2, 3]][:, :, [0, 2]])
+    corners = run_node("ResizeNearestNeighbor_8", [x.astype(U), whole(6, 2), *limits, whole(1)], 3)[0]
+    np.testing.assert_array_equal(corners.codes, x[:, [0, 1, 1, 2, 2, 3]][:, :, [0, 3]])
+
+
+@pytest.mark.parametrize(
+    ("start", "limit", "step", "want"),
+    [(2, 9, 3, [2, 5, 8]), (2, 5, 0, [2, 3, 4]), (2, 5, -4, [2, 3, 4]), (5, 1, -3, [5, 2]), (3, 1, 2, [3, 2]),
+     (4, 4, 7, [4])],
+)  # fmt: skip
+def test_range(start: int, limit: int, step: int, want: list[int]) -> None:
+    """op_range.c takes 1 or -1 for a step of the wrong sign, and one number if both ends are equal."""
+    found = run_node("Range_int32", [whole(start), whole(limit), whole(step)])[0]
+    assert found.ints.reshape(-1).tolist() == want
+
+
+def test_functions_of_floats() -> None:
+    x = np.array([[-2, 0.5], [3, -0.25]], F).reshape(1, 2, 1, 2)
+    assert reals(run_node("Clamp_f", [x, scalar(-1), scalar(2)])[0]) == [-1, 0.5, 2, -0.25]
+    for high in (-1.0, -2.0):
+        with pytest.raises(AssertionError, match="bounds of"):
+            run_node("Clamp_f", [x, scalar(-1), scalar(high)])
+    assert reals(run_node("PRelu_f", [x, np.array([0.5, -2], F)])[0]) == [-1, 0.5, 3, 0.5]
+    assert reals(run_node("PRelu_f", [x, scalar(3)])[0]) == [-6, 0.5, 3, -0.75]
+    with pytest.raises(AssertionError, match="3 slopes"):
+        run_node("PRelu_f", [x, np.ones(3, F)])
+    assert reals(run_node("BiasAdd_f", [x, np.array([1, 2], F)])[0]) == [-1, 2.5, 4, 1.75]
+    assert run_node("ArgMax_ftoInt32", [x, whole(1)])[0].ints.reshape(-1).tolist() == [1, 0]
+    window, stride = shape_only(1, 2, 1, 1), shape_only(1, 1, 1, 1)
+    pooled = reals(run_node("L2Pool_f", [x, window, stride], 1, Padding.VALID)[0])
+    assert pooled == pytest.approx([6.5**0.5, (0.3125 / 2) ** 0.5])
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-2, 1e-4])
+def test_instance_norm_has_an_epsilon(spread: float) -> None:
+    """op_instancenorm.c: (x - mean) / sqrt(variance + 1e-5) of each channel."""
+    x = (np.random.default_rng(6).normal(size=(2, 4, 5, 3)) * spread).astype(F)
+    mean, variance = x.mean((1, 2), keepdims=True), x.var((1, 2), keepdims=True)
+    want = (x - mean) / np.sqrt(variance + 1e-5)
+    np.testing.assert_allclose(run_node("InstanceNorm_f", [x])[0].reals, want, 1e-4, 1e-5)
+
+
+def test_roots_of_codes() -> None:
+    """op_sqrt.c has a table of 255 sqrt(code / 255), whatever the range, whose ends become their roots."""
+    codes = np.array([0, 1, 2, 3, 71, 72, 128, 254, 255], U)
+    found, low, high = run_node("QuantizedSqrt_8", [codes, scalar(4), scalar(9)], 3)
+    assert found.codes.reshape(-1).tolist() == [0, 16, 23, 28, 135, 135, 181, 254, 255]
+    assert (low.scalar, high.scalar) == (2, 3)
+
+
+def test_softmax_of_codes() -> None:
+    """op_softmax_f.c: the exponentials of beta * step * (code - largest), over their sum, in float32."""
+    codes = np.array([0, 100, 255, 255], U)
+    found = run_node("Softmax_uint8", [codes, scalar(-1), scalar(1.55), scalar(2)])[0]
+    parts = np.exp(2 * 0.01 * (codes.astype(float) - 255))
+    assert reals(found) == pytest.approx(list(parts / parts.sum()), rel=1e-5)
+
+
+def test_functions_of_codes() -> None:
+    """Real numbers by hand: ranges of -1 to 1.55 in steps of 0.01, with 0 at the code 100."""
+    limits = [scalar(-1), scalar(1.55)]
+    codes = np.array([0, 90, 100, 110, 255], U)
+    found, low, high = run_node("QuantizedNeg_8", [codes, *limits], 3)
+    assert found.codes.reshape(-1).tolist() == [255, 165, 155, 145, 0]
+    assert (low.scalar, high.scalar) == pytest.approx((-1.55, 1))
+    found = run_node("QuantizedPRelu_8", [codes, *limits, scalar(0.5)], 3)[0]
+    assert found.codes.reshape(-1).tolist() == [50, 95, 100, 110, 255]
+    length = run_node("L2Normalize_8", [np.array([130, 140, 100], U), *limits], 3)
+    step = (length[2].scalar - length[1].scalar) / 255
+    found = length[0].codes.reshape(-1) * step + length[1].scalar
+    assert found == pytest.approx([0.6, 0.8, 0.0], abs=step)
+    made, low, high = run_node("QuantizedMul_8x8to8", [codes, np.array([200], U), *limits, *limits], 3)
+    step = (high.scalar - low.scalar) / 255
+    want = [-1, -0.1, 0, 0.1, 1.55]
+    assert made.codes.reshape(-1) * step + low.scalar == pytest.approx(want, abs=0.51 * step)
+    made, low, high = run_node("QuantizedSub_8p8to8", [codes, np.array([150], U), *limits, *limits], 3)
+    step = (high.scalar - low.scalar) / 255
+    want = [-1.5, -0.6, -0.5, -0.4, 1.05]
+    assert made.codes.reshape(-1) * step + low.scalar == pytest.approx(want, abs=1.01 * step)
+    x = np.array([0, 40, 80, 120], U).reshape(1, 2, 2, 1)
+    wide = run_node("QuantizedResizeBilinear_8", [x, whole(4, 2), *limits], 3)[0]
+    assert wide.codes.reshape(-1).tolist() == [0, 40, 40, 80, 80, 120, 80, 120]
+    shuffled = run_node("QuantizedChannelShuffle_8", [whole(2), np.arange(6, dtype=U), *limits], 3)[0]
+    assert shuffled.codes.reshape(-1).tolist() == [0, 3, 1, 4, 2, 5]
+
+
+def test_numbers_of_32_bits() -> None:
+    """A range of -2 to 2 of 32 bits has steps of 2^-30; Quantize_int32 leaves eight bits above its range."""
+    limits = [scalar(-2), scalar(2)]
+    sums = np.array([1 << 30, -(1 << 29), 3], WIDE)
+    assert reals(run_node("Dequantize_qint32_f", [sums, *limits])[0]) == [1, -0.5, 3 * 2.0**-30]
+    found, low, high = run_node("Quantize_int32", [np.array([1, -0.5, 0], F), *limits], 3)
+    back = run_node("Dequantize_qint32_f", [found.ints, low.reals, high.reals])[0]
+    assert reals(back) == pytest.approx([1, -0.5, 0], abs=2.0**-22)
+
+
+def test_depthwise_convolution_of_floats() -> None:
+    """Each channel has two kernels; their results follow each other."""
+    x = np.arange(8, dtype=F).reshape(1, 2, 2, 2)
+    w = np.arange(16, dtype=F).reshape(2, 2, 2, 2)
+    found = run_node("DepthwiseConv2d_f", [x, w, shape_only(1, 1, 1, 1)], 1, Padding.VALID)[0]
+    want = [(x[0, :, :, c] * w[:, :, c, k]).sum() for c in range(2) for k in range(2)]
+    assert reals(found) == want
 
 
 def test_resizing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rkcosim.frontends.nnapi.emit import EMITTERS
 from rkcosim.frontends.nnapi.model import Model
+from rkcosim.frontends.nnapi.operations import OperationType
 from rkcosim.frontends.nnapi.prepared import prepare
 from rkcosim.frontends.nnapi.values import ExecutionError
 from rkcosim.plugins.machine import Machine
@@ -140,26 +143,43 @@ def binary(d: Drawn) -> Model:
 def movement(d: Drawn) -> Model:
     """A movement of elements with one result or two."""
     draw, q = d.draw, d.quantisation
-    kind = ("STRIDED_SLICE", "SLICE", "SPLIT", "PAD", "CONCATENATION", "RESIZE", "SPACE_TO_DEPTH")[draw(0, 6)]
-    if kind in ("STRIDED_SLICE", "SLICE", "SPLIT", "PAD", "CONCATENATION"):
-        d.nchw = False
+    kind = MOVEMENTS[draw(0, len(MOVEMENTS) - 1)]
     if kind == "SPACE_TO_DEPTH":
         shape = (draw(1, 2), 2 * draw(1, 3), 2 * draw(1, 3), draw(1, 9))
         return d.finish(kind, [d.tensor(shape, q), *d.scalars(2, d.nchw)], q)
-    x, shape = d.map(q, low=2)
-    if kind == "RESIZE":
-        return d.finish(
-            "RESIZE_NEAREST_NEIGHBOR", [x, *d.scalars(shape[2] * 2, shape[1] * draw(1, 3), d.nchw)], q
-        )
-    if kind == "PAD":
+    if kind == "DEPTH_TO_SPACE":
+        shape = (draw(1, 2), draw(1, 4), draw(1, 4), 4 * draw(1, 5))
+        return d.finish(kind, [d.tensor(shape, q), *d.scalars(2, d.nchw)], q)
+    if kind.startswith("RESIZE_"):
+        x, shape = d.map(q, low=2)
+        sizes = [shape[2] * 2, shape[1] * draw(1, 3)]
+        if kind == "RESIZE_BILINEAR":
+            sizes = [draw(1, 9), draw(1, 9)]
+        flags = ((False, False), (True, False), (False, True))[draw(0, 2)]
+        return d.finish(kind, [x, *d.scalars(*sizes, d.nchw, *flags)], q)
+    d.nchw = False
+    if kind.startswith("PAD"):
+        x, shape = d.map(q, low=2)
         pads = [[0, 0], *([draw(0, 2), draw(0, 2)] for _ in range(3))]
-        return d.finish(kind, [x, d.b.constant(I32, pads)], q)
+        fill = [] if kind == "PAD" else [d.b.scalar(draw(1, 9), T.INT32)]
+        if kind == "PAD_V2" and d.kind is F16:
+            fill = [d.b.scalar(0.5, T.FLOAT16)]
+        return d.finish(kind, [x, d.b.constant(I32, pads), *fill], q)
+    raise ValueError(kind)
+
+
+def part(d: Drawn) -> Model:
+    """A part of a tensor of any rank, or two tensors joined."""
+    draw, q = d.draw, d.quantisation
+    kind, d.nchw = PARTS[draw(0, len(PARTS) - 1)], False
+    shape = tuple(draw(1, 5) for _ in range(draw(1, 4)))
+    x = d.tensor(shape, q)
     if kind == "CONCATENATION":
-        axis = draw(0, 3)
+        axis = draw(0, len(shape) - 1)
         other = tuple(draw(1, 4) if n == axis else size for n, size in enumerate(shape))
         return d.finish(kind, [x, d.tensor(other, d.quantisation), *d.scalars(axis)], q)
     if kind == "SPLIT":
-        axis = draw(1, 3)
+        axis = draw(0, len(shape) - 1)
         if shape[axis] % 2:
             return d.finish(kind, [x, *d.scalars(axis, 1)], q)
         return d.finish(kind, [x, *d.scalars(axis, 2)], q, 2)
@@ -172,6 +192,131 @@ def movement(d: Drawn) -> Model:
     return d.finish(kind, [*ends, *d.scalars(draw(0, 15), draw(0, 15), 0)], q)
 
 
+PARTS = ("STRIDED_SLICE", "SLICE", "SPLIT", "CONCATENATION")
+MOVEMENTS = (
+    "PAD",
+    "PAD_V2",
+    "RESIZE_NEAREST_NEIGHBOR",
+    "RESIZE_BILINEAR",
+    "SPACE_TO_DEPTH",
+    "DEPTH_TO_SPACE",
+)
+
+SINGLE = ("RELU", "RELU1", "RELU6", "LOGISTIC", "TANH", "HARD_SWISH", "ELU", "ABS", "NEG", "FLOOR", "EXP")
+"""Functions of one number."""
+
+TURNS = itertools.count()
+"""Functions take turns, so that each one is tried."""
+
+REALS_ALONE = {"ELU", "ABS", "NEG", "FLOOR", "EXP", "DIV"}
+"""Operations that NNAPI has not on bytes."""
+
+
+def function(d: Drawn) -> Model:
+    """A function of one number, on a tensor of any rank."""
+    draw, q = d.draw, d.quantisation
+    kinds = SINGLE if d.kind is F16 else tuple(kind for kind in SINGLE if kind not in REALS_ALONE)
+    kind, d.nchw = kinds[next(TURNS) % len(kinds)], False
+    x = d.tensor(tuple(draw(1, 6) for _ in range(draw(1, 4))), q)
+    made = q
+    if kind in ("LOGISTIC", "TANH") and d.kind is not F16:
+        scale, zero = (1 / 256, 0) if kind == "LOGISTIC" else (1 / 128, 128)
+        made = scale, zero - 128 * (d.kind is S8)
+    more = [d.b.scalar(1.0, T.FLOAT16)] if kind == "ELU" else []
+    return d.finish(kind, [x, *more], made)
+
+
+def reduction(d: Drawn) -> Model:
+    """MEAN over rows and columns, with and without their axes."""
+    draw, q = d.draw, d.quantisation
+    d.nchw = False
+    x, _ = d.map(q)
+    axes = ([1, 2], [2, 1], [-2, -3], [1, -2])[draw(0, 3)]
+    return d.finish("MEAN", [x, d.b.constant(I32, axes), *d.scalars(draw(0, 1))], q)
+
+
+def slopes(d: Drawn) -> Model:
+    """PRELU with one slope, or one for each index of the last axis."""
+    draw, q = d.draw, d.quantisation
+    d.nchw = False
+    shape = tuple(draw(1, 6) for _ in range(draw(1, 4)))
+    count = shape[-1] if draw(0, 1) else 1
+    own = (1,) * draw(0, len(shape) - 1) + (count,)
+    scale = () if d.kind is F16 else (0.015625, 128 * (d.kind is U8))
+    return d.finish("PRELU", [d.tensor(shape, q), d.b.constant(d.kind, d.values(own), *scale)], q)
+
+
+def connected(d: Drawn) -> Model:
+    """FULLY_CONNECTED of matrices and of tensors of more axes."""
+    draw, q = d.draw, d.quantisation
+    d.nchw = False
+    shape = tuple(draw(1, 4) for _ in range(draw(2, 4)))
+    depth = int(np.prod(shape[-1 - draw(0, len(shape) - 2) :]))
+    kernels = d.weights((draw(1, 9), depth), q[0], 0)[:1]
+    units = d.b.operands[kernels[0]].dimensions[0]
+    bias = [d.b.constant(F16, d.values((units,)))]
+    if d.kind is not F16:
+        bias = [d.b.constant(I32, d.random.integers(-500, 500, units), 0.03125 * q[0])]
+    made = (2.0, 128 * (d.kind is U8)) if d.kind is not F16 else (0.0, 0)
+    return d.finish("FULLY_CONNECTED", [d.tensor(shape, q), *kernels, *bias, *d.scalars(draw(0, 3))], made)
+
+
+def transposed(d: Drawn) -> Model:
+    """TRANSPOSE_CONV_2D with explicit padding."""
+    draw, q = d.draw, d.quantisation
+    x, shape = d.map(q, low=2, most=5)
+    count, size = draw(1, 5), (draw(1, 3), draw(1, 3))
+    kernels = d.weights((count, *size, shape[3]), q[0], count)
+    made = (2.0, 128 * (d.kind is U8)) if d.kind is not F16 else (0.0, 0)
+    words = [0, draw(0, 1), 0, draw(0, 1), draw(1, 2), draw(1, 2), draw(0, 3), d.nchw]
+    return d.finish("TRANSPOSE_CONV_2D", [x, *kernels, *d.scalars(*words)], made)
+
+
+def reshaped(d: Drawn) -> Model:
+    """A ReLU, and its result in another shape."""
+    draw, q = d.draw, d.quantisation
+    d.nchw = False
+    shape = (draw(1, 3), *(draw(1, 4) for _ in range(draw(0, 2))), 1)
+    x = d.b.between(d.kind, (), *q)
+    d.b.add("RELU", [d.tensor(shape, q)], x)
+    kind = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")[draw(0, 2)]
+    if kind == "RESHAPE":
+        more = d.b.constant(I32, (shape[::-1], (-1,), (1, -1, 1), (shape[0], -1))[draw(0, 3)])
+    else:
+        more = d.b.constant(I32, [len(shape) - 1]) if kind == "SQUEEZE" else d.b.scalar(draw(0, len(shape)))
+    return d.finish(kind, [x, more], q)
+
+
+def quotient(d: Drawn) -> Model:
+    """DIV of real numbers; of bytes, which have none, a product."""
+    draw, q = d.draw, d.quantisation
+    d.nchw = False
+    shape = tuple(draw(1, 5) for _ in range(draw(1, 4)))
+    ends = [d.tensor(shape, q), d.tensor(shape, q)]
+    if d.kind is F16:
+        d.arrays[1] = (np.abs(d.arrays[1]) + np.float16(0.5)).astype(np.float16)
+        return d.finish("DIV", [*ends, *d.scalars(draw(0, 3))], (0.0, 0))
+    return d.finish("MUL", [*ends, *d.scalars(draw(0, 3))], (0.25, 128 * (d.kind is U8)))
+
+
+MAKERS = (
+    convolution,
+    pool,
+    binary,
+    movement,
+    part,
+    function,
+    reduction,
+    slopes,
+    connected,
+    transposed,
+    reshaped,
+    quotient,
+)
+DRAWN: set[str] = set()
+"""Operations that were drawn."""
+
+
 def results(model: Model, arrays: list[Array], npu: bool) -> tuple[list[Array] | None, list[str]]:
     """Execute a model; return None if it fails, and where the operations ran."""
     with prepare(model, machine=MACHINES[0], npu=npu) as prepared:
@@ -181,13 +326,14 @@ def results(model: Model, arrays: list[Array], npu: bool) -> tuple[list[Array] |
             return None, []
 
 
-@pytest.mark.parametrize("make", [convolution, pool, binary, movement])
+@pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("kind", [U8, S8, F16])
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(st.data(), st.integers(0, 2**16))
 def test_operation(make: Callable[[Drawn], Model], kind: T, data: st.DataObject, seed: int) -> None:
     d = Drawn(lambda low, high: data.draw(st.integers(low, high)), kind, seed)
     model = make(d)
+    DRAWN.update(OperationType(operation.type).name for operation in model.main.operations)
     found, _ = results(model, d.arrays, True)
     expected, _ = results(model, d.arrays, False)
     assert (found is None) == (expected is None)
@@ -197,6 +343,11 @@ def test_operation(make: Callable[[Drawn], Model], kind: T, data: st.DataObject,
             np.testing.assert_allclose(x.astype(float), y.astype(float), rtol=2**-8, atol=0.05)
         else:
             assert np.abs(x.astype(int) - y.astype(int)).max(initial=0) <= 1
+
+
+def test_every_emitter_was_drawn() -> None:
+    """No form of an operation for the NPU is without a comparison (runs behind the test above)."""
+    assert set(EMITTERS) <= DRAWN, sorted(set(EMITTERS) - DRAWN)
 
 
 STEPS = ("RELU", "MAX_POOL_2D", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE", "PAD", "SLICE", "RESIZE", "CONCATENATION",

@@ -45,6 +45,8 @@ FUNCTIONS: dict[str, dict[str, str]] = {
         "run_task": "an entry for tests, outside of the device protocol",
         "run_kick": "an entry for tests, outside of the device protocol",
         "_host_pointers": "an entry for tests, outside of the device protocol",
+        "_co_works": "the number of cores that share a convolution, and a case runs on one; "
+        "tests/system/test_co_work.py compares it with the RTL",
     },
     "cosim/golden/task/cna.py": {"occupied": "gives internals to a lockstep run"},
     "cosim/golden/task/shapes.py": {
@@ -101,7 +103,10 @@ NAMES: dict[str, dict[str, str]] = {
         "beats": _COUNTED,
     },
     "cosim/golden/task/rdma.py": {
-        **{name: "sizes of readers that do not run" for name in ("width", "height", "channels", "group")}
+        **{
+            name: "sizes of readers that do not run"
+            for name in ("width", "height", "channels", "group", "bits")
+        }
     },
     "cosim/golden/task/core.py": {
         "real": "selects one of two exact ways; a wrong choice in the other direction is slower",

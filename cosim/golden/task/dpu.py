@@ -38,7 +38,18 @@ from rkcosim.golden.task.registers import View
 from rkcosim.golden.task.rules import Diagnosis
 from rkcosim.golden.task.rules_dpu import COMPARISONS, HALVES, STAGE_ALGORITHMS
 from rkcosim.golden.task.shapes import DpuCube
-from rkcosim.spec.types import ALTERNATE, ATOM, BF16, ELEMENT_BITS, FLOAT_CODES, FP16, INT16, LANES, STRIPE
+from rkcosim.spec.types import (
+    ALTERNATE,
+    ATOM,
+    BF16,
+    ELEMENT_BITS,
+    FLOAT_CODES,
+    FP16,
+    INT16,
+    LANES,
+    STRIPE,
+    bits_of,
+)
 
 Ints = NDArray[np.int64]
 
@@ -61,7 +72,7 @@ class PpuFeed:
 
 def _as_moved(dpu: View) -> View:
     """Effective settings of a task that moves atoms: int16 in and out, a neutral converter."""
-    out = ELEMENT_BITS.get(dpu("DATA_FORMAT", "OUT_PRECISION"), 8)
+    out = bits_of(dpu("DATA_FORMAT", "OUT_PRECISION"))
 
     def channels(register: str, name: str) -> int:
         return 8 * -(-(dpu(register, name) + 1) * out // (8 * ATOM)) - 1

@@ -17,7 +17,7 @@ from rkcosim.golden.task.errors import GoldenHang
 from rkcosim.golden.task.memory import Bytes
 from rkcosim.golden.task.registers import View
 from rkcosim.golden.task.shapes import RdmaCube, ceil
-from rkcosim.spec.types import ATOM, BF16, ELEMENT_BITS, ERDMA_BITS, FLOAT_CODES, FP16, INT8, LANES
+from rkcosim.spec.types import ATOM, BF16, ERDMA_BITS, FLOAT_CODES, FP16, INT8, LANES, bits_of
 
 Ints = NDArray[np.int64]
 _TYPES = {8: np.int8, 16: np.int16, 32: np.int32}
@@ -152,7 +152,7 @@ def _widened(elements: Ints, code: int) -> Ints:
 
 def _main(ctx: Context, rdma: View, cube: _Cube) -> Ints:
     """MRDMA [HW 8.2]."""
-    bits = ELEMENT_BITS.get(rdma("FEATURE_MODE_CFG", "IN_PRECISION"), 8)
+    bits = bits_of(rdma("FEATURE_MODE_CFG", "IN_PRECISION"))
     line = cube.width + rdma("SRC_DMA_CFG", "LINE_NOTCH_ADDR")
     surface = cube.surface(line, rdma("SURF_NOTCH", "SURF_NOTCH_ADDR"))
     shape = (cube.surfaces(bits), cube.height, cube.width)

@@ -18,6 +18,7 @@ from rkcosim.spec.types import (
     POOL_STORED,
     STRIPE,
     SURFACES_NAMED,
+    bits_of,
 )
 
 _DPU, _RDMA, _PPU = ("DPU",), ("DPU_RDMA",), ("PPU",)
@@ -383,7 +384,7 @@ def _rdma_type(check: Check) -> None:
             if plain or not widens:  # BS and BN may make the dividend of widened data, as a constant
                 check.say(f"{message}, which takes fp16 bits", *bit, severity=WARNING)
     if dpu is not None and rdma.main and rdma.flying:
-        mine, theirs = (ELEMENT_BITS.get(code, 8) for code in (half, dpu.type))
+        mine, theirs = (bits_of(code) for code in (half, dpu.type))
         if mine != theirs:
             message = f"the DPU's IN_PRECISION {dpu.type} has {theirs} bits, this one {mine}"
             check.say(message, "DPU_RDMA", _MODE, "IN_PRECISION", severity=WARNING)

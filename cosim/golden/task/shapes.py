@@ -15,7 +15,6 @@ from rkcosim.spec.types import (
     ATOM,
     DEPTHWISE,
     DEPTHWISE_GROUP,
-    ELEMENT_BITS,
     ENTRY_ATOMS,
     ERDMA_BITS,
     FLOAT_CODES,
@@ -30,6 +29,7 @@ from rkcosim.spec.types import (
     SIXTEEN_BITS,
     SPREADS,
     SURFACES_NAMED,
+    bits_of,
     conv_type,
     dpu_group,
 )
@@ -236,9 +236,9 @@ class DpuCube(Cube):
     def __init__(self, dpu: View, copies: int = 0) -> None:
         super().__init__(dpu, "DATA_FORMAT")
         self.copies = copies if self.flying else 0
-        self.bits = ELEMENT_BITS.get(dpu("DATA_FORMAT", "OUT_PRECISION"), 8)
+        self.bits = bits_of(dpu("DATA_FORMAT", "OUT_PRECISION"))
         readers = 2 if dpu("FEATURE_MODE_CFG", "COMB_USE") else 1
-        self.given = readers * 8 * ATOM // ELEMENT_BITS.get(self.type, 8)
+        self.given = readers * 8 * ATOM // bits_of(self.type)
         """Channels of an input atom of a flying task, of two atoms with COMB_USE."""
         self.output = dpu("FEATURE_MODE_CFG", "OUTPUT_MODE")
         self.floats = dpu("DATA_FORMAT", "PROC_PRECISION") in FLOAT_CODES
@@ -396,7 +396,7 @@ class RdmaCube(Cube):
         mode = "FEATURE_MODE_CFG"
         self.main = not rdma(mode, "MRDMA_DISABLE")
         self.element = not rdma("ERDMA_CFG", "ERDMA_DISABLE")
-        self.main_bits = ELEMENT_BITS.get(self.type, 8)
+        self.main_bits = bits_of(self.type)
         self.residual = rdma(mode, "COMB_USE") == RESIDUAL and not self.flying
         """Whether both readers deliver the EW operand together (5.5)."""
         combines = dpu is not None and bool(dpu(mode, "COMB_USE"))

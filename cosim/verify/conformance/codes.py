@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rkcosim.spec.types import BANK_BYTES, BF16, FP16, FP32, INT4, INT8, INT16, INT32
+from rkcosim.spec.types import BANK_BYTES, BF16, DPU_TYPES, FP16, FP32, INT4, INT8, INT16, INT32
 from rkcosim.verify.conformance import values
 from rkcosim.verify.conformance.arena import UNMAPPED
 from rkcosim.verify.conformance.case import Plan
@@ -11,8 +11,6 @@ from rkcosim.verify.conformance.dpu import in_floats
 from rkcosim.verify.conformance.draw_dpu import DpuWish
 from rkcosim.verify.conformance.draws import COMMON, PLAIN, Draw, Kinds, conv_of, fly, small_conv
 
-ELEMENT_TYPES = {kind.dpu_code: kind for kind in (INT8, INT16, INT32, FP16, BF16, FP32)}
-"""Types of the data of flying tasks by their code."""
 OCTETS = 1 << 11 | 1 << 23
 """Bits of MAC_GATING without which octets of the array are not clocked (3.8)."""
 
@@ -103,7 +101,7 @@ def _equal_operands(d: Draw, plan: Plan) -> None:
     task = plan.task
     if task.get("DPU_RDMA", "COMB_USE"):
         raise Refused("two readers")
-    kind = ELEMENT_TYPES[task.get("DPU", "IN_PRECISION")]
+    kind = DPU_TYPES[task.get("DPU", "IN_PRECISION")]
     place = task.addresses["DPU_RDMA", "SRC_BASE_ADDR"]
     address, size = next((at, size) for at, size, _ in d.arena.names if at <= place < at + size)
     data, words = values.alike(d.ch, "codes.alike", kind, size * 8 // kind.bits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rkcosim.spec.types import ATOM, ELEMENT_BITS, FLOAT_CODES, ElementType
+from rkcosim.spec.types import ATOM, FLOAT_CODES, ElementType, bits_of
 from rkcosim.verify.conformance.choices import Refused
 from rkcosim.verify.conformance.conv import Tile
 from rkcosim.verify.crosscheck.program import Task
@@ -31,7 +31,7 @@ def in_floats(task: Task) -> bool:
 def element_bits(task: Task) -> tuple[int, int]:
     """Return the bits of the DPU's input and output elements; 8 for codes that are no type."""
     data = task.get("DPU", "IN_PRECISION"), task.get("DPU", "OUT_PRECISION")
-    return ELEMENT_BITS.get(data[0], 8), ELEMENT_BITS.get(data[1], 8)
+    return bits_of(data[0]), bits_of(data[1])
 
 
 def input_surface(task: Task) -> int:

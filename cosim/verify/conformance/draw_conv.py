@@ -84,6 +84,8 @@ def _count(ch: Chooser, label: str, unit: int, group: int, groups: int) -> int:
 
 def _kernel(ch: Chooser, wish: ConvWish) -> tuple[int, int]:
     if wish.large:
+        if wish.depthwise and ch.chance("conv.wide_kernel", 0.4):  # a half of 16 bits nearly fills its bank
+            return ch.integer("conv.kernel_y", 11, 16), ch.integer("conv.kernel_x", 11, 16)
         if ch.chance("conv.long_kernel", 0.5):
             side = ch.corner("conv.kernel", 1, 31), ch.integer("conv.kernel_other", 1, 3)
             return side if ch.chance("conv.kernel_upright", 0.5) else (side[1], side[0])
@@ -205,6 +207,8 @@ def _banks(ch: Chooser, c: Conv, wish: ConvWish) -> None:
     if data > BANKS - 1 or least > most:
         raise Refused(f"{data} data banks and {least} weight banks do not fit")
     c.weight_bank = ch.integer("conv.weight_bank", least, min(most, least + 1 if wish.streamed else 11))
+    if ch.chance("conv.few_weight_banks", 0.15):
+        c.weight_bank = least
     most = data if wish.wide else BANKS - c.weight_bank
     c.data_bank = most if ch.chance("conv.all_banks", 0.7) else ch.integer("conv.data_bank", data, most)
 

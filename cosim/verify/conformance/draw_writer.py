@@ -246,14 +246,19 @@ def settings_packets(d: Draw) -> Plan:
 
 
 def settings_unpooling(d: Draw) -> Plan:
-    """Draw unpooling in which the DPU processes the data, or feeds the PPU too."""
+    """Draw unpooling in which the DPU processes the data or makes 32-bit elements, or feeds the PPU too."""
     task = _unpooled(d)
-    if d.ch.chance("settings.both", 0.4):
+    kind = d.turn % 3
+    if kind == 0:
         task.set("DPU", OUTPUT_MODE=3)
         return Plan([task])
     task.set("DPU", OUT_PRECISION=1, PROC_PRECISION=d.ch.pick("settings.proc", (0, 1, 4)))
     channels = task.get("DPU_RDMA", "CHANNEL")
     task.set("DPU", CHANNEL=channels, ORIG_CHANNEL=channels, CHANNEL_WDMA=channels)
+    if kind == 1:
+        task.set("DPU", OUT_PRECISION=INT32.dpu_code, OUT_CVT_SCALE=1)
+        task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(1 << 17, "unpooled"))
+        return Plan([task])
     task.set("DPU", BS_BYPASS=0, BS_MUL_BYPASS=1, BS_ALU_ALGO=2, BS_RELU_BYPASS=1)
     operand = values.elements(d.ch, "addend", INT16, 8).view("<i2")[0]
     task.set("DPU", BS_ALU_OPERAND=int(operand) % (1 << 32), OUT_CVT_SCALE=1)

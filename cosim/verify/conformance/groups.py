@@ -97,6 +97,7 @@ _GROUPS = (
     Group("matrix", conv_of(dpu=DpuWish(matrix=True), row_major=True)),
     Group("dilation", conv_of(CONV_TYPES, dilated=True)),
     Group("large kernels", conv_of(CONV_TYPES, large=True)),
+    Group("large depthwise kernels", conv_of((INT8, INT16, FP16, BF16), depthwise=True, large=True), 0.5),
     Group("large maps", conv_of(wide=True, budget=10000), 0.3),
     Group("streamed weights", conv_of(streamed=True, budget=5000), 0.5),
     Group("compressed weights", draw_packed.draw),

@@ -41,6 +41,19 @@ def _fed(d: Draw) -> Plan:
     return d.flying(kind, wish) if d.ch.chance("ppu.flying", 0.5) else conv_of((kind,), wish, budget=600)(d)
 
 
+def _fed_index(d: Draw) -> Plan:
+    """Draw positions of a maximum or minimum of what the DPU sends, in two tensors."""
+    plan = _fed(d)
+    if not plan.task.get("PPU", "POOLING_METHOD"):
+        raise Refused("an average has no positions")
+    plan.task.set("PPU", INDEX_EN=1)
+    return plan
+
+
+def _index(d: Draw) -> Plan:
+    return d.pool(d.any_type(COMMON), index=True)
+
+
 KINDS: tuple[Callable[[Draw], Plan], ...] = (
     *(
         conv_of((kind,), _MATRIX, row_major=True, budget=800)
@@ -53,8 +66,11 @@ KINDS: tuple[Callable[[Draw], Plan], ...] = (
     draw_writer.products,
     draw_writer.unpooling,
     *(lambda d, kind=kind: d.pool(kind) for kind in COMMON),
-    lambda d: d.pool(d.any_type(COMMON), index=True),
+    _index,
     _fed,
+    _index,
+    _fed_index,
+    _index,
 )
 """Draws of every writer and of every type."""
 

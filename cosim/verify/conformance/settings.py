@@ -7,14 +7,16 @@ from rkcosim.spec.types import (
     BANKS,
     BF16,
     CONV_TYPES,
-    ELEMENT_BITS,
+    DPU_TYPES,
     FP16,
     FP32,
     INT4,
     INT8,
     INT16,
     INT32,
+    bits_of,
 )
+from rkcosim.verify.conformance import values
 from rkcosim.verify.conformance.case import Plan
 from rkcosim.verify.conformance.choices import Refused
 from rkcosim.verify.conformance.dpu import in_floats, input_surface, size_e, surfaces_made
@@ -247,10 +249,20 @@ SETTINGS.sets("index", lambda d: d.pool(d.any_type(COMMON)), "PPU", POOLING_METH
 
 
 def _gates(d: Draw, plan: Plan) -> None:
-    """Octets that are not clocked, of any type (3.8)."""
+    """Octets that are not clocked, of any type; the correction shows their sums (3.8, 4.2)."""
     gates = d.ch.pick("settings.gates", (1 << 11, 1 << 23))
     plan.task.set("CORE", SLCG_OP_EN=((1 << 27) - 1) & ~gates)
     plan.reset = True
+    short = bits_of(plan.task.get("DPU", "OUT_PRECISION")) < 32  # SIZE_E names all surfaces of a group
+    if short and not in_floats(plan.task) and not _cut_group(plan.task):
+        plan.task.set("CORE", QD_EN=1)
+        plan.task.set("DPU", OD_BYPASS=0, OW_SRC=0, OW_OP=d.ch.corner("settings.correction", 0, 65535))
+
+
+def _cut_group(task: Task) -> bool:
+    """Whether the cube ends inside a kernel group, which hangs with a live converter (4.10)."""
+    bits = bits_of(task.get("DPU", "OUT_PRECISION"))
+    return bool(-(-(task.get("DPU", "CHANNEL") + 1) * bits // 128) % (task.get("DPU", "SIZE_E_1") + 1))
 
 
 SETTINGS.add(conv_of(CONV_TYPES, PLAIN, budget=800), "gates_and_type")(_gates)
@@ -305,6 +317,22 @@ def _slopes(d: Draw, plan: Plan) -> None:
             task.set("DPU", f"LUT_{table}_SLOPE_SHIFT", **{f"{kind}_SHIFT": 1})
 
 
+@SETTINGS.add(fly((INT16, FP16, BF16)))
+def _part_factors(d: Draw, plan: Plan) -> None:
+    """Factors alone from memory for a last block used in part, behind whole ones: they are 0 (5.3)."""
+    ch, task = d.ch, plan.task
+    if task.get("DPU_RDMA", "COMB_USE") or not all(divmod(task.get("DPU", "CHANNEL") + 1, 8)):
+        raise Refused("two readers, or no such block")
+    stage, client = (("BS", "BRDMA"), ("BN", "NRDMA"))[d.turn % 2]
+    kind = DPU_TYPES[task.get("DPU", "PROC_PRECISION")]
+    factors = values.elements(ch, "settings.factors", kind if kind.bits == 16 else INT16, 8 * 512)
+    bypasses = {f"{stage}_{part}_BYPASS": int(part != "MUL") for part in ("ALU", "MUL", "RELU")}
+    task.set("DPU", **bypasses, **{f"{stage}_BYPASS": 0, f"{stage}_MUL_SRC": 1, f"{stage}_MUL_PRELU": 0})
+    task.set("DPU", **{f"{stage}_RELUX_EN": 0}, ORIG_CHANNEL=task.get("DPU", "CHANNEL"))
+    task.set("DPU_RDMA", **{f"{client}_DISABLE": 0, f"{client}_DATA_USE": 4})
+    task.address("DPU_RDMA", f"{stage}_BASE_ADDR", d.arena.place(factors, f"{client} table"))
+
+
 @SETTINGS.add(fly(COMMON, "memory"))
 def _left_element(d: Draw, plan: Plan) -> None:
     """Data of ERDMA that no operation of a flying task uses: they are dropped (4.7)."""
@@ -326,8 +354,7 @@ def _cut(d: Draw, plan: Plan) -> None:
     ch, task = d.ch, plan.task
     if in_floats(task):
         raise Refused("floats")
-    bits = ELEMENT_BITS.get(task.get("DPU", "OUT_PRECISION"), 8)
-    if -(-(task.get("DPU", "CHANNEL") + 1) * bits // 128) % (task.get("DPU", "SIZE_E_1") + 1):
+    if _cut_group(task):
         raise Refused("a kernel group that is not whole hangs with a live converter (4.10)")
     shift = ch.pick("settings.cut", (1, 1, 2, 3, 31))
     task.set("CORE", CLIP_TRUNCATE=shift, ROUND_TYPE=ch.integer("settings.up", 0, 1))

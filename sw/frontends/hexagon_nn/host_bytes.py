@@ -194,12 +194,13 @@ def p_relu(call: Call) -> list[Value]:
 
 @operation("QuantizedSqrt_8", ins=3, outs=3)
 def square_root(call: Call) -> list[Value]:
+    """The root of codes by a table: 255 sqrt(code / 255), as if the range began at 0 (op_sqrt.c)."""
     given = limits_at(call, 1)
     if given.low < 0:
         raise Failure(f"a square root in a range from {given.low:g}")
-    limits = with_zero(0.0, math.sqrt(given.high))
-    real = f32(given.low) + call.inputs[0].codes.astype(np.float32) * f32(given.step)
-    return quantised(limits.codes(np.sqrt(real)), limits)
+    limits = Range(math.sqrt(given.low), math.sqrt(given.high))
+    roots = np.rint(255 * np.sqrt(np.arange(256) / 255)).astype(np.uint8)
+    return quantised(roots[call.inputs[0].codes], limits)
 
 
 # -- several operands -------------------------------------------------------------------------------------

@@ -101,6 +101,8 @@ def relu_x(call: Call) -> list[Value]:
 @operation("Clamp_f", ins=3, outs=1)
 def clamp(call: Call) -> list[Value]:
     low, high = (np.float32(x.scalar) for x in call.inputs[1:])
+    if not high > low:
+        raise Failure(f"bounds of {low:g} and {high:g}")
     return [value(np.minimum(np.maximum(call.inputs[0].reals, low), high))]
 
 
@@ -132,8 +134,10 @@ def bias_add(call: Call) -> list[Value]:
 
 @operation("PRelu_f", ins=2, outs=1)
 def p_relu(call: Call) -> list[Value]:
-    x, slopes = call.inputs[0].reals, call.inputs[1].reals
-    broadcast(x, slopes)
+    x, depth = call.inputs[0].reals, call.inputs[1].shape[3]
+    if depth not in (1, x.shape[3]) or not call.inputs[1].elements:
+        raise Failure(f"{depth} slopes for a depth of {x.shape[3]}")
+    slopes = call.inputs[1].reals.reshape(-1)[:depth]
     return [value(np.where(x < 0, x * slopes, x).astype(np.float32))]
 
 
@@ -175,11 +179,12 @@ _reduction("Prod_int32", np.int32, np.prod)
 
 @operation("Range_int32", ins=3, outs=1)
 def range_(call: Call) -> list[Value]:
+    """Numbers from start to before limit; a step of the wrong sign is 1 or -1, equal ends are one number."""
     start, limit, step = (x.whole for x in call.inputs)
-    if step == 0:
-        raise Failure("a range with the step 0")
-    check_size(len(range(start, limit, step)))
-    return [value(np.arange(start, limit, step, dtype=np.int32))]
+    step = max(step, 1) if start < limit else min(step, -1)
+    numbers = range(start, limit, step) if start != limit else range(start, start + 1)
+    check_size(len(numbers))
+    return [value(np.array(numbers, dtype=np.int32))]
 
 
 def _multiplied(patches: Array, w: Array) -> Array:
@@ -318,13 +323,17 @@ def resize_bilinear(call: Call) -> list[Value]:
     return [value(bilinear(call.inputs[0].reals, call.inputs[1], corners).astype(np.float32))]
 
 
+EPSILON = 1e-5
+"""What InstanceNorm_f adds to a variance (op_instancenorm.c)."""
+
+
 @operation("InstanceNorm_f", ins=1, outs=1)
 def instance_norm(call: Call) -> list[Value]:
     x = call.inputs[0].reals.astype(np.float64)
     if not x.size:
         raise Failure("an empty tensor")
-    mean, deviation = x.mean(axis=(1, 2), keepdims=True), x.std(axis=(1, 2), keepdims=True)
-    return [value(((x - mean) / np.maximum(deviation, 1e-9)).astype(np.float32))]
+    mean, variance = x.mean(axis=(1, 2), keepdims=True), x.var(axis=(1, 2), keepdims=True)
+    return [value(((x - mean) / np.sqrt(variance + EPSILON)).astype(np.float32))]
 
 
 def _cast(name: str, given: type[Any], wanted: type[Any]) -> None:

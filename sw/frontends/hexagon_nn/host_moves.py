@@ -99,11 +99,12 @@ def quantized_transpose(call: Call) -> list[Value]:
 
 
 def _pads(x: Value, control: Value) -> list[tuple[int, int]]:
-    numbers = control.list
-    if len(numbers) % 2 or not 2 <= len(numbers) <= 8 or min(numbers) < 0:
-        raise Failure(f"padding by {numbers}")
+    """Return the padding of each axis: pairs of a tensor (1, 1, n, 2), of the last n axes (op_pad.c)."""
+    numbers = control.list[:8]
+    if control.shape[3] != 2 or len(numbers) < 2 or min(numbers) < 0:
+        raise Failure(f"padding by {numbers}, a tensor of {control.shape}")
     pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
-    pairs += [(0, 0)] * (4 - len(pairs))
+    pairs = [(0, 0)] * (4 - len(pairs)) + pairs
     check_size(*(size + before + after for size, (before, after) in zip(x.shape, pairs, strict=True)))
     return pairs
 
@@ -115,9 +116,16 @@ def pad(call: Call) -> list[Value]:
 
 @operation("QuantizedPad_8", ins=(4, 6), outs=3)
 def quantized_pad(call: Call) -> list[Value]:
+    """Pad with the code of a number, by default 0; infinity is the first or last code (op_pad.c)."""
     limits = range_of(call.inputs[1], call.inputs[2])
-    fill = call.inputs[4].scalar if len(call.inputs) > 4 else 0.0
-    code = int(limits.codes(np.array([fill], np.float32))[0])
+    fill = float(call.inputs[4].reals.reshape(-1)[0]) if len(call.inputs) > 4 else 0.0
+    checked = len(call.inputs) > 5 and call.inputs[5].whole
+    place = 255 * (fill - limits.low) / (limits.high - limits.low)
+    if math.isfinite(fill) and (
+        not -2.5 < place < 257.5 or (checked and not limits.low <= fill <= limits.high)
+    ):
+        raise Failure(f"padding by {fill:g} in a range from {limits.low:g} to {limits.high:g}")
+    code = int(limits.codes(np.array([fill], np.float32))[0]) if math.isfinite(fill) else 255 * (fill > 0)
     return [
         value(np.pad(call.inputs[0].codes, _pads(call.inputs[0], call.inputs[3]), constant_values=code)),
         *_limits(call, 1),
@@ -138,7 +146,10 @@ def _mirrored(call: Call) -> Value:
     if call.padding not in modes:
         raise Failure(f"padding {call.padding.name} for a mirror")
     mode: Any = modes[call.padding]
-    return value(np.pad(call.inputs[0].raw, _pads(*call.inputs[:2]), mode=mode))
+    x, pairs = call.inputs[0], _pads(*call.inputs[:2])
+    if call.inputs[1].shape[2] != 4 or any(max(p) >= n for p, n in zip(pairs, x.shape, strict=True)):
+        raise Failure(f"a mirror of {x.shape} in {pairs}")
+    return value(np.pad(x.raw, pairs, mode=mode))
 
 
 @operation("MirrorPad_f", ins=2, outs=1)
