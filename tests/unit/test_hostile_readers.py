@@ -29,6 +29,7 @@ from rkcosim.base.files import GivenFileError, read_given
 from rkcosim.waves.decode import open_wave
 from rkcosim.waves.events import METADATA_KEY, EventLog, EventsError, load, save
 from rkcosim.waves.files import WaveError
+from rkcosim.waves.timeline import write_timeline
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -123,6 +124,16 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert list(load(tmp_path / "x.parquet")) == list(example())
     assert list(EventLog.of([]).checked()) == []
     assert json.loads(example().to_arrow().schema.metadata[METADATA_KEY])["schema_version"]
+
+
+def test_a_run_of_centuries_is_drawn_in_few_windows(tmp_path: Path) -> None:
+    end = [
+        2**62 if kind == "task" else value
+        for kind, value in zip(example()["kind"], example()["end"], strict=True)
+    ]
+    parquet.write_table(table_with(end=end), tmp_path / "x.parquet")
+    write_timeline(load(tmp_path / "x.parquet"), tmp_path / "x.pftrace")
+    assert (tmp_path / "x.pftrace").stat().st_size < 1 << 20
 
 
 def changed(data: bytes, rng: random.Random) -> bytes:
