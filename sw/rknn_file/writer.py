@@ -351,7 +351,8 @@ class _Writer:
             raise RknnFileError(f"{step.kind} '{step.name}' writes a tensor that another step has written")
         node = _Node(step.kind, step.name, inputs, outputs, on_npu=not isinstance(step, HostStep))
         if isinstance(step, HostStep):
-            said = {"function": step.function, "attributes": _plain(step.attributes, step.name)}
+            said: dict[str, Any] = {"function": step.function}
+            said["attributes"] = _plain(step.attributes, step.name)
             shapes = [tensor.shape for tensor in step.inputs]
             if shapes != [self.tensors[index].shape for index in inputs[: len(shapes)]]:
                 said["shapes"] = [list(shape) for shape in shapes]

@@ -210,7 +210,7 @@ def test_a_file_has_plans_for_one_two_and_three_cores(device: None):
 
 
 def test_the_host_counts_axes_in_the_models_shape(device: None):
-    """A tensor of three dimensions has four in the file; Transpose and Softmax on the host mean the model's."""
+    """A tensor of three dimensions has four in the file; Transpose and Softmax mean those of the model."""
     rng = np.random.default_rng(5)
     dims = ((12, 8, 3), (6, 12, 1), (16, 10))
     kernels = [rng.normal(size=size).astype(np.float32) / 4 for size in dims]
