@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 from rkcosim.compiler.loaders.onnx_windows import exact_windows
+from tests.extent import extent
 from tests.seeds import seed
 from tools.graph_fuzz.doors import Doors, Form
 from tools.graph_fuzz.draw import Graph, described, session
@@ -104,7 +105,10 @@ def test_a_softmax_whose_result_has_another_order(doors: Doors) -> None:
 
 
 @pytest.mark.parametrize("second", ["b", "turned"])
-@pytest.mark.parametrize(("low", "high"), [(0, None), (0, 6), (0, 0.2), (-0.3, 0.2), (-0.3, None)])
+@pytest.mark.parametrize(
+    ("low", "high"),
+    extent([(0, None), (-0.3, 0.2)], [(0, None), (0, 6), (0, 0.2), (-0.3, 0.2), (-0.3, None)]),
+)
 def test_limits_behind_a_product(doors: Doors, second: str, low: float, high: float | None) -> None:
     nodes = [N("Transpose", ["b"], ["turned"], perm=[0, 2, 1])] if second == "turned" else []
     ends = {"low": np.float32(low)} | ({} if high is None else {"high": np.float32(high)})
@@ -162,7 +166,7 @@ def test_a_factor_whose_unused_lanes_are_not_zero(doors: Doors) -> None:
         ([3, 3], [2, 2], [0, 0, 0, 0]),
     ],
 )
-@pytest.mark.parametrize("size", [(2, 2), (4, 5), (6, 7)])
+@pytest.mark.parametrize("size", extent([(4, 5)], [(2, 2), (4, 5), (6, 7)]))
 def test_pools_that_round_up(
     doors: Doors, op: str, kernel: list[int], strides: list[int], pads: list[int], size: tuple[int, int]
 ) -> None:
@@ -179,7 +183,9 @@ def test_pools_that_round_up(
     right(doors, made)
 
 
-@pytest.mark.parametrize("rounding", ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+@pytest.mark.parametrize(
+    "rounding", extent(["floor"], ["floor", "ceil", "round_prefer_floor", "round_prefer_ceil"])
+)
 @pytest.mark.parametrize("corner", ["align_corners", "half_pixel", "asymmetric", "pytorch_half_pixel"])
 def test_a_resize_whose_places_are_whole_numbers(doors: Doors, corner: str, rounding: str) -> None:
     """33 rows and 99: row 49 is at 49 * 32 / 98 = 16, and 49 * (32 / 98) is less."""
