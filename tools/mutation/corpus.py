@@ -13,6 +13,7 @@ from typing import Any
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.golden.task.rules import Diagnosis
 from rkcosim.verify.conformance.case import Case
+from rkcosim.verify.conformance.draws import Kinds
 from rkcosim.verify.conformance.groups import GROUPS, draw_case
 from rkcosim.verify.conformance.runner import MAX_CYCLES, Runner, Side
 
@@ -22,17 +23,24 @@ ROUNDS = (4, 16, 48)
 LONGEST = 200
 """Largest number of tasks of a case: longer chains take seconds and find nothing more."""
 
+TURNS = 3
+"""How many times as many cases a group has that draws many kinds in turn."""
+
 Scope = tuple[str, int]
 """Path and first line of a function."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A case by its draw, a digest of the unchanged golden model's result, and the functions it calls."""
+    """A case by its draw, a digest of the unchanged golden model's result, and the functions it calls.
+
+    `index` is the number of the case in its group, and `place` decides the round in which it is tried.
+    """
 
     group: str
     seed: int
     index: int
+    place: int
     attempt: int
     digest: str
     calls: frozenset[Scope]
@@ -91,14 +99,21 @@ class Shown:
         return found.hexdigest()
 
 
+def _indices(place: int) -> Iterator[tuple[str, int]]:
+    """Yield groups and numbers of their cases for a place."""
+    for name, group in GROUPS.items():
+        turns = TURNS if isinstance(group.draw, Kinds) else 1
+        yield from ((name, turns * place + turn) for turn in range(turns))
+
+
 def entries(seed: int, per_group: int, root: Path) -> list[Entry]:
     """Draw cases of every group in turn and record the golden model's results."""
     model = GoldenNpu(1, strict=False)
     runner = Runner(GoldenNpu(1, strict=False), model)  # whose memory is mapped in two pieces in some cases
     shown = Shown(model, Diagnosis)
     found = []
-    for index in range(per_group):
-        for group in GROUPS:
+    for place in range(per_group):
+        for group, index in _indices(place):
             case = draw_case(group, seed, index)
             if case.tasks > LONGEST:
                 continue
@@ -121,7 +136,7 @@ def entries(seed: int, per_group: int, root: Path) -> list[Entry]:
                 for code, place in places.items()
                 if place.is_relative_to(root)
             )
-            found.append(Entry(group, seed, index, case.refused, shown.digest(side, case), scopes))
+            found.append(Entry(group, seed, index, place, case.refused, shown.digest(side, case), scopes))
     return found
 
 
@@ -133,6 +148,6 @@ def ordered(corpus: list[Entry], counts: list[int], scope: Scope | None) -> Iter
     before = 0
     for count in counts:
         for entry in corpus:
-            if before <= entry.index < count and (scope is None or scope in entry.calls):
+            if before <= entry.place < count and (scope is None or scope in entry.calls):
                 yield entry
         before = count

@@ -143,7 +143,7 @@ def check(
     RuntimeError
         If the unchanged sources do not reproduce their results.
     """
-    drawn = {(e.group, e.index): e.draw() for e in corpus if e.index < counts[min(1, len(counts) - 1)]}
+    drawn = {(e.group, e.index): e.draw() for e in corpus if e.place < counts[min(1, len(counts) - 1)]}
 
     def start(mutant: Mutant, chosen: Iterator[Entry]) -> tuple[BaseProcess, Connection]:
         return forked(partial(_limited, mutant, [(e, drawn.get((e.group, e.index))) for e in chosen]))

@@ -218,6 +218,7 @@ EXPRESSIONS: dict[str, dict[str, str]] = {
         "dpu('DATA_CUBE_CHANNEL', 'ORIG_CHANNEL') + 1": "used with the option r2_pend_never_inside_atoms; "
         "tests/unit/test_golden_dpu_settings.py holds it",
     },
+    "cosim/golden/task/dpu_writer.py": {"per_atom < full": "a whole atom has no rest, which is empty then"},
     "cosim/golden/task/dpu_stages.py": {
         "value >= 0": "0 is 0 multiplied or not",
     },

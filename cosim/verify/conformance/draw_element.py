@@ -6,7 +6,7 @@ import numpy as np
 
 from rkcosim.spec.types import ATOM, BF16, FP16, FP32, INT4, INT8, INT16, INT32, ElementType
 from rkcosim.verify.conformance import values
-from rkcosim.verify.conformance.arena import Arena
+from rkcosim.verify.conformance.arena import UNMAPPED, Arena
 from rkcosim.verify.conformance.choices import Chooser, Refused
 from rkcosim.verify.conformance.dpu import STORAGE, Dpu, Operand
 
@@ -182,6 +182,8 @@ def _two_readers(
     else:
         base, other = arena.place(raw, f"MRDMA {name}"), arena.place(raw[::-1].copy(), f"ERDMA {name}")
         step = surface
+    if kind.surfaces(d.channels) == 1:  # ERDMA reads nothing
+        other = UNMAPPED
     d.main = Operand(base, kind.bits, line, step)
     d.ew = Operand(other, kind.bits, line, step, idle=ch.word("comb.idle_pitch", 28))
 

@@ -143,7 +143,15 @@ def draw_pool(
     limit = 40 if large else 16
     height, width = ch.integer("pool.height", 1, limit), ch.integer("pool.width", 1, limit)
     channels = ch.integer("pool.channels", 1, 6 * kind.per_atom if not large else 2 * kind.per_atom)
-    p = draw_window(ch, (height, width), large, method)
+    if large and ch.chance("pool.full_rows", 0.08):  # as many results of open rows as the PPU holds
+        height, width, channels = (
+            ch.integer("pool.tall", 16, 20),
+            128,
+            ch.integer("pool.few", 1, kind.per_atom),
+        )
+        p = Pool(method, (16, 1), (1, 1), (0, 0), (0, 0), (height - 15, width))
+    else:
+        p = draw_window(ch, (height, width), large, method)
     if p.kernel[0] * p.out[1] > 2048:
         raise Refused("too many open rows")
     if kind.surfaces(channels) * p.out[0] * p.out[1] * p.kernel[0] * p.kernel[1] > 12000:

@@ -193,7 +193,10 @@ def _other_group(d: Draw, plan: Plan) -> None:
         raise Refused("more than one task")
     # Not the PPU: PPU_RDMA would compare its type with settings that the PPU does not have yet.
     # Not DPU_RDMA in a convolution, which may need none of its data and end.
-    left = ("PPU", "DPU_RDMA") if "CNA" in task.blocks else ("PPU",)
+    # Not the DPU of a task with two readers, of which DPU_RDMA knows by the DPU's COMB_USE.
+    left: tuple[str, ...] = ("PPU", "DPU_RDMA") if "CNA" in task.blocks else ("PPU",)
+    if "DPU" in task.blocks and task.get("DPU", "COMB_USE"):
+        left = (*left, "DPU")
     turned = d.ch.pick("hang.block", tuple(b for b in task.blocks if b not in left))
     for block in task.blocks:
         plan.writes.append(pointer_write(block, **CLEAR))

@@ -54,11 +54,14 @@ def _few_banks(d: Draw) -> Plan:
         kind = d.any_type(COMMON)
         plan = d.conv(ConvWish(kind, argb=True, budget=2000), PLAIN)
         channels, weights = plan.task.get("CNA", "ARGB_IN") - 7, plan.task.get("CNA", "WEIGHT_BANK")
-        row = plan.task.get("CNA", "DATAIN_HEIGHT") * kind.bits // 2 * (4 if channels == 3 else channels)
-        pitch = BANK_BYTES // row + 1  # a little more than one bank
+        lines = plan.task.get("CNA", "DATAIN_HEIGHT")
+        column = lines * kind.bits // 2 * (4 if channels == 3 else channels)
+        pitch = BANK_BYTES // column + 1  # a little more than one bank
         if pitch < plan.task.get("CNA", "LINE_STRIDE") or weights > BANKS - 2:
             raise Refused("longer rows, or no bank is free")
         plan.task.set("CNA", DATA_BANK=1, LINE_STRIDE=pitch)
+        pixels = values.elements(d.ch, "features of long rows", kind, lines * pitch * channels)
+        plan.task.address("CNA", "FEATURE_DATA_ADDR", d.arena.place(pixels, "features"))
         return plan
     plan = d.conv(ConvWish(d.any_type(), wide=True, budget=10000), PLAIN)
     most = plan.task.get("CNA", "DATA_BANK") - 1
@@ -155,7 +158,7 @@ def _regroup(d: Draw, task: Task) -> None:
 @SETTINGS.add(fly((INT8, INT16, FP16, FP32)))
 def _types(d: Draw, plan: Plan) -> None:
     """Undefined type codes of the DPU, or codes of the other domain (0.4)."""
-    task, kind = plan.task, d.ch.integer("settings.types", 0, 4)
+    task, kind = plan.task, (d.turn + 2) % 5
     if kind >= 2 and (task.get("DPU", "CHANNEL") + 1) % 8:
         raise Refused("groups that differ, with lanes without a channel in them")
     block, name, code = (
