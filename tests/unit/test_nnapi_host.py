@@ -88,7 +88,7 @@ def test_sum_of_codes() -> None:
 
 
 def test_codes_saturate() -> None:
-    made = run("MUL", [(S8, [100, -100], 1.0, 0), (S8, [50, 50], 1.0, 0), 0], (S8, 1.0, 0))
+    made = run("MUL", [(S8, [100, -100], 1.0, 0), (S8, [50, 50], 1.0, 0), 0], (S8, 1.5, 0))
     assert made[0].tolist() == [127, -128]
 
 
