@@ -6,9 +6,12 @@ interfaces.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.util import find_spec
@@ -107,12 +110,74 @@ def open_backend(file: Path, facts: FileFacts, name: str = "auto") -> Backend:
     if name == "vcdvcd":
         if facts.format != "vcd":
             raise WaveError(f"{file}: vcdvcd reads VCD only; {install('waves')}")
-        return VcdVcdBackend(file, facts)
+        with _readable(file, facts):
+            return _Checked(VcdVcdBackend(file, facts), file, facts)
     if name != "pywellen":
         raise WaveError(f"no reader '{name}': auto, pywellen or vcdvcd")
     if not have_pywellen():
         raise WaveError(f"{file}: {missing('pywellen', 'reading FST')}, or trace to VCD")
-    return WellenBackend(file, facts)
+    with _readable(file, facts):
+        return _Checked(WellenBackend(file, facts), file, facts)
+
+
+class _Checked:
+    """A backend whose errors are all WaveError."""
+
+    def __init__(self, backend: Backend, file: Path, facts: FileFacts) -> None:
+        self._backend, self._file, self._facts = backend, file, facts
+        self.name, self.unit, self.signals = backend.name, backend.unit, backend.signals
+
+    def read(self, signals: Sequence[Signal]) -> dict[str, Changes]:
+        """See `Backend`; raises WaveError for everything that the library raises."""
+        with _readable(self._file, self._facts):
+            return self._backend.read(signals)
+
+
+@contextmanager
+def _readable(file: Path, facts: FileFacts) -> Iterator[None]:
+    """Turn everything that a library raises for a damaged file into WaveError, one line.
+
+    The libraries check little: vcdvcd raises any exception, and pywellen's Rust code panics, which is an
+    exception that is no Exception, after lines on standard error. These lines are dropped.
+    """
+    with _held_errors() as keep:
+        try:
+            yield
+        except (WaveError, KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:
+            panic = type(error).__name__ == "PanicException"
+            if not panic and not isinstance(error, Exception):
+                raise
+            keep(not panic)
+            what = "" if isinstance(error, RuntimeError) or panic else f"{type(error).__name__}: "
+            text = what + " ".join(str(error).split())
+            raise WaveError(f"{file}: not a readable {facts.format.upper()} file ({text})") from error
+
+
+@contextmanager
+def _held_errors() -> Iterator[Callable[[bool], None]]:
+    """Hold back what is written to standard error; yields a function that decides about writing it later."""
+    kept = [True]
+
+    def keep(on: bool) -> None:
+        kept[0] = on
+
+    try:
+        before = os.dup(2)
+    except OSError:  # closed
+        yield keep
+        return
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield keep
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+            held.seek(0)
+            if kept[0] and (text := held.read()):
+                os.write(2, text)
 
 
 class VcdVcdBackend:

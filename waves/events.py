@@ -40,6 +40,9 @@ KINDS = (
 NONE = -1
 """Value of `task` or `job` for an event that belongs to none."""
 
+MOST_CORES = 3
+"""Cores of the NPU."""
+
 METADATA_KEY = b"rkcosim"
 """Key of the log's metadata (JSON) in the schema of the file."""
 
@@ -417,6 +420,8 @@ class EventLog:
         if raw is None:
             raise EventsError("not an event log of rkcosim (no metadata in its schema)")
         meta = json.loads(raw)
+        if not isinstance(meta, dict) or not _is_counts(meta.get("dropped", {})):
+            raise EventsError("its metadata are not those of an event log")
         version = meta.get("schema_version")
         if version != SCHEMA_VERSION:
             raise EventsError(f"event log of schema version {version}, this is version {SCHEMA_VERSION}")
@@ -425,14 +430,31 @@ class EventLog:
             if name not in table.column_names:
                 raise EventsError(f"the event log has no column '{name}'")
             column = table.column(name).combine_chunks()
+            if column.null_count:
+                raise EventsError(f"the column '{name}' has {column.null_count} rows without a value")
             if name in NUMBERS:
-                columns[name] = column.to_numpy(zero_copy_only=False)
+                columns[name] = _numbers(name, column.to_numpy(zero_copy_only=False))
             else:
                 if not hasattr(column, "dictionary"):
                     column = column.dictionary_encode()
                 codes = column.indices.to_numpy(zero_copy_only=False)
-                columns[name] = Text(codes, column.dictionary.to_pylist())
-        return cls(columns, meta)
+                columns[name] = _text(name, codes, column.dictionary.to_pylist())
+        return cls(columns, meta).checked()
+
+    def checked(self) -> EventLog:
+        """Return this log; raises EventsError for events that no engine records."""
+        if unknown := sorted(set(self.count()) - set(KINDS)):
+            raise EventsError(f"there are no events of the kind '{unknown[0]}'")
+        number = self._numbers
+        for wrong, what in (
+            ((number["core"] < 0) | (number["core"] >= MOST_CORES), "a core that does not exist"),
+            ((number["cycle"] < 0) | (number["cycle"] > number["end"]), "no span of cycles"),
+            ((number["task"] < NONE) | (number["job"] < NONE), "no task or job"),
+            ((number["bytes"] < 0) | (number["latency"] < 0), "a negative amount"),
+        ):
+            if wrong.any():
+                raise EventsError(f"event {int(np.argmax(wrong))} has {what}")
+        return self
 
     def to_pandas(self) -> Any:
         """Return a pandas data frame with one row per event.
@@ -449,6 +471,34 @@ class EventLog:
                 "a data frame needs pandas, which is not installed: pip install pandas"
             ) from error
         return self.to_arrow().to_pandas()
+
+
+def _is_counts(value: Any) -> bool:
+    """Return whether a member of the metadata is a number for each of some names."""
+    return isinstance(value, dict) and all(type(number) is int for number in value.values())
+
+
+def _numbers(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a column of numbers in its type; raises EventsError if it has others."""
+    dtype = np.dtype(NUMBERS[name])
+    if values.dtype.kind not in "iu":
+        raise EventsError(f"the column '{name}' has no whole numbers")
+    if (
+        values.size
+        and not np.iinfo(dtype).min <= int(values.min()) <= int(values.max()) <= np.iinfo(dtype).max
+    ):
+        raise EventsError(f"the column '{name}' has numbers that do not fit into {dtype}")
+    return values
+
+
+def _text(name: str, codes: npt.NDArray[Any], names: list[Any]) -> Text:
+    """Return a column of texts; raises EventsError if it has something else."""
+    known = all(isinstance(one, str) for one in names) and len(set(names)) == len(names)
+    if not known or codes.dtype.kind not in "iu":
+        raise EventsError(f"the column '{name}' has no texts")
+    if codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < len(names):
+        raise EventsError(f"the column '{name}' has a row outside of its texts")
+    return Text(codes, names)
 
 
 def _task_key(core: npt.ArrayLike, job: npt.ArrayLike, task: npt.ArrayLike) -> npt.NDArray[np.int64]:
@@ -565,6 +615,12 @@ def load(path: str | Path) -> EventLog:
             from pyarrow import parquet
 
             table = parquet.read_table(str(path), read_dictionary=list(TEXTS))
+        table.validate(full=True)  # pyarrow trusts offsets and codes, and ends the process
         return EventLog.from_arrow(table)
-    except (arrow.ArrowException, EventsError, OSError) as error:
-        raise EventsError(f"{path}: not a readable event log: {error}") from error
+    except (arrow.ArrowException, *_DAMAGED) as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise EventsError(f"{path}: not a readable event log: {text}") from error
+
+
+_DAMAGED = (OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError, MemoryError)
+"""Exceptions for damaged files, of pyarrow and of what is made of its tables; EventsError is a ValueError."""

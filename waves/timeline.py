@@ -49,6 +49,10 @@ def _messages() -> Any:
     return perfetto_trace_pb2
 
 
+MOST_WINDOWS = 2_000_000
+"""Windows of a counter: two numbers in a file may say that a run has taken centuries."""
+
+
 class _Writer:
     """Writes packets into a file; names are interned at their first use."""
 
@@ -314,11 +318,11 @@ def _counters(writer: _Writer, process: int, log: EventLog) -> None:
 
 
 def window_of(cycles: int) -> int:
-    """Return the window of a counter over `cycles` cycles: 10, 20, 50, ... 1000."""
+    """Return the window of a counter over `cycles` cycles: 10, 20, 50, ... 1000, above for `MOST_WINDOWS`."""
     for window in (10, 20, 50, 100, 200, 500):
         if cycles <= window * POINTS:
             return window
-    return 1000
+    return max(1000, -(-cycles // MOST_WINDOWS))
 
 
 def burst_times(bursts: EventLog) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

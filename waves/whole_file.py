@@ -37,10 +37,11 @@ def named(path: str | Path, *others: str | Path) -> Iterator[None]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path (`NAME.part`), which is renamed at the end, or removed if writing fails.
+    """Yield a temporary path beside the file, which is renamed at the end, or removed if writing fails.
 
-    The folder is made if it does not exist.  A symbolic link remains and its target is written.  A device or
-    a FIFO remains, too: the whole contents are written into it at the end.
+    Its name (`NAME.RANDOM.part`) is new, so that two processes can write one file: it is then the one of the
+    last. The folder is made if it does not exist.  A symbolic link remains and its target is written.  A
+    device or a FIFO remains, too: the whole contents are written into it at the end.
 
     Raises
     ------
@@ -56,14 +57,20 @@ def whole_file(path: Path) -> Iterator[Path]:
                 with part.open("rb") as source, target.open("wb") as device:
                     shutil.copyfileobj(source, device)
         return
-    part = target.with_name(target.name + ".part")
+    part = target.with_name(f"{_shortened(target.name)}.{os.urandom(6).hex()}.part")
     with named(path, part, target):
         make_folder(target)
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666))
         try:
             yield part
             part.replace(target)
         finally:
             part.unlink(missing_ok=True)
+
+
+def _shortened(name: str) -> str:
+    """Return a name, or so much of it that more fits into the 255 bytes of a file's name."""
+    return os.fsdecode(os.fsencode(name)[:200])
 
 
 def make_folder(path: Path) -> None:

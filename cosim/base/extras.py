@@ -42,7 +42,10 @@ EXTRAS = {
         },
         "reading waveforms, FST files, event logs, timelines",
     ),
-    "shards": Extra({"distributed": "distributed", "dask": "distributed"}, "--shards and sweeps"),
+    "shards": Extra(
+        {"distributed": "distributed", "dask": "distributed", "cryptography": "cryptography"},
+        "--shards and sweeps",
+    ),
     "cocotb": Extra(
         {
             "cocotb": "cocotb",

@@ -24,6 +24,9 @@ _IRREGULAR: dict[int, str] = {
 }
 
 
+_PART = 1 << 20
+
+
 class GivenFileError(ValueError):
     """A file cannot be read as a whole; the message names it and says what it is."""
 
@@ -48,10 +51,14 @@ def open_regular(path: Path) -> BinaryIO:
     return file
 
 
+def said_of_mode(mode: int) -> str:
+    """Return what a file is, from its mode: "a device"."""
+    return "a regular file" if stat.S_ISREG(mode) else _IRREGULAR.get(stat.S_IFMT(mode), "something else")
+
+
 def _regular(path: Path, mode: int) -> None:
     if not stat.S_ISREG(mode):
-        found = _IRREGULAR.get(stat.S_IFMT(mode), "something else")
-        raise GivenFileError(f"{path}: is {found}, not a regular file")
+        raise GivenFileError(f"{path}: is {said_of_mode(mode)}, not a regular file")
 
 
 def read_given(path: Path, most: int = MOST_BYTES) -> bytes:
@@ -65,13 +72,34 @@ def read_given(path: Path, most: int = MOST_BYTES) -> bytes:
         if it does not exist or cannot be read.
     """
     with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        data = file.read(most + 1) if size <= most else b""
-    if size > most or len(data) > most:
-        raise GivenFileError(
-            f"{path}: is too large: {max(size, len(data)):,} bytes, at most {most:,} are read"
-        )
-    return data
+        return read_opened(file, path, most)
+
+
+def read_opened(file: BinaryIO, path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return all bytes of an open file; memory is only taken for what it has.
+
+    Parameters
+    ----------
+    path : its name in messages.
+
+    Raises
+    ------
+    GivenFileError
+        if it is not a regular file, or has more than `most` bytes.
+    OSError
+        if it cannot be read.
+    """
+    found = os.fstat(file.fileno())
+    _regular(path, found.st_mode)
+    size, parts, count = found.st_size, [], 0
+    room = size + 1  # one more byte shows that the file has grown, or has no size as in /proc
+    while size <= most >= count and (part := file.read(min(room, most + 1 - count))):
+        parts.append(part)
+        count += len(part)
+        room = _PART
+    if max(size, count) > most:
+        raise GivenFileError(f"{path}: is too large: {max(size, count):,} bytes, at most {most:,} are read")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def read_json(path: Path, what: str, most: int = MOST_BYTES) -> Any:

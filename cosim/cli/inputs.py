@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import lzma
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -214,6 +215,7 @@ def _but(path: Path) -> str:
 _DAMAGED: tuple[type[Exception], ...] = (
     *(OSError, ValueError, EOFError, MemoryError, NotImplementedError, RuntimeError, SyntaxError),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(TypeError, LookupError, ArithmeticError, AttributeError, tokenize.TokenError),  # of headers
 )
 """Exceptions of numpy and zipfile for files that are damaged, encrypted, or not what they claim to be."""
 

@@ -42,7 +42,7 @@ def c_compiler() -> tuple[str, ...]:
         if command and shutil.which(command[0]):
             return tuple(command)
     if not named and toolchain.package_folder("ziglang") is not None:
-        return (sys.executable, "-m", "ziglang", "cc")
+        return (*toolchain.PYTHON, "-m", "ziglang", "cc")
     missing = f"CC names {named!r}, which does not run" if named else "no C compiler found"
     raise BuildError(f"{missing}: {COMPILER_FIX}")
 

@@ -16,11 +16,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from rkcosim.base import trust
 from rkcosim.devices.ending import Ending
 from rkcosim.devices.preload import preload_library, sanitizer_runtime
 from rkcosim.devices.simulated import SimulatedMachine
 from rkcosim.driver.server import Server
-from rkcosim.engines.cache import Progress, say
+from rkcosim.engines.cache import Progress, cache_folder, say
 
 SOCKET_VARIABLE = "RKCOSIM_SOCKET"
 
@@ -131,9 +132,17 @@ def after_sanitizers() -> dict[str, str]:
 
 
 def default_socket() -> Path:
-    """Return the default socket of a server: in the user's runtime folder, else in /tmp."""
-    folder = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(folder) / "rkcosim.sock" if folder else Path(f"/tmp/rkcosim-{os.getuid()}.sock")
+    """Return the default socket of a server: in the user's runtime folder, else in the cache folder.
+
+    Raises
+    ------
+    BuildError
+        if neither folder can be used by this user alone.
+    """
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
+    if not folder.is_dir() or trust.why_not(folder) is not None:
+        folder = cache_folder()
+    return folder / "rkcosim.sock"
 
 
 def check_server(path: Path) -> None:
@@ -142,7 +151,7 @@ def check_server(path: Path) -> None:
     Raises
     ------
     ValueError
-        if none does; the message gives the reason.
+        if none does, or one of another user; the message gives the reason.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
         try:
@@ -150,6 +159,9 @@ def check_server(path: Path) -> None:
         except OSError as error:
             reason = error.strerror or str(error)
             raise ValueError(f"no server at {path}: {reason} (start one: rkcosim serve)") from error
+        doubt = trust.why_not_server(probe, path)
+        if doubt is not None:
+            raise ValueError(f"{doubt}: it could read and change the memory of the program")
 
 
 _limits = resource.getrlimit(resource.RLIMIT_NOFILE)

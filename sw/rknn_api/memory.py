@@ -12,12 +12,15 @@ import ctypes as ct
 import itertools
 import mmap
 import os
+import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.base.files import said_of_mode
 from rkcosim.driver import DriverError
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.state import Refusal, Verbatim, api, handle_value, is_address, log, runtime, target_of
@@ -51,6 +54,49 @@ class _Allocation:
                 os.close(self.fd)
 
 
+class _FileBytes:
+    """Bytes of a file of the program, which are copied by system calls.
+
+    The program may shorten its file at any time. Whoever touched a mapping then would end with SIGBUS, and
+    this process may serve other programs as well, so its mapping is only for the program.
+
+    Parameters
+    ----------
+    fd : descriptor of the file, which is duplicated.
+    """
+
+    def __init__(self, fd: int, offset: int, size: int) -> None:
+        self._fd, self._offset, self._size = os.dup(fd), offset, size
+
+    def read_into(self, target: npt.NDArray[np.uint8]) -> None:
+        """Copy the bytes to an array; raises Refusal if the file has become shorter."""
+        self._all(os.preadv, target)
+
+    def write_from(self, source: npt.NDArray[np.uint8]) -> None:
+        """Copy an array to the file; raises Refusal if the file has become shorter."""
+        length = os.fstat(self._fd).st_size
+        if length < self._offset + self._size:  # it would grow again
+            raise self._shorter(length)
+        self._all(os.pwritev, source)
+
+    def _all(self, move: Callable[[int, list[memoryview], int], int], array: npt.NDArray[np.uint8]) -> None:
+        rest, at = array.data, self._offset
+        while rest:
+            with Refusal.instead_of(t.RKNN_ERR_FAIL, OSError, text="the memory of a descriptor: "):
+                done = move(self._fd, [rest], at)
+            if not done:
+                raise self._shorter(os.fstat(self._fd).st_size)
+            rest, at = rest[done:], at + done
+
+    def _shorter(self, length: int) -> Refusal:
+        what = f"{self._size} bytes from {self._offset}"
+        return Refusal(t.RKNN_ERR_FAIL, f"the memory of a descriptor now has {length} bytes, not {what}")
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._fd)
+
+
 @dataclass
 class Memory:
     """Memory behind a `rknn_tensor_mem`: `size` bytes of device memory from `offset` on."""
@@ -60,7 +106,7 @@ class Memory:
     allocation: _Allocation
     offset: int
     size: int
-    host: npt.NDArray[np.uint8] | None = None
+    host: npt.NDArray[np.uint8] | _FileBytes | None = None
     """Bytes of the program, if it provided the memory."""
     mapping: Any = None
     pins: list[Any] = field(default_factory=list)
@@ -80,17 +126,23 @@ class Memory:
         """Do nothing: models that use this memory do not own it."""
 
     def to_device(self) -> None:
-        """Copy the program's bytes to the device, if they are separate."""
-        if self.host is not None:
+        """Copy the program's bytes to the device, if they are separate; raises Refusal without them."""
+        if isinstance(self.host, _FileBytes):
+            self.host.read_into(self.view())
+        elif self.host is not None:
             self.view()[:] = self.host
 
     def from_device(self) -> None:
-        """Copy the device's bytes to the program, if they are separate."""
-        if self.host is not None:
+        """Copy the device's bytes to the program, if they are separate; raises Refusal without them."""
+        if isinstance(self.host, _FileBytes):
+            self.host.write_from(self.view())
+        elif self.host is not None:
             self.host[:] = self.view()
 
     def release(self) -> None:
         """Release the memory."""
+        if isinstance(self.host, _FileBytes):
+            self.host.close()
         self.host = None
         self.allocation.release()
         self.mapping = None
@@ -200,20 +252,28 @@ def rknn_create_mem_from_fd(ctx: Any, fd: int, virt_addr: Any, size: int, offset
     with Refusal.instead_of(
         t.RKNN_ERR_MALLOC_FAIL, OSError, ValueError, text=f"failed to convert fd({fd}) to handle: "
     ):
-        length = os.fstat(fd).st_size
-        if length < offset + size:
-            raise Refusal.invalid(f"fd {fd} has {length} bytes, not {size} from {offset}")
+        found = os.fstat(fd)
+        if found.st_size < offset + size:
+            raise Refusal.invalid(f"fd {fd} has {found.st_size} bytes, not {size} from {offset}")
+        if not stat.S_ISREG(found.st_mode):
+            raise Refusal.invalid(f"fd {fd} is no memory, but {said_of_mode(found.st_mode)}")
         mapping = mmap.mmap(fd, offset + size)
-    host = np.frombuffer(mapping, np.uint8)[offset : offset + size]
-    start = address_of(virt_addr)
-    allocation = _allocate(size)
-    pointer = _give_out(
-        owner, allocation, 0, size, flags, host, start + offset if start else host.ctypes.data
-    )
+        host = _FileBytes(fd, offset, size)
+    start = address_of(virt_addr) or ct.addressof(ct.c_char.from_buffer(mapping))
+    try:
+        allocation = _allocate(size)
+    except Refusal:
+        host.close()
+        raise
+    pointer = _give_out(owner, allocation, 0, size, flags, host, start + offset)
     pointer.contents.fd, pointer.contents.offset = fd, offset
     memory = memory_of(pointer)
     memory.mapping = mapping
-    memory.to_device()
+    try:
+        memory.to_device()
+    except Refusal:
+        forget(memory)
+        raise
     return pointer
 
 

@@ -72,7 +72,15 @@ def native_output(model: Any, index: int) -> Native:
 
 
 def _wide(one: Native, batch: int) -> Native:
-    """The layout of a batch: one sample after the other."""
+    """The layout of a batch: one sample after the other.
+
+    A vector whose channels are padded stays flat in a model of one sample, whose padding is at the end. In a
+    batch it lies between the samples, so its layout is NC1HWC2 there.
+    """
+    if one.fmt == FLAT and one.bytes > one.size:
+        step = ATOM_CHANNELS // one.dtype.itemsize
+        blocks = one.bytes // ATOM_CHANNELS
+        one = replace(one, fmt=BLOCKED, dims=(1, blocks, 1, 1, step), elements=blocks * step)
     dims = (batch, *one.dims[1:])
     return replace(one, dims=dims, elements=one.elements * batch, bytes=one.bytes * batch)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +20,9 @@ from rkcosim.rknn_file.tables import RknnFileError
 
 FUNCTION = "_function"
 """Suffix of the name of the constant that describes the computation of a host node in files that
-`rkcosim compile` has written: JSON with `function`, a key of `rkcosim.compiler.host_steps.FUNCTIONS`, and
-`attributes`."""
+`rkcosim compile` has written: JSON with `function`, a key of `rkcosim.compiler.host_steps.FUNCTIONS`,
+`attributes`, and `shapes` of what it reads, if the file has other ones (a tensor of three dimensions has four
+there) and the attributes count axes."""
 
 HOST_OP = "host_op"
 """Member of that JSON which replaces `function` for computations on real numbers after the network: the kind
@@ -76,7 +79,8 @@ def host_step(
     label, output = f"{node.type} '{node.name}'", outputs[0]
     own = [file.tensors[n] for n in others if file.tensors[n].name.endswith(FUNCTION)]
     if file.ours and own and own[0].kind == Kind.HOST_CONSTANT:
-        function, given = _own_function(own[0].data, label)
+        function, given, shapes = _own_function(own[0].data, label)
+        sources = _seen(sources, shapes, label)
         return HostStep(node.name, node.type, sources, output, function, given)
     if file.ours:
         raise RknnFileError(f"damaged .rknn file: {label} on the host has no description of its function")
@@ -175,12 +179,26 @@ def _after_network(file: RknnFile, node: FileNode, source: str) -> HostOp | None
     return HostOp(node.name, "ArgMax", source, f"{node.name} {node.index}", attributes)
 
 
-def _own_function(data: bytes, label: str) -> tuple[str, dict[str, Any]]:
+def _seen(sources: tuple[Tensor, ...], shapes: Any, label: str) -> tuple[Tensor, ...]:
+    """Return tensors with the shapes that our writer gives for them, whose axes the attributes count."""
+    if shapes is None:
+        return sources
+    known = isinstance(shapes, list) and len(shapes) == len(sources)
+    for tensor, shape in zip(sources, shapes if known else (), strict=False):
+        numbers = isinstance(shape, list) and all(type(n) is int and n > 0 for n in shape)
+        known = known and numbers and math.prod(shape) == tensor.elements
+    if not known:
+        raise RknnFileError(f"damaged .rknn file: {label}: shapes {str(shapes)[:80]}")
+    return tuple(replace(tensor, shape=tuple(to)) for tensor, to in zip(sources, shapes, strict=True))
+
+
+def _own_function(data: bytes, label: str) -> tuple[str, dict[str, Any], Any]:
+    """Return function, attributes and the shapes of what it reads (None: those of the tensors)."""
     said = _json(data, label)
     function = said.get("function")
     if not isinstance(function, str) or function not in FUNCTIONS:
         raise RknnFileError(f"damaged .rknn file: {label}: no function '{str(function)[:40]}'")
-    return function, said["attributes"]
+    return function, said["attributes"], said.get("shapes")
 
 
 def _json(data: bytes, label: str) -> dict[str, Any]:

@@ -159,6 +159,9 @@ class _Writer:
                 )
         self._activations()
         self._constants()
+        for item in self.graph.inputs:
+            if self.graph.root(item.tensor) not in self.roots:
+                raise RknnFileError(f"no layer reads input '{item.name}', so it has no place in the memory")
         inputs = [self.roots[self.graph.root(item.tensor)] for item in self.graph.inputs]
         for item, index in zip(self.graph.inputs, inputs, strict=True):
             self.nodes.append(_Node("InputOperator", f"InputOperator:{item.name}", [], [index]))
@@ -348,7 +351,11 @@ class _Writer:
             raise RknnFileError(f"{step.kind} '{step.name}' writes a tensor that another step has written")
         node = _Node(step.kind, step.name, inputs, outputs, on_npu=not isinstance(step, HostStep))
         if isinstance(step, HostStep):
-            said = {"function": step.function, "attributes": _plain(step.attributes, step.name)}
+            said: dict[str, Any] = {"function": step.function}
+            said["attributes"] = _plain(step.attributes, step.name)
+            shapes = [tensor.shape for tensor in step.inputs]
+            if shapes != [self.tensors[index].shape for index in inputs[: len(shapes)]]:
+                said["shapes"] = [list(shape) for shape in shapes]
             inputs.append(self._text(f"{step.name}{FUNCTION}", said))
         elif isinstance(step, ConvStep):
             window, node.code = step.window, schema.CODES["Conv"]

@@ -55,9 +55,9 @@ class Client:
         sock.connect(str(path))
         return Channel(sock)
 
-    def call(self, name: str, *a: int, used: int = 64) -> int:
-        """Result of a call; Gone where the server ended the connection."""
-        self.thread.send(Op.CALL, a, NUMBERS[name], used)
+    def call(self, name: str, *a: int, used: int = 64, fd: int = -1) -> int:
+        """Result of a call, with a descriptor; Gone where the server ended the connection."""
+        self.thread.send(Op.CALL, a, NUMBERS[name], used, fd)
         answer = self.thread.receive()
         answer.close()
         assert answer.op == Op.DONE
@@ -175,3 +175,56 @@ def test_packets_of_other_sizes_end_the_connection(server: RknnServer):
     with pytest.raises(Gone):
         good.thread.receive()
     good.close()
+
+
+def test_memory_that_becomes_shorter_is_an_error_of_its_client(server: RknnServer):
+    """Whoever touches a mapping behind the end of its file gets SIGBUS, so the server copies by calls."""
+    good, bad = Client(server.path), Client(server.path)
+    context, other = opened(good), opened(bad)
+    size, place = 8192, 1024
+    fd = os.memfd_create("frame")
+    os.ftruncate(fd, size)
+    try:
+        create = "rknn_create_mem_from_fd"
+        assert bad.call(create, other, 0, 0, size, 0, place, used=2048, fd=fd) == 1
+        for mode in (1, 2):
+            assert bad.call("rknn_mem_sync", other, place, mode, used=2048) == 0
+        os.ftruncate(fd, 100)
+        for mode in (1, 2):
+            assert bad.call("rknn_mem_sync", other, place, mode, used=2048) == rk.RKNN_ERR_FAIL
+        assert os.fstat(fd).st_size == 100
+        assert bad.call(create, other, 0, 0, size, 0, place, used=2048, fd=fd) == 0
+        folder = os.open("/dev", os.O_RDONLY)
+        assert bad.call(create, other, 0, 0, 1, 0, place, used=2048, fd=folder) == 0
+        os.close(folder)
+    finally:
+        os.close(fd)
+    assert bad.call("rknn_query", other, 0, 128, 8) == good.call("rknn_query", context, 0, 128, 8) == 0
+    good.close()
+    bad.close()
+
+
+def test_models_are_read_from_regular_files(server: RknnServer, tmp_path: Path, caplog):
+    client = Client(server.path)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    client.pages[4096 : 4096 + 5] = b"name\0"
+    zero, ended = "name: is a device, not a regular file", "name: is a FIFO, not a regular file"
+
+    def settled() -> int:
+        """Descriptors, after a call that comes after the end of the one before."""
+        assert client.call("rknn_init", 64, 4096, 0, 0, 0, used=8192) == rk.RKNN_ERR_FAIL  # without a file
+        return len(os.listdir("/proc/self/fd"))
+
+    before = settled()
+    for path, said in (("/dev/zero", zero), ("/dev", "'name': Is a directory"), (str(fifo), ended)):
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        caplog.clear()
+        assert client.call("rknn_init", 64, 4096, 0, 0, 0, used=8192, fd=fd) == rk.RKNN_ERR_FAIL
+        os.close(fd)
+        assert said in caplog.text
+    assert settled() == before
+    fd = os.open(DIGITS, os.O_RDONLY)
+    assert client.call("rknn_init", 64, 4096, 0, 0, 0, used=8192, fd=fd) == 0
+    os.close(fd)
+    client.close()

@@ -20,6 +20,9 @@ import pytest
 from click.testing import CliRunner
 
 pytest.importorskip("distributed", reason="needs the extra shards")
+
+import dask
+
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 from rkcosim.cli.main import app
@@ -73,6 +76,15 @@ def cluster() -> Iterator[Cluster]:
     """The default cluster: processes of this machine."""
     with open_cluster(workers=2) as opened:
         yield opened
+
+
+@pytest.fixture
+def address(cluster: Cluster) -> Iterator[str]:
+    """Address of the default cluster's scheduler, for which Dask's settings have the keys."""
+    own = cluster.client.security
+    keys = {"ca-file": own.tls_ca_file, "client.key": own.tls_client_key, "client.cert": own.tls_client_cert}
+    with dask.config.set({f"distributed.comm.tls.{name}": value for name, value in keys.items()}):
+        yield cluster.client.scheduler.address
 
 
 @pytest.fixture(scope="module")
@@ -326,22 +338,21 @@ def test_a_users_cluster(
     assert data["tasks"] == sequential.tasks
 
 
-def test_another_version(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
-    address = cluster.client.scheduler.address
+def test_another_version(address: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rkcosim.measure.shards.cluster.version", lambda: "9.9 (sources 00)")
-    with pytest.raises(ClusterError, match=r"worker tcp\S+ has rkcosim .*sources.*, this is 9\.9 "):
+    with pytest.raises(ClusterError, match=r"worker tls\S+ has rkcosim .*sources.*, this is 9\.9 "):
         with open_cluster(address):
             pass
     monkeypatch.setattr("rkcosim.measure.shards.cluster.QUERY", "__import__('no_such_package')")
-    with pytest.raises(ClusterError, match=r"worker tcp\S+ cannot use rkcosim: No module named"):
+    with pytest.raises(ClusterError, match=r"worker tls\S+ cannot use rkcosim: No module named"):
         with open_cluster(address):
             pass
 
 
-def test_sweep(cluster: Cluster, model: tuple[Path, np.ndarray], tmp_path: Path):
+def test_sweep(address: str, model: tuple[Path, np.ndarray], tmp_path: Path):
     table, out = tmp_path / "sweep.csv", tmp_path / "sweep.json"
     words = ["sweep", model[0], "--cores", "1,2", "--dram", "peak_bytes_per_cycle=8,23.65", "--clock", 500]
-    words += ["--scheduler", cluster.client.scheduler.address, "--csv", table, "--json", out]
+    words += ["--scheduler", address, "--csv", table, "--json", out]
     code, text, errors = rkcosim(*words)
     assert code == 0, errors
     points = json.loads(out.read_text())["points"]
@@ -360,17 +371,16 @@ def test_sweep(cluster: Cluster, model: tuple[Path, np.ndarray], tmp_path: Path)
     assert all(f"{p['cycles']:,}" in text for p in points)
 
 
-def test_sweep_of_splits_and_bad_points(cluster: Cluster, tmp_path: Path):
+def test_sweep_of_splits_and_bad_points(address: str, tmp_path: Path):
     path, _ = _model(tmp_path, "small", lambda net: net.conv("x", 3, 16, 3), 16)
-    scheduler = cluster.client.scheduler.address
-    words = ["sweep", path, "--weight-banks", "auto,6", "--no-check", "--scheduler", scheduler, "--json", "-"]
+    words = ["sweep", path, "--weight-banks", "auto,6", "--no-check", "--scheduler", address, "--json", "-"]
     code, text, errors = rkcosim(*words)
     assert code == 0, errors
     points = json.loads(text)["points"]
     assert [p["weight_banks"] for p in points] == ["auto", 6] and all(p["match"] is None for p in points)
     compiled = tmp_path / "small.rkc"
     assert rkcosim("compile", path, "-o", compiled)[0] == 0
-    code, text, _ = rkcosim("sweep", compiled, "--cores", "1,2", "--scheduler", scheduler, "--json", "-")
+    code, text, _ = rkcosim("sweep", compiled, "--cores", "1,2", "--scheduler", address, "--json", "-")
     assert code == 3
     points = json.loads(text)["points"]
     assert points[0]["match"] is True and points[1]["error"] == "the file was compiled for 1 cores"
@@ -423,7 +433,7 @@ def test_bad_options_of_sweep(model: tuple[Path, np.ndarray], options: list[str]
 
 def test_nobody_answers(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rkcosim.measure.shards.cluster.ANSWER_SECONDS", 1)
-    for address in ("tcp://127.0.0.1:9", "nonsense://x"):
+    for address in ("tcp://127.0.0.1:9", "tls://127.0.0.1:9", "nonsense://x"):
         with pytest.raises(ClusterError, match=f"no Dask scheduler answers at {address}"):
             with open_cluster(address):
                 pass

@@ -24,7 +24,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     found: list[list[str]] = []
     monkeypatch.setenv(ahead.VARIABLE, "")
     monkeypatch.setattr(build, "built_here", [])  # earlier tests of this process may have built engines
-    monkeypatch.setattr(subprocess, "Popen", lambda words, **options: found.append(words[3:]))
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **options: found.append(words[4:]))
     return found
 
 

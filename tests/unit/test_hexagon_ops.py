@@ -633,6 +633,53 @@ def test_softmax_of_codes() -> None:
     assert reals(found) == pytest.approx(list(parts / parts.sum()), rel=1e-5)
 
 
+def test_functions_of_codes() -> None:
+    """Real numbers by hand: ranges of -1 to 1.55 in steps of 0.01, with 0 at the code 100."""
+    limits = [scalar(-1), scalar(1.55)]
+    codes = np.array([0, 90, 100, 110, 255], U)
+    found, low, high = run_node("QuantizedNeg_8", [codes, *limits], 3)
+    assert found.codes.reshape(-1).tolist() == [255, 165, 155, 145, 0]
+    assert (low.scalar, high.scalar) == pytest.approx((-1.55, 1))
+    found = run_node("QuantizedPRelu_8", [codes, *limits, scalar(0.5)], 3)[0]
+    assert found.codes.reshape(-1).tolist() == [50, 95, 100, 110, 255]
+    length = run_node("L2Normalize_8", [np.array([130, 140, 100], U), *limits], 3)
+    step = (length[2].scalar - length[1].scalar) / 255
+    found = length[0].codes.reshape(-1) * step + length[1].scalar
+    assert found == pytest.approx([0.6, 0.8, 0.0], abs=step)
+    made, low, high = run_node("QuantizedMul_8x8to8", [codes, np.array([200], U), *limits, *limits], 3)
+    step = (high.scalar - low.scalar) / 255
+    want = [-1, -0.1, 0, 0.1, 1.55]
+    assert made.codes.reshape(-1) * step + low.scalar == pytest.approx(want, abs=0.51 * step)
+    made, low, high = run_node("QuantizedSub_8p8to8", [codes, np.array([150], U), *limits, *limits], 3)
+    step = (high.scalar - low.scalar) / 255
+    want = [-1.5, -0.6, -0.5, -0.4, 1.05]
+    assert made.codes.reshape(-1) * step + low.scalar == pytest.approx(want, abs=1.01 * step)
+    x = np.array([0, 40, 80, 120], U).reshape(1, 2, 2, 1)
+    wide = run_node("QuantizedResizeBilinear_8", [x, whole(4, 2), *limits], 3)[0]
+    assert wide.codes.reshape(-1).tolist() == [0, 40, 40, 80, 80, 120, 80, 120]
+    shuffled = run_node("QuantizedChannelShuffle_8", [whole(2), np.arange(6, dtype=U), *limits], 3)[0]
+    assert shuffled.codes.reshape(-1).tolist() == [0, 3, 1, 4, 2, 5]
+
+
+def test_numbers_of_32_bits() -> None:
+    """A range of -2 to 2 of 32 bits has steps of 2^-30; Quantize_int32 leaves eight bits above its range."""
+    limits = [scalar(-2), scalar(2)]
+    sums = np.array([1 << 30, -(1 << 29), 3], WIDE)
+    assert reals(run_node("Dequantize_qint32_f", [sums, *limits])[0]) == [1, -0.5, 3 * 2.0**-30]
+    found, low, high = run_node("Quantize_int32", [np.array([1, -0.5, 0], F), *limits], 3)
+    back = run_node("Dequantize_qint32_f", [found.ints, low.reals, high.reals])[0]
+    assert reals(back) == pytest.approx([1, -0.5, 0], abs=2.0**-22)
+
+
+def test_depthwise_convolution_of_floats() -> None:
+    """Each channel has two kernels; their results follow each other."""
+    x = np.arange(8, dtype=F).reshape(1, 2, 2, 2)
+    w = np.arange(16, dtype=F).reshape(2, 2, 2, 2)
+    found = run_node("DepthwiseConv2d_f", [x, w, shape_only(1, 1, 1, 1)], 1, Padding.VALID)[0]
+    want = [(x[0, :, :, c] * w[:, :, c, k]).sum() for c in range(2) for k in range(2)]
+    assert reals(found) == want
+
+
 def test_resizing() -> None:
     x = np.array([0, 10], F).reshape(1, 1, 2, 1)
     assert reals(run_node("ResizeBilinear_f", [x, whole(1, 4)])[0]) == [0, 5, 10, 10]

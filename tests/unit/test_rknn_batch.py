@@ -108,6 +108,48 @@ def test_sizes_and_native_memory_are_of_the_whole_batch():
         np.testing.assert_array_equal(got, wanted.reshape(-1))
 
 
+@pytest.mark.parametrize("native", [False, True])
+def test_memory_of_vectors_in_a_batch(native: bool):
+    """Vectors of six numbers take eight on the NPU: what lies between them is no part of the dense array."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    kernel = RNG.integers(-3, 4, (6, 3, 1, 1)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"]),
+        helper.make_node("Reshape", ["m", "s"], ["r"]),
+        helper.make_node("Mul", ["c", "r"], ["y"]),
+    ]
+    sizes = {"x": (4, 3, 4, 4), "m": (4, 6), "y": (4, 6, 4, 4)}
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in sizes.items()]
+    constants = [
+        numpy_helper.from_array(kernel, "k"),
+        numpy_helper.from_array(np.array((4, 6, 1, 1), np.int64), "s"),
+    ]
+    graph = helper.make_graph(nodes, "vectors", infos[:2], infos[2:], constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 8
+    data = made.SerializeToString()
+    feeds = {name: RNG.integers(-4, 5, sizes[name]).astype(np.float32) for name in "xm"}
+    (wanted,) = InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feeds)
+    with Model(data) as model:
+        model.inputs_set(feeds["x"], feeds["m"])
+        command = rk.RKNN_QUERY_NATIVE_INPUT_ATTR if native else rk.RKNN_QUERY_INPUT_ATTR
+        attr = rk.rknn_tensor_attr(index=1)
+        assert rk.rknn_query(model.context, command, attr, ct.sizeof(attr)) == rk.RKNN_SUCC
+        values = feeds["m"].astype(np.float16)
+        if native:
+            assert attr.fmt == rk.RKNN_TENSOR_NC1HWC2
+            assert tuple(attr.dims[: attr.n_dims]) == (4, 1, 1, 1, 8)
+            values = np.pad(values, ((0, 0), (0, 2)))
+        assert values.nbytes == attr.size
+        memory = rk.rknn_create_mem(model.context, attr.size_with_stride)
+        ct.memmove(memory.contents.virt_addr, values.tobytes(), values.nbytes)
+        assert rk.rknn_set_io_mem(model.context, memory, attr) == rk.RKNN_SUCC
+        model.execute()
+        (got,) = model.outputs_get()
+    np.testing.assert_array_equal(got, wanted)
+
+
 def test_inputs_with_different_batches_run_on_the_host():
     net = Qdq()
     a, b = net.input("a", (2, 3, 4, 4)), net.input("b", (3, 3, 4, 4))

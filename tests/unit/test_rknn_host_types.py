@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import InferenceSession
 
 import rkcosim.rknn_api as rk
 from rkcosim.golden.task import GoldenNpu
@@ -138,3 +139,42 @@ def test_native_bytes_of_an_input_and_numbers_beyond_fp16(name: str):
     output = rk.rknn_output(0, 1, 0, result.ctypes.data, result.nbytes)
     assert rk.rknn_outputs_get(context, 1, [output]) == rk.RKNN_SUCC
     assert np.isinf(result.flat[0]) and np.array_equal(result.flat[1:], 2 * np.fmod(x, y).flat[1:])
+
+
+def bare_model(constant: np.ndarray | None = None) -> bytes:
+    """Return a model that computes nothing: its output is a constant, or its input under the same name."""
+    shape = (2, 3) if constant is None else constant.shape
+    infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+    constants = [] if constant is None else [numpy_helper.from_array(constant, "x")]
+    graph = helper.make_graph([], "bare", [] if constants else infos, infos, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    model.ir_version = 8
+    return model.SerializeToString()
+
+
+def test_a_model_without_inputs():
+    data = bare_model(np.arange(6, dtype=np.float32).reshape(2, 3))
+    (wanted,) = InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {})
+    context = open_model(data)
+    assert rk.rknn_inputs_set(context, 0, None) == rk.RKNN_SUCC
+    assert rk.rknn_run(context) == rk.RKNN_SUCC
+    assert np.array_equal(get_float(context), wanted)
+    assert rk.rknn_inputs_set(context, 1, (rk.rknn_input * 1)()) == rk.RKNN_ERR_PARAM_INVALID
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_memory_of_an_output_that_is_the_input(again: bool):
+    data, x = bare_model(), np.arange(6, dtype=np.float16).reshape(2, 3) - 2
+    session = InferenceSession(data, providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, {"x": x.astype(np.float32)})
+    context = open_model(data)
+    attrs = [query_attr(context, command) for command in QUERIES[0]]
+    mems = [rk.rknn_create_mem(context, attr.size_with_stride) for attr in attrs]
+    for attr, mem in zip(attrs, mems, strict=True):
+        assert rk.rknn_set_io_mem(context, mem, ct.byref(attr)) == rk.RKNN_SUCC
+    if again:  # the memory that is already bound as the output stays the output's
+        assert rk.rknn_set_io_mem(context, mems[1], ct.byref(attrs[1])) == rk.RKNN_SUCC
+    bytes_of(mems[0])[: x.nbytes] = np.frombuffer(x.tobytes(), np.uint8)
+    assert rk.rknn_run(context) == rk.RKNN_SUCC
+    found = np.frombuffer(bytes_of(mems[1]).tobytes(), np.float16, 6).reshape(2, 3)
+    assert np.array_equal(found, wanted.astype(np.float16))

@@ -228,6 +228,10 @@ def test_the_programs_own_memory_is_copied_at_sync() -> None:
     memory_of(memory).view()[:] = 0x66
     assert rk.rknn_mem_sync(context, memory, rk.RKNN_MEMORY_SYNC_FROM_DEVICE) == rk.RKNN_SUCC
     assert os.pread(fd, 4, 4096) == b"\x66" * 4
+    os.ftruncate(fd, 4150)  # a mapping of it would end the process
+    for mode in (rk.RKNN_MEMORY_SYNC_TO_DEVICE, rk.RKNN_MEMORY_SYNC_FROM_DEVICE):
+        assert rk.rknn_mem_sync(context, memory, mode) == rk.RKNN_ERR_FAIL
+        assert "now has 4150 bytes, not 100 bytes from 4096" in str(rk.last_error(context))
     assert rk.rknn_destroy_mem(context, memory) == rk.RKNN_SUCC
     os.close(fd)
 

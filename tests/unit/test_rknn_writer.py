@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import InferenceSession
 
 import rkcosim.rknn_api as rk
 from rkcosim.cli.main import app
@@ -205,3 +207,50 @@ def test_a_file_has_plans_for_one_two_and_three_cores(device: None):
     assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2]) and found[0].std() > 0
     with pytest.raises(RknnFileError, match="plan for 3 cores"):
         open_model(write_rknn(compiled.replanned(2)), cores=3)
+
+
+def test_the_host_counts_axes_in_the_models_shape(device: None):
+    """A tensor of three dimensions has four in the file; Transpose and Softmax mean those of the model."""
+    rng = np.random.default_rng(5)
+    dims = ((12, 8, 3), (6, 12, 1), (16, 10))
+    kernels = [rng.normal(size=size).astype(np.float32) / 4 for size in dims]
+    nodes = [
+        helper.make_node("Conv", ["x", "k0"], ["c"], pads=[1, 1]),
+        helper.make_node("Softmax", ["c"], ["s"], axis=2),
+        helper.make_node("Conv", ["s", "k1"], ["d"]),
+        helper.make_node("MatMul", ["d", "k2"], ["y"]),
+        helper.make_node("Transpose", ["c"], ["t"], perm=[0, 2, 1]),
+    ]
+    sizes = {"x": (1, 8, 16), "y": (1, 6, 10), "t": (1, 16, 12)}
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in sizes.items()]
+    constants = [numpy_helper.from_array(kernel, f"k{n}") for n, kernel in enumerate(kernels)]
+    graph = helper.make_graph(nodes, "axes", infos[:1], infos[1:], constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 8
+    x = rng.normal(size=sizes["x"]).astype(np.float16).astype(np.float32)
+    source = made.SerializeToString()
+    wanted = InferenceSession(source, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    data = write_rknn(compile_model(source, reuse=True))
+    with Model(data) as model:
+        for found, expected in zip(model.run(x), wanted, strict=True):
+            np.testing.assert_allclose(found, expected, atol=0.004 * float(np.abs(expected).max()))
+    index = data.index(b'"shapes":[[1,12,16]]')
+    damaged = data[:index] + data[index:].replace(b"[[1,12,16]]", b"[[1,12,17]]", 1)
+    with pytest.raises(RknnFileError, match=r"shapes \[\[1, 12, 17\]\]"):
+        open_model(damaged)
+
+
+def test_an_input_that_nothing_reads_is_refused():
+    infos = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, size)
+        for name, size in (("unused", (1, 5)), ("x", (1, 3, 4, 4)), ("y", (1, 6, 4, 4)))
+    ]
+    kernel = numpy_helper.from_array(np.ones((6, 3, 1, 1), np.float32), "k")
+    node = helper.make_node("Conv", ["x", "k"], ["y"])
+    made = helper.make_model(
+        helper.make_graph([node], "unused", infos[:2], infos[2:], [kernel]),
+        opset_imports=[helper.make_opsetid("", 17)],
+    )
+    made.ir_version = 8
+    with pytest.raises(RknnFileError, match="no layer reads input 'unused'"):
+        write_rknn(compile_model(made.SerializeToString(), reuse=True))

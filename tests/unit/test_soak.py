@@ -38,7 +38,7 @@ def test_what_grows_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
     def load(_: Path) -> soak.contextlib.AbstractContextManager[soak.Step]:
         def step(number: int) -> None:
-            kept.append((_Report(), bytearray(5000)))
+            kept.append((_Report(), bytearray(b"x" * 60_000)))
             opened.append((tmp_path / "file").open("w"))
 
         return soak.contextlib.nullcontext(step)

@@ -188,6 +188,7 @@ def test_amounts_are_spread_over_windows():
         [100, 5, 5, 0]
     )
     assert [window_of(n) for n in (1, 4000, 4001, 10**9)] == [10, 10, 20, 1000]
+    assert window_of(2 * 10**11) == 100_000
 
 
 def test_layers_that_do_not_nest_stay_whole(tmp_path: Path):

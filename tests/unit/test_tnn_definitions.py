@@ -166,6 +166,44 @@ def test_prelu_with_too_few_slopes() -> None:
         to_onnx(net)
 
 
+# cpu_scale_layer_acc.cc, cpu_batch_norm_layer_acc.cc
+
+
+@pytest.mark.parametrize("kind", ["Scale", "BatchNormCxx"])
+@pytest.mark.parametrize(("factors", "summands"), [(4, 4), (1, 4), (1, 1), (4, 0), (1, 0)])
+def test_one_factor_for_all_channels(kind: str, factors: int, summands: int) -> None:
+    """With one factor the first summand is that of all channels, too."""
+    x = maps(1, 4, 3, 3)
+    scale, bias = np.array([2, 0.5, -1, 3], F)[:factors], np.array([1, -2, 0.25, 4], F)[:summands]
+    added = np.zeros(1, F) if not summands else bias[:1] if factors == 1 else bias
+    want = x * scale.reshape(1, -1, 1, 1) + added.reshape(1, -1, 1, 1)
+    compared(kind, x, [1, 1, 1], want, scale=scale, bias=bias)
+
+
+# cpu_clip_layer_acc.cc, cpu_hard_sigmoid_layer_acc.cc
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.5, 0.75), (0.5, -0.5), (0.25, 0.25)])
+def test_clip(low: float, high: float) -> None:
+    """The larger of the lower bound and the smaller of x and the upper one, in this order."""
+    x = maps(1, 4, 3, 3)
+    compared("Clip", x, [low, high], np.maximum(low, np.minimum(high, x)))
+
+
+@pytest.mark.parametrize("alpha", [0.25, -1.0])
+def test_hard_sigmoid(alpha: float) -> None:
+    """x is compared with -beta / alpha first, then with (1 - beta) / alpha."""
+    x, low, high = maps(1, 4, 3, 3), -0.5 / alpha, 0.5 / alpha
+    want = np.array([0 if v <= low else alpha * v + 0.5 if v < high else 1 for v in x.reshape(-1)], F)
+    if alpha > 0:
+        compared("HardSigmoid", x, [alpha, 0.5], want.reshape(x.shape))
+        return
+    net = network_of("HardSigmoid", ([x.shape], [alpha, 0.5], {}, 1))
+    np.testing.assert_array_equal(run(net, DEVICES["naive"], {"x0": x})["y0"], want.reshape(x.shape))
+    with pytest.raises(ModelError, match="alpha -1"):
+        to_onnx(net)
+
+
 # cpu_lrn_layer_acc.cc
 
 

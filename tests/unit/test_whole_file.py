@@ -42,6 +42,38 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path):
     assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
 
 
+def test_temporary_names_are_new(tmp_path: Path):
+    """A file of the user's is not touched, a link is not followed, and permissions are those of any file."""
+    path, mine, victim = tmp_path / "file.txt", tmp_path / "file.txt.part", tmp_path / "victim"
+    mine.write_text("mine")
+    victim.write_text("victim")
+    with whole_file(path) as first, whole_file(path) as second:
+        assert len({first, second, path, mine}) == 4
+        second.write_text("second" * 1000)
+        first.write_text("first")
+    assert path.read_text() == "first"  # the one that ended last, whole
+    mask = os.umask(0o027)
+    with whole_file(tmp_path / "other") as part:
+        part.write_text("other")
+    os.umask(mask)
+    assert (tmp_path / "other").stat().st_mode & 0o777 == 0o640
+    assert mine.read_text() == "mine" and victim.read_text() == "victim"
+    with whole_file(tmp_path / ("n" * 250)) as part:
+        part.write_text("long")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file.txt", mine.name, "n" * 250, "other", "victim"]
+
+
+def test_an_occupied_temporary_name_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Whoever guesses the name and puts a link there gains nothing."""
+    monkeypatch.setattr(os, "urandom", lambda count: bytes(count))
+    victim = tmp_path / "victim"
+    victim.write_text("victim")
+    (tmp_path / f"file.{bytes(6).hex()}.part").symlink_to(victim)
+    with pytest.raises(FileExistsError) as raised, whole_file(tmp_path / "file"):
+        pytest.fail("the link was followed")
+    assert raised.value.filename == str(tmp_path / "file") and victim.read_text() == "victim"
+
+
 def test_stored_figures_come_back(tmp_path: Path):
     path = tmp_path / "figures.json"
     write_stored(path, 3, {"rows": {"a": 1}})

@@ -282,13 +282,16 @@ def open_cluster(scheduler: str | None = None, workers: int | None = None) -> It
     with contextlib.ExitStack() as stack:
         stack.enter_context(_quiet())
         stack.enter_context(dask.config.set(_SETTINGS))
-        count, address = 1, scheduler
+        count, address, security = 1, scheduler, None  # the user's own settings of Dask for their scheduler
         if scheduler is None:
             count = workers or processors()
-            address = stack.enter_context(_local(distributed, count))
+            security = _own_security(distributed)
+            address = stack.enter_context(_local(distributed, count, security))
         try:
-            client = distributed.Client(address, timeout=ANSWER_SECONDS, set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as error:
+            client = distributed.Client(
+                address, timeout=ANSWER_SECONDS, set_as_default=False, security=security
+            )
+        except (OSError, TimeoutError, ValueError, TypeError) as error:  # TypeError: a key is missing
             raise ClusterError(f"no Dask scheduler answers at {scheduler} ({_short(error)})") from error
         stack.callback(_left, client)
         cluster = Cluster(client, _come(client, count, scheduler))
@@ -315,11 +318,43 @@ def _quiet() -> Iterator[None]:
                 logger.setLevel(level)
 
 
+def _own_security(distributed: Any) -> Any:
+    """Return a key and a certificate of this run, which scheduler, workers and client must have.
+
+    They are only in memory. Without them every user of the machine could connect to the ports of the cluster
+    and have functions executed.
+
+    Raises
+    ------
+    ClusterError
+        If the package that makes keys is missing.
+    """
+    with needed("cryptography", "a cluster on this machine", ClusterError):
+        import cryptography  # noqa: F401 (distributed imports parts of it)
+    return distributed.security.Security.temporary()
+
+
 @contextmanager
-def _local(distributed: Any, workers: int) -> Iterator[Any]:
+def _safe_path() -> Iterator[None]:
+    """Let Python processes that are started ignore modules in the current folder."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+@contextmanager
+def _local(distributed: Any, workers: int, security: Any) -> Iterator[Any]:
     """Start a cluster of `workers` processes that leave Ctrl-C to this one."""
     try:
         cluster = distributed.LocalCluster(
+            protocol="tls://",
+            security=security,
             n_workers=0,
             threads_per_worker=1,
             processes=True,
@@ -334,7 +369,7 @@ def _local(distributed: Any, workers: int) -> Iterator[Any]:
     except Exception as error:
         raise ClusterError(f"no local cluster could be started: {_short(error)}") from error
     try:
-        with _deaf():  # child processes inherit the ignored signal
+        with _deaf(), _safe_path():  # child processes inherit the ignored signal
             cluster.scale(workers)
             until = time.monotonic() + SPAWN_SECONDS
             while len(_processes(cluster)) < workers and time.monotonic() < until:

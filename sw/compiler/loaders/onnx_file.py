@@ -94,7 +94,7 @@ def _parsed(data: bytes) -> onnx.ModelProto:
         proto = onnx.load_model_from_string(data)
     except Exception as error:  # protobuf's DecodeError; its class is not part of onnx' interface
         raise ModelError(f"not an ONNX model, or cut short ({len(data)} bytes): {error}") from error
-    if not proto.graph.node:
+    if not proto.graph.node and not proto.graph.output:  # outputs may be inputs or constants
         raise ModelError(f"not an ONNX model, or cut short: no node in {len(data)} bytes")
     refuse_external(data)
     try:

@@ -173,6 +173,7 @@ static int move_up(int fd)
     return fd;
 }
 
+/* The server reads and writes this process's memory, so only one of this user or the superuser is used. */
 static int link_up(struct link *link)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -188,6 +189,15 @@ static int link_up(struct link *link)
         result = -errno;
         syscall(SYS_close, fd);
         return result;
+    }
+    struct ucred server = {.uid = (uid_t)-1};
+    socklen_t size = sizeof(server);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size) || (server.uid && server.uid != geteuid())) {
+        syscall(SYS_close, fd);
+        if (!__atomic_exchange_n(&told_gone, 1, __ATOMIC_RELAXED))
+            fprintf(stderr, "rkcosim: the server at %s belongs to another user (%d) and is not used\n",
+                    socket_path, (int)server.uid);
+        return -EACCES;
     }
     fd = move_up(fd);
     struct stat status;

@@ -7,7 +7,6 @@ import errno
 import os
 import select
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from errno import EBADF, EFAULT, EIO, EMFILE, ENFILE, ENOMEM
 from pathlib import Path
 from typing import Any
 
-from rkcosim.base import BAD_INPUT
+from rkcosim.base import BAD_INPUT, trust
 from rkcosim.driver.kernel import BoardView, Credentials, Kernel, KernelError
 from rkcosim.driver.kernel.interface import CallerError
 from rkcosim.driver.kernel.memory import leaves_room
@@ -56,7 +55,7 @@ class Server:
     Raises
     ------
     ServerError
-        If the path is in use, too long or cannot be created.
+        If the path is in use, too long or cannot be created, or others can write to its folder.
     """
 
     def __init__(self, kernel: Kernel | BoardView, path: Path) -> None:
@@ -104,10 +103,8 @@ class Server:
                 time.sleep(ACCEPT_PAUSE)
                 continue
             self._told.clear()
-            pid, uid, gid = struct.unpack(
-                "3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            )
-            if uid not in (0, os.getuid()):
+            pid, uid, gid = trust.peer(sock)
+            if not trust.is_own(uid):
                 self.machine.kernel.log.warn(f"server: refused process {pid} of user {uid}")
                 sock.close()
                 continue
@@ -183,6 +180,9 @@ class Server:
 def _listen(path: Path) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
+        doubt = trust.why_not(path.parent, inside=False)
+        if doubt is not None:
+            raise ServerError(f"{path}: programs cannot trust a socket there, because {doubt}")
         if path.is_socket():
             probe = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             try:

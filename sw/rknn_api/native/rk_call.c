@@ -716,7 +716,7 @@ int64_t rk_call(int number, const uint64_t given[RK_ARGUMENTS])
                                      (const uint8_t *)(uintptr_t)given[n], sizes[n]);
         }
     if (number == RK_rknn_init && !given[2] && given[1])
-        passed = opened = open((const char *)(uintptr_t)given[1], O_RDONLY | O_CLOEXEC);
+        passed = opened = open((const char *)(uintptr_t)given[1], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     else if (number == RK_rknn_create_mem_from_fd)
         passed = (int)given[1];
     else if (number == RK_rknn_run && given[1])

@@ -134,6 +134,13 @@ static int connect_to_server(ino_t *ino)
         close(fd);
         return -1;
     }
+    struct ucred server = {.uid = (uid_t)-1};
+    socklen_t size = sizeof(server);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size) || (server.uid && server.uid != geteuid())) {
+        say("the simulator that " SOCKET_VARIABLE " names belongs to another user and is not used");
+        close(fd);
+        return -1;
+    }
     fd = rk_move_up(fd);
     struct stat status;
     if (fstat(fd, &status)) {

@@ -13,6 +13,7 @@ import numpy as np
 
 import rkcosim.rknn_api as rk
 from rkcosim.base.failures import one_line
+from rkcosim.base.files import GivenFileError, read_opened
 from rkcosim.rknn_api import custom_types as cu
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.convert import shown_dtype
@@ -314,8 +315,11 @@ class Calls:
                 )
                 return t.RKNN_ERR_FAIL, 0, 0, -1
             try:
-                with open(packet.take_fd(), "rb") as file:
-                    model = file.read()
+                with open(packet.fd, "rb", closefd=False) as file:  # `packet` closes it
+                    model = read_opened(file, Path(path))
+            except GivenFileError as error:
+                log.error("rknn_init: cannot read the model: %s", error)
+                return t.RKNN_ERR_FAIL, 0, 0, -1
             except OSError as error:
                 log.error("rknn_init: cannot read '%s': %s", path, error.strerror or error)
                 return t.RKNN_ERR_FAIL, 0, 0, -1

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rkcosim.base import trust
 from rkcosim.base.failures import Failures
 from rkcosim.rknn_api.declarations import digest
 from rkcosim.rknn_api.server.calls import Calls
@@ -70,12 +69,10 @@ class RknnServer:
                 log.error("server: a connection cannot be accepted: %s", error.strerror or error)
                 time.sleep(ACCEPT_PAUSE)
                 continue
-            pid, uid, _ = struct.unpack(
-                "3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            )
+            pid, uid, _ = trust.peer(sock)
             thread = threading.Thread(target=self._serve, args=(sock, pid), name=f"rknn {pid}", daemon=True)
             with self._lock:
-                if self._over or uid not in (0, os.getuid()):
+                if self._over or not trust.is_own(uid):
                     sock.close()
                     continue
                 self._sockets.add(sock)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -338,12 +339,16 @@ class Conversion(RKNNLite):
             return self._failed(f"{call}: {data_input} was not written by hybrid_quantization_step1")
         except ValueError as error:
             return self._failed(f"{call}: {model_quantization_cfg}: {error}")
+        if not isinstance(dataset, str) or (wrong := _not_ours(quantising)) is not None:
+            what = "dataset" if not isinstance(dataset, str) else f"option {wrong!r}"
+            return self._failed(
+                f"{call}: {data_input} has a {what} that hybrid_quantization_step1 never writes"
+            )
         if self._load(call, model_input, []) != SUCCESS or self._source is None:
             return FAILED
         model = self._model = self._folder / "model.onnx"
-        words = ["quantize", str(self._source), "-o", str(model), "--data", str(dataset), *quantising]
-        for name in kept:
-            words += ["--keep", name]
+        words = ["quantize", str(self._source), "-o", str(model), f"--data={dataset}", *quantising]
+        words += [f"--keep={name}" for name in kept]
         if self._command(call, words) is None:
             return FAILED
         normalising = [word for word in quantising if word.startswith(("--mean", "--std"))]
@@ -597,7 +602,7 @@ class Conversion(RKNNLite):
         self._say(f"{call}: rkcosim {' '.join(words)}")
         try:
             done = subprocess.run(
-                [python, "-m", "rkcosim", *words, *([] if self.verbose else ["--quiet"])],
+                [python, "-P", "-m", "rkcosim", *words, *([] if self.verbose else ["--quiet"])],
                 env=apart,
                 capture_output=True,
                 text=True,
@@ -609,6 +614,27 @@ class Conversion(RKNNLite):
         if self.verbose:
             sys.stderr.write(done.stderr)
         return done.returncode, done.stdout, done.stderr
+
+
+_NUMBERS = re.compile(r"--(mean|std)=[-+0-9.,/einfa]*")
+
+
+def _not_ours(words: Any) -> Any:
+    """Return the first of the options in a data file that is not one of `hybrid_quantization_step1`.
+
+    A data file may come from anybody, and its options are given to a command that can write files.
+    """
+    if not isinstance(words, list):
+        return words
+    before = ""
+    for word in words:
+        if not isinstance(word, str):
+            return word
+        known = word in ("--method", "--bgr", "--pixels", *METHODS.values()) or _NUMBERS.fullmatch(word)
+        if not (word in ALGORITHMS.values() if before == "--method" else known):
+            return word
+        before = word
+    return before if before == "--method" else None
 
 
 def _reason(said: str, code: int) -> str:

@@ -27,6 +27,7 @@ from rkcosim.compiler.loaders.tnn.shapes import (
     reduced_axes,
     slices,
     slopes,
+    summands,
 )
 
 
@@ -216,7 +217,7 @@ def _normalisation(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
     """BatchNormCxx, Scale and BiasAdd: a factor and an offset for each channel."""
     channels, rank = b.inputs[0][1], len(b.inputs[0])
     scale = real(b, "scale") if "scale" in b.resource else np.ones(1, np.float32)
-    bias = b.resource.get("bias", np.zeros(0, np.float32)).astype(np.float32)
+    bias = summands(b)
     bias = bias if bias.size else np.zeros(1, np.float32)
     scale, bias = (np.broadcast_to(values.reshape(-1), (channels,)) for values in (scale, bias))
     if rank != 4:
@@ -369,8 +370,15 @@ def _selu(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
 
 
 def _clip(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
-    limits = [e.constant(what, b.params[what]) for what in ("min", "max")]
-    e.node("Clip", [x[0], *limits], y[0])
+    """A Clip; TNN takes the lower bound last, so that it is the result if it is above the other."""
+    low, high = b.params["min"], max(b.params["min"], b.params["max"])
+    e.node("Clip", [x[0], e.constant("min", low), e.constant("max", high)], y[0])
+
+
+def _hard_sigmoid(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
+    if b.params["alpha"] <= 0:  # TNN compares x with bounds, which are then the wrong way round
+        raise b.wrong(f"alpha {b.params['alpha']:g} is not supported on the NPU")
+    e.node("HardSigmoid", x, y[0], **b.params)
 
 
 def _split(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
@@ -406,7 +414,7 @@ EMITTERS: dict[str, Emission] = {
     "Elu": lambda e, b, x, y: e.node("Elu", x, y[0], alpha=b.params["alpha"]),
     "Selu": _selu,
     "Clip": _clip,
-    "HardSigmoid": lambda e, b, x, y: e.node("HardSigmoid", x, y[0], **b.params),
+    "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish,
     "Power": _power,
     "InstBatchNormCxx": _instance,

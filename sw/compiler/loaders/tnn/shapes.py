@@ -209,6 +209,16 @@ def slopes(b: Bound) -> Array:
     return found
 
 
+def summands(b: Bound) -> Array:
+    """Return the summands of BatchNormCxx, Scale or BiasAdd: none, one, or one for each channel.
+
+    With one factor for all channels the first summand is that of all, however many the file has.
+    """
+    found = b.resource.get("bias", np.zeros(0, np.float32)).astype(np.float32).reshape(-1)
+    shared = "scale" in b.resource and b.array("scale").size == 1
+    return found[:1] if shared else found
+
+
 def _prelu(b: Bound) -> list[Dims]:
     if len(b.inputs[0]) < 2:
         raise b.wrong(f"its input {b.inputs[0]} has no channels")

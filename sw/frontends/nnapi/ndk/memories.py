@@ -258,7 +258,7 @@ def from_descriptor(pid: int, fd: int, prot: int, size: int, offset: int) -> Sha
     """
     mode = {PROT_READ: os.O_RDONLY, PROT_WRITE: os.O_WRONLY}.get(prot, os.O_RDWR)
     try:
-        opened = os.open(f"/proc/{pid}/fd/{fd}", mode | os.O_CLOEXEC)
+        opened = os.open(f"/proc/{pid}/fd/{fd}", mode | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise NdkError(ResultCode.UNMAPPABLE, f"the descriptor {fd} cannot be opened: {error}") from error
     try:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rkcosim.compiler.loaders.tnn.bound import INT_MAX, INT_MIN, Bound, element
 from rkcosim.compiler.loaders.tnn.params import UNARY
-from rkcosim.compiler.loaders.tnn.shapes import reduced_axes, slopes
+from rkcosim.compiler.loaders.tnn.shapes import reduced_axes, slopes, summands
 from rkcosim.frontends.tnn.blob import Array
 from rkcosim.frontends.tnn.naive.table import naive
 
@@ -72,7 +72,7 @@ def _selu(b: Bound, x: Sequence[Array]) -> list[Array]:
 
 @naive("Clip")
 def _clip(b: Bound, x: Sequence[Array]) -> list[Array]:
-    return [np.minimum(np.maximum(x[0], b.params["min"]), b.params["max"])]
+    return [np.maximum(np.minimum(x[0], b.params["max"]), b.params["min"])]
 
 
 def _hard(b: Bound, x: Array) -> Array:
@@ -81,7 +81,11 @@ def _hard(b: Bound, x: Array) -> Array:
 
 @naive("HardSigmoid")
 def _hard_sigmoid(b: Bound, x: Sequence[Array]) -> list[Array]:
-    return [_hard(b, x[0])]
+    """0 up to -beta / alpha, then a line up to (1 - beta) / alpha, then 1, as TNN compares in this order."""
+    alpha, beta = b.params["alpha"], b.params["beta"]
+    with np.errstate(all="ignore"):
+        low, high = np.float64(-beta) / alpha, np.float64(1.0 - beta) / alpha
+    return [np.where(x[0] <= low, 0.0, np.where(x[0] < high, alpha * x[0] + beta, 1.0))]
 
 
 @naive("HardSwish")
@@ -119,8 +123,8 @@ def _affine(b: Bound, x: Sequence[Array]) -> list[Array]:
     made = x[0]
     if "scale" in b.resource:
         made = made * channelwise(b.array("scale"), made)
-    bias = b.resource.get("bias")
-    return [made + channelwise(bias, made) if bias is not None and bias.size else made]
+    bias = summands(b)
+    return [made + channelwise(bias, made) if bias.size else made]
 
 
 @naive("InstBatchNormCxx")

@@ -1,0 +1,217 @@
+"""Damaged event logs, waveforms and arrays: each ends as success or in one error of its reader."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rkcosim.cli.inputs import InputError, load_array
+from tests import seeds
+from tests.extent import extent
+from tests.unit.test_timeline import example
+
+pytest.importorskip("pyarrow", reason="needs the extra waves")
+pytest.importorskip("pywellen", reason="needs the extra waves")
+pytest.importorskip("perfetto", reason="needs the extra waves")
+
+import json
+
+import pyarrow as pa
+from pyarrow import feather, parquet
+
+from rkcosim.base.files import GivenFileError, read_given
+from rkcosim.waves.decode import open_wave
+from rkcosim.waves.events import METADATA_KEY, EventLog, EventsError, load, save
+from rkcosim.waves.files import WaveError
+from rkcosim.waves.timeline import write_timeline
+
+ROOT = Path(__file__).resolve().parents[2]
+
+DRAWS = """
+import collections, random, resource, sys
+from pathlib import Path
+from rkcosim.waves.events import EventsError, load
+
+source, seed, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+data, target, ends = source.read_bytes(), source.with_name("changed" + source.suffix), collections.Counter()
+for number in range(count):
+    rng, changed = random.Random(f"{seed} {number}"), bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        changed[rng.randrange(len(changed))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+    target.write_bytes(changed)
+    print("draw", number, file=sys.stderr, flush=True)
+    try:
+        log = load(target)
+        log.layers()
+        ends["read"] += 1
+    except EventsError as error:
+        assert "\\n" not in str(error)
+        ends["refused"] += 1
+print(dict(ends))
+"""
+
+
+@pytest.mark.parametrize("suffix", [".arrow", ".parquet"])
+def test_changed_bytes_of_event_logs(tmp_path: Path, suffix: str) -> None:
+    """In a process of its own: pyarrow ends it with a signal if it trusts what it reads."""
+    file = tmp_path / f"log{suffix}"
+    save(example(), file)
+    count = extent(150, 5000)
+    done = subprocess.run(
+        [sys.executable, "-c", DRAWS, file, f"{seeds.seed('events')}{suffix}", str(count)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "'refused': " in done.stdout
+
+
+def table_with(**columns: object) -> pa.Table:
+    """Return the table of an example with other columns."""
+    table = example().to_arrow()
+    for name, values in columns.items():
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))  # type: ignore[arg-type]
+    return table
+
+
+SIZE = len(example())
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "said"),
+    [
+        ("block", [None] * SIZE, f"the column 'block' has {SIZE} rows without a value"),
+        ("cycle", [None] * SIZE, "rows without a value"),
+        ("kind", ["nonsense"] * SIZE, "no events of the kind 'nonsense'"),
+        ("kind", [7] * SIZE, "the column 'kind' has no texts"),
+        ("core", [300] * SIZE, "do not fit into"),
+        ("core", [3] * SIZE, "event 0 has a core that does not exist"),
+        ("cycle", ["a"] * SIZE, "the column 'cycle' has no whole numbers"),
+        ("cycle", [1.5] * SIZE, "the column 'cycle' has no whole numbers"),
+        ("end", [0] * SIZE, "has no span of cycles"),
+        ("bytes", [-1] * SIZE, "a negative amount"),
+        ("task", [-2] * SIZE, "no task or job"),
+    ],
+)
+def test_tables_that_are_no_event_logs(tmp_path: Path, column: str, values: list[object], said: str) -> None:
+    for file, write in (
+        (tmp_path / "x.parquet", parquet.write_table),
+        (tmp_path / "x.arrow", feather.write_feather),
+    ):
+        write(table_with(**{column: values}), str(file))
+        with pytest.raises(EventsError, match=f"{file}: not a readable event log: .*{said}"):
+            load(file)
+
+
+@pytest.mark.parametrize("meta", [b"[]", b"{", b"\xff", b"5", b'{"dropped": 1}', b'{"dropped": {"a": "b"}}'])
+def test_metadata_that_are_no_event_logs(tmp_path: Path, meta: bytes) -> None:
+    table = example().to_arrow().replace_schema_metadata({METADATA_KEY: meta})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(EventsError, match=r"x\.parquet: not a readable event log: "):
+        load(tmp_path / "x.parquet")
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    save(example(), tmp_path / "x.parquet")
+    assert list(load(tmp_path / "x.parquet")) == list(example())
+    assert list(EventLog.of([]).checked()) == []
+    assert json.loads(example().to_arrow().schema.metadata[METADATA_KEY])["schema_version"]
+
+
+def test_a_run_of_centuries_is_drawn_in_few_windows(tmp_path: Path) -> None:
+    end = [
+        2**62 if kind == "task" else value
+        for kind, value in zip(example()["kind"], example()["end"], strict=True)
+    ]
+    parquet.write_table(table_with(end=end), tmp_path / "x.parquet")
+    write_timeline(load(tmp_path / "x.parquet"), tmp_path / "x.pftrace")
+    assert (tmp_path / "x.pftrace").stat().st_size < 1 << 20
+
+
+def changed(data: bytes, rng: random.Random) -> bytes:
+    """Return bytes with a few changes, or a part of them."""
+    made = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        made[rng.randrange(len(made))] = rng.randrange(256)
+    return bytes(made[: rng.randrange(len(made))] if rng.random() < 0.2 else made)
+
+
+def test_headers_of_arrays(tmp_path: Path) -> None:
+    file, ends = tmp_path / "x.npy", Counter[str]()
+    np.save(file, np.zeros((1, 3, 4, 4), np.float32))
+    data, rng = file.read_bytes(), random.Random(seeds.seed("npy"))
+    for _ in range(extent(600, 20_000)):
+        file.write_bytes(changed(data[:128], rng) + data[128:])
+        try:
+            load_array(file)
+            ends["read"] += 1
+        except (InputError, GivenFileError) as error:
+            assert str(file) in str(error)
+            ends["refused"] += 1
+    assert len(ends) == 2
+
+
+VCD = """$timescale 1ns $end
+$scope module top $end
+$var wire 1 ! clock $end
+$var wire 8 " data [7:0] $end
+$var string 1 # text $end
+$upscope $end
+$enddefinitions $end
+#0
+0!
+b101 "
+sidle #
+#5
+1!
+bx1 "
+#10
+0!
+"""
+
+
+@pytest.mark.parametrize("reader", ["vcdvcd", "pywellen"])
+def test_damaged_waveforms(tmp_path: Path, reader: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """pywellen's panic is no Exception, and comes with lines on standard error."""
+    file, ends = tmp_path / "x.vcd", Counter[str]()
+    rng = random.Random(seeds.seed("vcd"))
+    for _ in range(extent(300, 5000)):
+        file.write_bytes(changed(VCD.encode(), rng))
+        try:
+            wave = open_wave(file, reader=reader)
+            for name in wave.signals:
+                wave.changes(name.name)
+            ends["read"] += 1
+        except WaveError as error:
+            assert str(file) in str(error) or "signal" in str(error), error
+            ends["refused"] += 1
+    assert len(ends) == 2
+    assert "panicked" not in capfd.readouterr().err
+
+
+def test_a_file_costs_no_more_than_it_has(tmp_path: Path) -> None:
+    """A file of a few bytes is read where 4 GiB cannot be had, and one without a size as a whole."""
+    file = tmp_path / "small"
+    file.write_bytes(b"small")
+    text = f"""
+import resource
+from pathlib import Path
+from rkcosim.base.files import read_given
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+assert read_given(Path({str(file)!r})) == b"small"
+assert read_given(Path("/proc/self/status")).startswith(b"Name:")
+"""
+    assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0
+    with pytest.raises(GivenFileError, match="too large: 5 bytes, at most 4 are read"):
+        read_given(file, 4)
+    assert read_given(file, 5) == b"small"
+    with pytest.raises(GivenFileError, match="at most 4 are read"):
+        read_given(Path("/proc/self/status"), 4)
