@@ -570,14 +570,6 @@ def _expand(n: _Node) -> Rows:
     return made
 
 
-def _concat(n: _Node) -> Rows:
-    rows = next(r for place in n.places if (r := n.rows(place)) is not None)
-    _outside(rows, [n.axis(0)])
-    for place in n.places:
-        n.along(place, rows)
-    return rows
-
-
 def _split(n: _Node) -> Rows:
     n.same_for_all([1])
     return _outside(n.moving(), [n.axis(0)])
@@ -609,7 +601,7 @@ def _gather(n: _Node) -> Rows:
 
 
 def _in_parallel(n: _Node) -> Rows:
-    """GatherElements and ScatterElements: all inputs have the same place along the axis of the samples."""
+    """Concat, GatherElements and ScatterElements: all inputs have the samples in the same places."""
     rows = next(r for place in n.places if (r := n.rows(place)) is not None)
     _outside(rows, [n.axis(0)])
     for place in n.places:
@@ -693,13 +685,12 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _softmax),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _last_axes),
     **dict.fromkeys(("ArgMax", "ArgMin"), _extreme),
-    **dict.fromkeys(("GatherElements", "ScatterElements"), _in_parallel),
+    **dict.fromkeys(("Concat", "GatherElements", "ScatterElements"), _in_parallel),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
     **dict.fromkeys(("MatMul", "MatMulInteger"), _product),
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantisation),
     **dict.fromkeys(("Resize", "Upsample"), _resize),
     **dict.fromkeys(("Reshape", "Flatten"), _reshape),
-    "Concat": _concat,
     "CumSum": _cumulative,
     "DeformConv": _maps_together(0, 2, 4),
     "Dropout": _dropout,

@@ -45,13 +45,6 @@ from rkcosim.compiler.steps import (
 )
 
 
-def _limited(step: Step) -> bool:
-    """Whether a step limits its results."""
-    if isinstance(step, FloatStep):
-        return any(stage.relu or stage.high is not None for stage in (step.first, step.second, step.last))
-    return getattr(step, "limits", None) is not None
-
-
 class Floats(Moves):
     """Lowering for fp16: float16 weights, float32 biases, limits as binary32 patterns, no converter."""
 
@@ -60,11 +53,8 @@ class Floats(Moves):
 
     def steps(self) -> list[Step]:
         clamp = self.op.clamp
-        if clamp == Clamp():
+        if clamp == Clamp() or (clamp.low == 0.0 and clamp.high > 0.0):
             return super().steps()
-        if clamp.low == 0.0 and clamp.high > 0.0:
-            made = super().steps()
-            return made if any(map(_limited, made)) else self.clamp_apart("unclamped")
         last = FloatStage(high=clamp.high if math.isfinite(clamp.high) else None)
         fields: dict[str, Any] = {"last": last}
         if math.isfinite(clamp.low):
@@ -126,6 +116,8 @@ class Floats(Moves):
         return self.step(FloatStep, inputs=(x, x), output=y, method="div", dividend=1.0)
 
     def _of_product(self, kind: type[Step]) -> list[Step]:
+        if self.clamped:  # a product has no stage that limits
+            return self.clamp_apart("unclamped")
         more = {"scale": self.op.scale} if kind is ProductStep else {}
         return self.step(kind, factors=self.op.factors, **more)
 
