@@ -43,7 +43,7 @@ class DoorFault(Exception):
 
 @dataclass(frozen=True)
 class Form:
-    """How a graph is run: the number of cores (0: as the library decides), the engine, the order of maps."""
+    """How a graph is run: the number of cores (0: as the library decides) and the order of maps."""
 
     cores: int = 0
     order: str = "nchw"
@@ -75,10 +75,9 @@ class Program:
                 cwd=ROOT,
                 env=os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
             )
-        process, before = self.process, self.log.tell()
+        process = self.process
         assert process.stdin is not None and process.stdout is not None
-        os.lseek(self.log.fileno(), 0, os.SEEK_END)
-        before = os.lseek(self.log.fileno(), 0, os.SEEK_CUR)
+        before = os.lseek(self.log.fileno(), 0, os.SEEK_END)
         try:
             process.stdin.write(line.encode() + b"\n")
             process.stdin.flush()
@@ -237,10 +236,10 @@ class Doors:
 
     def _by_provider(self, path: Path, graph: Graph, form: Form) -> list[Array]:
         """Run onnxruntime with the provider, which gives parts of the graph to the NPU."""
-        import onnxruntime as ort
-
+        from rkcosim.compiler.host_runtimes import import_onnxruntime
         from rkcosim.plugins.library import provider_library
 
+        ort = import_onnxruntime()
         if PROVIDER not in ort.get_available_providers():
             ort.register_execution_provider_library(PROVIDER, str(provider_library()))
         options = ort.SessionOptions()

@@ -13,6 +13,8 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from rkcosim.compiler.host_runtimes import exact_options, import_onnxruntime
+
 Array = npt.NDArray[np.generic]
 
 OPSET = 17
@@ -220,8 +222,6 @@ class Draw:
 
     def _evaluate(self, first: int) -> list[Value] | None:
         """Return the results of the nodes from `first` on; None if they cannot be judged."""
-        import onnxruntime as ort
-
         nodes = self.nodes[first:]
         made = [name for node in nodes for name in node.output if name]
         needed = {name for node in nodes for name in node.input if name} - set(made)
@@ -235,8 +235,6 @@ class Draw:
         )
         try:
             results = session(_model(graph)).run(None, feeds)
-        except (ort.capi.onnxruntime_pybind11_state.Fail, ValueError, RuntimeError) as error:
-            raise NoFit(str(error)) from error
         except Exception as error:  # onnxruntime's own classes have no common base
             raise NoFit(str(error)) from error
         for array in results:
@@ -268,7 +266,7 @@ class Draw:
                     "Celu",
                     "Relu6",
                     "Dropout",
-                    "ThresholdedRelu",
+                    "NegRelu",
                 ),
             ]
         )
@@ -309,7 +307,7 @@ class Draw:
         elif op == "Exp":
             (limited,) = self._emit("Tanh", [name])
             self._emit("Exp", [limited])
-        elif op == "ThresholdedRelu":
+        elif op == "NegRelu":
             (shifted,) = self._emit("Relu", [name])
             self._emit("Neg", [shifted])
         else:
@@ -708,16 +706,14 @@ def described(name: str, array: Array) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
-def session(model: onnx.ModelProto, optimised: bool = False) -> Any:
-    """Return an onnxruntime session on one thread, without warnings."""
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
+def session(model: onnx.ModelProto) -> Any:
+    """Return an onnxruntime session on one thread, without warnings and without optimisation."""
+    ort = import_onnxruntime()
+    options = exact_options(ort)
     options.log_severity_level = 4
     ort.set_default_logger_severity(4)
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    if not optimised:
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 

@@ -21,7 +21,7 @@ from rkcosim.base import progress
 from rkcosim.compiler import several
 from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
 from rkcosim.compiler.host_runtimes import refuse_external
-from rkcosim.compiler.loaders.onnx_fold import fold, runs, shapes_of_run
+from rkcosim.compiler.loaders.onnx_fold import fold, inferred, runs, shapes_of_run
 from rkcosim.compiler.loaders.onnx_windows import exact_windows
 from rkcosim.compiler.options import LoadOptions, OpenDimensions
 
@@ -205,14 +205,6 @@ def _outer(node: onnx.NodeProto) -> Iterator[str]:
             yield from (i.name for i in body.output if i.name not in inner)
 
 
-def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model with the types that onnx' inference finds; the model itself if that fails."""
-    try:
-        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except Exception:  # onnx raises several classes
-        return proto
-
-
 def _check_sizes(proto: onnx.ModelProto) -> None:
     """Refuse values that are too large, before a runtime allocates them.
 
@@ -290,10 +282,7 @@ def planned_shapes(data: bytes) -> dict[str, tuple[int, ...]]:
     shapes = shapes_of_run(fixed)
     if shapes is not None:
         return shapes
-    try:
-        graph = onnx.shape_inference.infer_shapes(fixed, data_prop=True).graph
-    except Exception:  # onnx raises several classes
-        graph = fixed.graph
+    graph = inferred(fixed).graph
     items = [item for item in (*graph.input, *graph.value_info) if item.type.tensor_type.HasField("shape")]
     sizes = {item.name: (input_shape(item), item) for item in items}
     return {

@@ -149,20 +149,31 @@ def fold(proto: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
+def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with the types that onnx' inference finds; the model itself if that fails."""
+    try:
+        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except Exception:  # onnx raises several classes
+        return proto
+
+
+def known_shapes(proto: onnx.ModelProto) -> dict[str, list[int]]:
+    """Return the shapes of inputs and inner values without open dimensions, as a model describes them."""
+    shapes = {}
+    for item in (*proto.graph.input, *proto.graph.value_info):
+        dims = item.type.tensor_type.shape.dim
+        if item.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
+            shapes[item.name] = [dim.dim_value for dim in dims]
+    return shapes
+
+
 def fold_plainly(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Fold nodes with constant inputs by onnx' reference evaluator, and shapes that inference finds."""
     from onnx.reference import ReferenceEvaluator
 
-    try:
-        made = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    except Exception:  # onnx raises several classes
-        made = onnx.ModelProto()
-        made.CopyFrom(proto)
-    shapes: dict[str, list[int]] = {}
-    for item in (*made.graph.input, *made.graph.value_info):
-        dims = item.type.tensor_type.shape.dim
-        if item.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
-            shapes[item.name] = [dim.dim_value for dim in dims]
+    made = onnx.ModelProto()
+    made.CopyFrom(inferred(proto))
+    shapes = known_shapes(made)
     constants = {item.name: numpy_helper.to_array(item) for item in proto.graph.initializer}
     opsets = [item for item in proto.opset_import if item.domain in ("", "ai.onnx")]
     nodes = []

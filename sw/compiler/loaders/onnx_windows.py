@@ -11,6 +11,7 @@ import onnx
 from onnx import helper
 
 from rkcosim.compiler.graph import Window
+from rkcosim.compiler.loaders.onnx_fold import inferred, known_shapes
 
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 
@@ -26,40 +27,35 @@ def exact_windows(proto: onnx.ModelProto) -> onnx.ModelProto:
         return proto
     made = onnx.ModelProto()
     made.CopyFrom(proto)
-    while True:
-        shapes = _shapes(made)
-        if not any(_rounds_up(node) and _rewrite(node, shapes) for node in made.graph.node):
-            return made
+    while _rewrite_some(made, known_shapes(inferred(made))):
         del made.graph.value_info[:]
+    return made
+
+
+def _rewrite_some(proto: onnx.ModelProto, shapes: dict[str, list[int]]) -> bool:
+    """Rewrite pools up to the first one of another size than inferred; return whether there is one."""
+    for node in proto.graph.node:
+        sizes = _rewrite(node, shapes) if _rounds_up(node) else None
+        if sizes is not None and sizes != shapes.get(node.output[0], [])[2:]:
+            return True
+    return False
 
 
 def _rounds_up(node: onnx.NodeProto) -> bool:
     return node.op_type in POOLS and any(item.name == "ceil_mode" and item.i for item in node.attribute)
 
 
-def _shapes(proto: onnx.ModelProto) -> dict[str, list[int]]:
-    try:
-        graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
-    except Exception:  # onnx raises several classes
-        graph = proto.graph
-    found = {}
-    for item in (*graph.input, *graph.value_info):
-        sizes = item.type.tensor_type.shape.dim
-        if item.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in sizes):
-            found[item.name] = [dim.dim_value for dim in sizes]
-    return found
-
-
-def _rewrite(node: onnx.NodeProto, shapes: dict[str, list[int]]) -> bool:
-    """Write a pool without `ceil_mode`; return whether that changed it."""
+def _rewrite(node: onnx.NodeProto, shapes: dict[str, list[int]]) -> list[int] | None:
+    """Write a pool without `ceil_mode`; return the sizes of its result, None if it stays as it is."""
     values = {item.name: helper.get_attribute_value(item) for item in node.attribute}
     sizes = shapes.get(node.input[0], [])[2:]
     if not sizes or values.get("auto_pad", b"NOTSET") != b"NOTSET":
-        return False
+        return None
     kernel, ones = list(values["kernel_shape"]), [1] * len(sizes)
     strides, dilations = values.get("strides", ones), values.get("dilations", ones)
     pads = list(values.get("pads", [0] * (2 * len(sizes))))
     before, after = pads[: len(sizes)], pads[len(sizes) :]
+    counts = []
     for axis, size in enumerate(sizes):
         window = Window(
             (kernel[axis], 1),
@@ -67,16 +63,16 @@ def _rewrite(node: onnx.NodeProto, shapes: dict[str, list[int]]) -> bool:
             pads=(before[axis], 0, after[axis], 0),
             dilations=(dilations[axis], 1),
         )
-        count = window.output(size, 1, ceil=True)[0]
-        reach = (count - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1
+        counts.append(window.output(size, 1, ceil=True)[0])
+        reach = (counts[-1] - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1
         after[axis] += max(0, reach - before[axis] - size - after[axis])
     padded = after != pads[len(sizes) :]
-    counts = node.op_type == "LpPool" or (
+    padding_counts = node.op_type == "LpPool" or (
         node.op_type == "AveragePool" and values.get("count_include_pad", 0)
     )
-    if (padded and counts) or np.any(np.array(after) >= kernel):
-        return False
+    if (padded and padding_counts) or np.any(np.array(after) >= kernel):
+        return None
     kept = [item for item in node.attribute if item.name not in ("ceil_mode", "pads")]
     del node.attribute[:]
     node.attribute.extend([*kept, helper.make_attribute("pads", [*before, *after])])
-    return True
+    return counts
