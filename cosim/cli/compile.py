@@ -160,7 +160,7 @@ def _sets(asked: CompileOptions) -> list[ShapeSet]:
     Raises
     ------
     ValueError
-        for a list that is none, or other shapes beside it.
+        if the text is no list of sets of shapes, or if another option gives shapes as well.
     """
     from rkcosim.base.files import identify, read_model
     from rkcosim.compiler.several import KEY, sets_of

@@ -142,7 +142,8 @@ def find(key: str, name: str, progress: Progress) -> Path | None:
 def fetch(folder: Path, key: str, name: str, progress: Progress, *, own: bool = True) -> Path | None:
     """Return the cached file `name` of `key`, or None without one that is whole and can be trusted.
 
-    A damaged file is reported, as is one that others own or can write: its hash is beside it.
+    A damaged file is reported. So is a file that another user owns or can write, since that user could have
+    written the hash beside it, too.
 
     Parameters
     ----------

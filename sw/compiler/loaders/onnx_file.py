@@ -253,7 +253,7 @@ def listed_shapes(proto: onnx.ModelProto) -> list[several.ShapeSet]:
 
 
 def _reshaped(proto: onnx.ModelProto, shapes: Sequence[tuple[int, ...]]) -> onnx.ModelProto:
-    """Return the model with these shapes of the inputs in the place of its own, or as it is without any."""
+    """Return the model with other shapes of its inputs; the model itself if no shapes are given."""
     if not shapes:
         return proto
     names = _input_names(proto)
