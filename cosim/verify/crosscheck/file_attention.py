@@ -7,7 +7,7 @@ of its registers: what these steps make of the exact values is computed here as 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,7 +30,11 @@ class Registers(Protocol):
     def signed(self, block: str, register: str, name: str | None = None, bits: int = 32) -> int: ...
 
 
-def attention(node: Any, tasks: list[tuple[tuple[str, ...], Registers]]) -> tuple[Real, Real]:
+Tasks = Sequence[tuple[tuple[str, ...], Registers]]
+"""Blocks and registers of a step's tasks, in order."""
+
+
+def attention(node: Any, tasks: Tasks) -> tuple[Real, Real]:
     """Return the values of the output and their largest errors, as cubes.
 
     Parameters
@@ -67,9 +71,7 @@ def _heads(array: Any) -> Real:
     return array[:, :, 0].astype(np.float64)
 
 
-def _first(
-    tasks: list[tuple[tuple[str, ...], Registers]], what: str, fits: Callable[[Registers], bool]
-) -> Registers:
+def _first(tasks: Tasks, what: str, fits: Callable[[Registers], bool]) -> Registers:
     """Return the registers of the first task with a convolution (`what` is "CNA"), or without, that fits."""
     for blocks, registers in tasks:
         if ("CNA" in blocks) == (what == "CNA") and fits(registers):
@@ -96,7 +98,7 @@ def _probabilities(low: Real, high: Real) -> tuple[Real, Real]:
     return np.maximum(below * (1 - wrong) - TABLE, 0.0), above * (1 + wrong) + TABLE
 
 
-def _of_halves(q: Real, k: Real, tasks: list[tuple[tuple[str, ...], Registers]]) -> tuple[Real, Real]:
+def _of_halves(q: Real, k: Real, tasks: Tasks) -> tuple[Real, Real]:
     product = _first(tasks, "CNA", lambda registers: True)
     if product.get("DPU", "BN_CFG", "BN_BYPASS") or product.get("DPU", "BN_CFG", "BN_MUL_BYPASS"):
         raise NotJudged("its product is not scaled")
@@ -105,7 +107,7 @@ def _of_halves(q: Real, k: Real, tasks: list[tuple[tuple[str, ...], Registers]])
     return _probabilities(logits, logits)
 
 
-def _of_bytes(q: Real, k: Real, tasks: list[tuple[tuple[str, ...], Registers]]) -> tuple[Real, Real]:
+def _of_bytes(q: Real, k: Real, tasks: Tasks) -> tuple[Real, Real]:
     def mode(registers: Registers) -> tuple[int, int]:
         return registers.get("DPU", "DATA_FORMAT", "IN_PRECISION"), registers.get(
             "DPU", "DATA_FORMAT", "OUT_PRECISION"
@@ -127,10 +129,10 @@ def _of_bytes(q: Real, k: Real, tasks: list[tuple[tuple[str, ...], Registers]]) 
     factor = scale / 2.0 ** product.get("CNA", "CVT_CON0", "CVT_TRUNCATE_0")
     q = np.clip(np.round((q + offset) * factor), -128, 127)
     sums = np.einsum("bdi,bdj->bij", q, k + product.signed("DPU", "BS_OW_OP", "OW_OP", 16))
-    by = product.signed("DPU", "BN_MUL_CFG", "BN_MUL_OPERAND", 16)
-    by = by / 2.0 ** product.get("DPU", "BN_MUL_CFG", "BN_MUL_SHIFT_VALUE")
-    out = product.signed("DPU", "OUT_CVT_SCALE", "OUT_CVT_SCALE", 16)
-    out = out / 2.0 ** product.get("DPU", "OUT_CVT_SHIFT", "OUT_CVT_SHIFT")
+    shift = product.get("DPU", "BN_MUL_CFG", "BN_MUL_SHIFT_VALUE")
+    by = product.signed("DPU", "BN_MUL_CFG", "BN_MUL_OPERAND", 16) / 2.0**shift
+    shift = product.get("DPU", "OUT_CVT_SHIFT", "OUT_CVT_SHIFT")
+    out = product.signed("DPU", "OUT_CVT_SCALE", "OUT_CVT_SCALE", 16) / 2.0**shift
     codes = sums * by * out + product.signed("DPU", "OUT_CVT_OFFSET", "OUT_CVT_OFFSET")
     wide = 0.5 + 0.5 * abs(out) + 1e-9
     bounds = [np.clip(found, -128, 127) for found in (np.ceil(codes - wide), np.floor(codes + wide))]
