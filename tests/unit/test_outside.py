@@ -101,17 +101,25 @@ def test_repositories_are_found(tmp_path: Path):
     source = tmp_path / "source"
     subprocess.run(["git", "init", "-q", str(source)], check=True)
     (source / "file").write_text("text")
-    subprocess.run(["git", "-C", str(source), "add", "file"], check=True)
+    (source / "large").write_text("more")
+    (source / "link").symlink_to("file")
+    (source / "file").chmod(0o755)
+    subprocess.run(["git", "-C", str(source), "add", "."], check=True)
     author = ["-c", "user.name=n", "-c", "user.email=e"]
     subprocess.run(["git", "-C", str(source), *author, "commit", "-qm", "m"], check=True)
     subprocess.run(["git", "clone", "-q", "--bare", str(source), str(tmp_path / "d+bare/repo")], check=True)
+    large = subprocess.check_output(["git", "-C", str(source), "rev-parse", "HEAD:large"], text=True).strip()
+    (
+        tmp_path / "d+bare/repo/objects" / large[:2] / large[2:]
+    ).unlink()  # as in a snapshot without large files
     work = tmp_path / "work"
     assert locate(tmp_path, "a/plain", work, "p") == Checkout("a/plain", tmp_path / "a+plain", "", "p")
     nested = locate(tmp_path, "b/nested", work, "p")
     assert nested is not None and nested.folder == tmp_path / "b/nested"
     bare, known = (locate(tmp_path, "d/bare", work, "p") for _ in range(2))
     assert bare is not None and bare == known and len(bare.commit) == 40
-    assert (bare.folder / "file").read_text() == "text"
+    assert (bare.folder / "link").read_text() == "text" and (bare.folder / "file").stat().st_mode & 0o100
+    assert not (bare.folder / "large").exists()
     assert locate(tmp_path, "e/none", work, "p") is None
     with pytest.raises(ValueError, match="'main' is no commit"):
         locate(tmp_path, "c/torn", work, "p")

@@ -87,14 +87,12 @@ def _run(suite: Suite, engine: str, kept: Kept, options: argparse.Namespace) -> 
     """Run a suite on an engine, and keep its verdicts unless they fell back; return what is wrong."""
     assert suite.run is not None
     options.work.mkdir(parents=True, exist_ok=True)
-    here = locate(options.folder, suite.repository, options.work, options.python)
-    if here is None:
-        kept.not_run = f"no folder of {suite.repository}"
-        print(f"{suite.name}: {kept.not_run}")
-        return []
-    print(f"{suite.name} on {ENGINES[engine]}", flush=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{suite.name}-", dir=options.work))
     try:
+        here = locate(options.folder, suite.repository, options.work, options.python)
+        if here is None:
+            raise NotHere(f"no folder of {suite.repository}")
+        print(f"{suite.name} on {ENGINES[engine]}", flush=True)
         outcomes = suite.run(here, engine, folder)
         if not outcomes:
             raise OSError("it ran no test")

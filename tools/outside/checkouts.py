@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 from tools.outside.suite import Checkout
@@ -53,11 +56,39 @@ def _unpacked(bare: Path, repository: str, work: Path, python: str) -> Checkout:
     place = work / f"{repository.replace('/', '+')}@{commit[:12]}"
     if not place.is_dir():
         part = place.with_name(f"{place.name}.part")
-        part.mkdir(parents=True, exist_ok=True)
-        archive = ["git", "-c", "safe.directory=*", "-C", str(bare), "archive", commit]
-        with subprocess.Popen(archive, stdout=subprocess.PIPE) as made:
-            subprocess.run(["tar", "-x", "-C", str(part)], stdin=made.stdout, check=True)
-        if made.returncode:
-            raise OSError(f"{bare}: git archive ended with exit code {made.returncode}")
+        shutil.rmtree(part, ignore_errors=True)
+        for name, mode, data in _blobs(bare, commit):
+            path = part / name
+            if ".." in Path(name).parts or name.startswith("/"):
+                raise OSError(f"{bare}: a file would be outside of its folder: {name}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if mode == b"120000":
+                path.symlink_to(os.fsdecode(data))
+            else:
+                path.write_bytes(data)
+                path.chmod(0o755 if mode == b"100755" else 0o644)
         part.rename(place)
     return Checkout(repository, place, commit, python)
+
+
+def _blobs(bare: Path, commit: str) -> Iterator[tuple[str, bytes, bytes]]:
+    """Yield name, mode and contents of the files of a commit; a snapshot may lack large ones."""
+    git = ["git", "-c", "safe.directory=*", "-C", str(bare)]
+    listed = subprocess.run([*git, "ls-tree", "-r", "-z", commit], capture_output=True, check=True).stdout
+    with subprocess.Popen(
+        [*git, "cat-file", "--batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as reader:
+        assert reader.stdin is not None and reader.stdout is not None
+        for entry in filter(None, listed.split(b"\0")):
+            head, _, name = entry.partition(b"\t")
+            mode, kind, identity = head.split()
+            if kind != b"blob":
+                continue
+            reader.stdin.write(identity + b"\n")
+            reader.stdin.flush()
+            answer = reader.stdout.readline().split()
+            if len(answer) == 3:
+                data = reader.stdout.read(int(answer[2]))
+                reader.stdout.read(1)
+                yield os.fsdecode(name), mode, data
+        reader.stdin.close()

@@ -47,20 +47,42 @@ class Network:
         self.nodes.append(self.helper.make_node(kind, inputs, [name], name=name, **attributes))
         return name
 
-    def conv(self, x: str, channels: tuple[int, int], side: int, stride: int = 1, bias: float = 0.0) -> str:
-        """Add a convolution with random weights that keep the size of numbers; return its output."""
+    def conv(
+        self,
+        x: str,
+        channels: tuple[int, int],
+        side: int,
+        stride: int = 1,
+        bias: float = 0.0,
+        gain: float = 1.0,
+    ) -> str:
+        """Add a convolution with random weights that keep the size of numbers; return its output.
+
+        Parameters
+        ----------
+        channels : of the input and of the output.
+        side : of the kernel.
+        bias : mean of the values that are added.
+        gain : factor of the weights.
+        """
         wide, deep = channels
-        scale = (2 / (wide * side * side)) ** 0.5
+        scale = gain * (2 / (wide * side * side)) ** 0.5
         weights = (self.random.standard_normal((deep, wide, side, side)) * scale).astype(np.float32)
         add = (self.random.standard_normal(deep) * 0.1 + bias).astype(np.float32)
         names = (self.constant(weights), self.constant(add))
         pads = [side // 2] * 4
         return self.add("Conv", x, *names, kernel_shape=[side, side], strides=[stride, stride], pads=pads)
 
-    def trunk(self, x: str, widths: Sequence[int]) -> str:
-        """Add convolutions 3 x 3 of stride 2, each with a ReLU, over `widths` channels; return the output."""
+    def trunk(self, x: str, widths: Sequence[int], gain: float = 1.0) -> str:
+        """Add convolutions 3 x 3 of stride 2, each with a ReLU, over `widths` channels; return the output.
+
+        Parameters
+        ----------
+        gain : factor of the first one's weights.
+        """
         for wide, deep in zip((3, *widths), widths, strict=False):
-            x = self.add("Relu", self.conv(x, (wide, deep), 3, stride=2))
+            x = self.add("Relu", self.conv(x, (wide, deep), 3, stride=2, gain=gain))
+            gain = 1.0
         return x
 
     def write(self, path: Path, outputs: Mapping[str, Sequence[int]]) -> None:
@@ -87,8 +109,10 @@ def reference(path: Path, inputs: Sequence[np.ndarray]) -> list[list[np.ndarray]
 
 
 def convert(path: Path, target: Path, *words: str) -> None:
-    """Write a .rknn file of an ONNX model by `rkcosim compile`."""
-    command = [sys.executable, "-m", "rkcosim", "compile", str(path), "-o", str(target), *words]
+    """Write an ONNX model compiled by `rkcosim compile`, in its own container, which rknn_init reads, too."""
+    whole = target.with_suffix(".rkc")
+    command = [sys.executable, "-m", "rkcosim", "compile", str(path), "-o", str(whole), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise OSError(f"rkcosim compile: {(done.stdout + done.stderr).strip()[-300:]}")
+    whole.rename(target)

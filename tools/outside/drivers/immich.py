@@ -35,7 +35,9 @@ def loaded(folder: Path) -> Any:
         importlib.import_module("immich_ml.schemas")
     except ImportError:  # fastapi and others, of which the session uses nothing
         names = ("SessionNode", "ModelTensor", "ModelInput", "ModelSource")
-        stand_in("immich_ml.schemas", **dict.fromkeys(names, Any), Shape=dict)
+        stand_in(
+            "immich_ml.schemas", **dict.fromkeys(names, Any), Shape=lambda *sizes, **names: (sizes, names)
+        )
     return importlib.import_module("immich_ml.sessions.rknn")
 
 
@@ -114,9 +116,9 @@ def main() -> None:
 
     tests = {
         "board": board,
-        "session, one thread": one_thread,
-        "session, two contexts in turn": one_after_another,
-        "session, three contexts at once": threads,
+        "session: one thread": one_thread,
+        "session: two contexts in turn": one_after_another,
+        "session: three contexts at once": threads,
         "nodes": nodes,
         "custom string": custom_string,
         "native outputs": native_outputs,
