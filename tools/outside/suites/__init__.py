@@ -1,6 +1,13 @@
 """The suites of the ledger, in the order of its page (how one is added: `tools/outside/__init__.py`)."""
 
 from tools.outside.suite import Suite
-from tools.outside.suites import ez_rknn_async, frigate, immich, rocket_userspace
+from tools.outside.suites import ez_rknn_async, frigate, immich, llama_rknpu2, rocket_userspace, tinygrad
 
-SUITES: tuple[Suite, ...] = (rocket_userspace.SUITE, ez_rknn_async.SUITE, immich.SUITE, frigate.SUITE)
+SUITES: tuple[Suite, ...] = (
+    rocket_userspace.SUITE,
+    tinygrad.SUITE,
+    ez_rknn_async.SUITE,
+    llama_rknpu2.SUITE,
+    immich.SUITE,
+    frigate.SUITE,
+)
