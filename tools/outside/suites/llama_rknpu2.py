@@ -95,14 +95,14 @@ SUITE = Suite(
     tests="the back end RKNPU2 of llama.cpp: int8 products with weights in the native layout, in memory from "
     "/dev/dma_heap (its fp16 products are not compiled, it has none of int4)",
     how="The program `main`, built from the unchanged sources with LLAMA_RKNPU2 against `rkcosim rknn "
-    "--prefix` (`-D__fp16=_Float16` and an empty arm_neon.h on x86-64), generates 16 tokens under `rkcosim rknn` "
-    "from models of random weights that the ledger writes, with two layers on the NPU and with none (`-ngl`): "
-    "the tokens are the same, and the report has a row for each product.",
+    "--prefix` (`-D__fp16=_Float16` and an empty arm_neon.h on x86-64), generates 16 tokens under "
+    "`rkcosim rknn` from models of random weights that the ledger writes, with two layers on the NPU and "
+    "with none (`-ngl`): the tokens are the same, and the report has a row for each product.",
     board_source="no log of a board with such models is known.",
     why={
         "int8 256 x 512: tokens": "the back end orders a matrix of N x K as if it were K x N "
-        "(ggml-rknpu2.c @cc8cb95c: ggml_rknpu2_transform_tensor passes ne1 and ne0 for k and n), which no device "
-        "can mend: only square matrices come out right.",
+        "(ggml-rknpu2.c @cc8cb95c: ggml_rknpu2_transform_tensor passes ne1 and ne0 for k and n), which no "
+        "device can mend: only square matrices come out right.",
     },
     run=_run,
 )

@@ -42,11 +42,12 @@ SUITE = Suite(
     "fp16 over the vendor's driver, with a reset before each task; matrix products by the array",
     how="pytest runs `test/test_rockchip.py` under `rkcosim device` with "
     + " ".join(f"{name}={value}" for name, value in SETTINGS.items())
-    + ". The author's later sweeps of all of `test_ops.py` (209 of 433 and 177 of 432 methods) were of a back end "
-    "that is public as changes in his notes only (allbilly/allbilly.github.io, docs/blog/tinygrad-backend.md and "
-    "reminaingops.md), against tinygrad @ebf1636, which no stored copy has; they are not run here.",
-    board_source="allbilly/tinygrad, messages of commits from 75efb5aed to be0f46dc6, which say of 15 tests that "
-    "they passed; none says it of the other tests of the file.",
+    + ". The author's later sweeps of all of `test_ops.py` (209 of 433 and 177 of 432 methods) were of a "
+    "back end that is public as changes in his notes only (allbilly/allbilly.github.io, "
+    "docs/blog/tinygrad-backend.md and reminaingops.md), against tinygrad @ebf1636, which no stored copy "
+    "has; they are not run here.",
+    board_source="allbilly/tinygrad, messages of commits from 75efb5aed to be0f46dc6, which say of 15 tests "
+    "that they passed; none says it of the other tests of the file.",
     board=_board,
     run=_run,
 )
