@@ -1,7 +1,7 @@
 """The suites of the ledger, in the order of its page (how one is added: `tools/outside/__init__.py`)."""
 
 from tools.outside.suite import Suite
-from tools.outside.suites import ez_rknn_async, frigate, immich, llama_rknpu2, rocket_userspace, tinygrad
+from tools.outside.suites import ez_rknn_async, frigate, immich, llama_rknpu2, rocket_userspace, shown, tinygrad
 
 SUITES: tuple[Suite, ...] = (
     rocket_userspace.SUITE,
@@ -10,4 +10,5 @@ SUITES: tuple[Suite, ...] = (
     llama_rknpu2.SUITE,
     immich.SUITE,
     frigate.SUITE,
+    *shown.SUITES,
 )
