@@ -488,8 +488,11 @@ def test_a_mistake_in_the_scheduler_ends_the_jobs(
 
 @pytest.mark.parametrize("soft_reset", ["clears", "keeps"])
 def test_registers_after_a_soft_reset(soft_reset: str) -> None:
-    """OUT_CVT_SCALE and DST_SURF_STRIDE of the DPU, which an addition has written; the first one is not 0 after
-    a reset (allbilly/tinygrad @72f4513a9, ops_rockchip.py: without a write a division is wrong)."""
+    """OUT_CVT_SCALE and DST_SURF_STRIDE of the DPU, which an addition has written.
+
+    The first one is not 0 after a reset (allbilly/tinygrad @72f4513a9, ops_rockchip.py: without a write a
+    division is wrong).
+    """
     device = SlowNpu()
     with Kernel(device, soft_reset=soft_reset) as kernel:
         program = Program(kernel)

@@ -1,7 +1,15 @@
 """The suites of the ledger, in the order of its page (how one is added: `tools/outside/__init__.py`)."""
 
 from tools.outside.suite import Suite
-from tools.outside.suites import ez_rknn_async, frigate, immich, llama_rknpu2, rocket_userspace, shown, tinygrad
+from tools.outside.suites import (
+    ez_rknn_async,
+    frigate,
+    immich,
+    llama_rknpu2,
+    rocket_userspace,
+    shown,
+    tinygrad,
+)
 
 SUITES: tuple[Suite, ...] = (
     rocket_userspace.SUITE,
