@@ -6,6 +6,7 @@ from tools.outside.suites import (
     frigate,
     immich,
     llama_rknpu2,
+    ork_driver,
     rocket_userspace,
     shown,
     tinygrad,
@@ -14,6 +15,7 @@ from tools.outside.suites import (
 SUITES: tuple[Suite, ...] = (
     rocket_userspace.SUITE,
     tinygrad.SUITE,
+    ork_driver.SUITE,
     ez_rknn_async.SUITE,
     llama_rknpu2.SUITE,
     immich.SUITE,
