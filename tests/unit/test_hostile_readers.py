@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import random
+import struct
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -31,7 +33,7 @@ from rkcosim.verify.streams.stream import Stream, StreamError
 from rkcosim.waves import events
 from rkcosim.waves.decode import open_wave
 from rkcosim.waves.events import METADATA_KEY, EventLog, EventsError, load, save
-from rkcosim.waves.files import WaveError
+from rkcosim.waves.files import WaveError, inspect
 from rkcosim.waves.timeline import write_timeline
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -303,3 +305,33 @@ def test_regions_with_the_same_bytes_may_overlap(tmp_path: Path) -> None:
     file = tmp_path / "stream.json"
     file.write_text(json.dumps(made))
     assert len(Stream.load(file).regions) == 2
+
+
+def test_files_with_holes_are_judged_at_once(tmp_path: Path) -> None:
+    """A hole of 2 GiB behind a header, in front of $enddefinitions, and in an FST file."""
+    head = "$timescale 1ns $end $var wire 1 ! a $end $enddefinitions $end\n#1\n1!\n"
+    fst = struct.pack(">BQ", 0, 329) + bytes(321)
+    begin = time.monotonic()
+    for name, data, said in (
+        ("end.vcd", head.encode(), "no time in its last 256 MiB"),
+        ("head.vcd", b"$version x $end\n", "no .enddefinitions in its first 256 MiB"),
+        ("hole.fst", fst, "FST file without its end"),
+    ):
+        file = tmp_path / name
+        with file.open("wb") as stream:
+            stream.write(data)
+            stream.truncate(2 << 30)
+        with pytest.raises(WaveError, match=said):
+            inspect(file)
+    assert time.monotonic() - begin < 20
+
+
+@pytest.mark.parametrize("count", [1, 20_000, 300_000])
+def test_the_last_time_is_found_behind_many_changes(tmp_path: Path, count: int) -> None:
+    """Its line crosses the border of two parts that are searched for some numbers of changes."""
+    for more in range(0, 40, 3 if count > 20_000 else 1):
+        file = tmp_path / "wave.vcd"
+        changes = "1!\n" * count + "1" + "#" * more + "\n"
+        file.write_text(f"$enddefinitions $end\n#5\n0!\n#12345678\n{changes}")
+        facts = inspect(file)
+        assert (facts.first, facts.end) == (5, 12345679)
