@@ -9,7 +9,7 @@ DOCS   := $(VENV)/.installed-docs
 # uv installs in a fraction of pip's time; it is used if it is on the path (`make UV= ...` prevents it).
 UV     ?= $(shell command -v uv 2>/dev/null)
 
-.PHONY: help demo test proofs coverage synthesis test-all soak test-shared test-rknn test-aarch64 check bench docs pictures registers wheel wheel-prebuilt clean
+.PHONY: help demo test proofs coverage synthesis test-all soak test-shared test-rknn test-aarch64 outside check bench docs pictures registers wheel wheel-prebuilt clean
 help:
 	@echo "make demo        classify held-back digits on the RTL, checked bit for bit"
 	@echo "make test        the tests of ten minutes, with the same seeds in each run"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-shared RKCOSIM_SHARED=DIR  tests on original models and plans, which are not part of this"
 	@echo "make test-rknn   run all .rknn files of a folder (DIR=...) and check every node"
 	@echo "make test-aarch64  librknnrt.so for 64-bit ARM, with a cross compiler"
+	@echo "make outside DIR=FOLDER  suites of others, run from a folder of their repositories; docs/results/outside.md"
 	@echo "make check       format, lint, types"
 	@echo "make bench       array and engine benchmarks"
 	@echo "make docs        the documentation site, build/site/index.html"
@@ -91,6 +92,10 @@ test-shared: $(DEV)
 
 test-aarch64: $(DEV)
 	$(BIN)/python -m tools.aarch64
+
+outside: $(DEV)
+	@test -n "$(DIR)" || { echo "set DIR to the folder with the repositories (docs/results/outside.md)"; exit 2; }
+	nice $(BIN)/python -m tools.outside "$(DIR)" $(OPTIONS)
 
 check: $(DEV)
 	$(BIN)/ruff format --check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -200,12 +201,15 @@ def check_list(number: int, address: int, amount: int, words: int) -> None:
 
 def _relocations(graph: Table, tensors: Sequence[FileTensor], words: np.ndarray) -> dict[int, Relocation]:
     by_name = {tensor.name: tensor for tensor in tensors if tensor.name}
+    often = Counter(tensor.name for tensor in tensors)
     found: dict[int, Relocation] = {}
     for table in graph.tables(GraphSlot.RELOCATIONS, "relocation"):
         name = table.text(RelocationSlot.TENSOR)
         tensor = by_name.get(name)
         if tensor is None:
             raise table.error(f"it names the tensor '{name[:80]}', which does not exist")
+        if often[name] > 1:
+            raise table.error(f"it names the tensor '{name[:80]}'; {often[name]} tensors have this name")
         for offset, word in _pairs(table):
             if word >= words.size:
                 raise table.error(f"'{name}': word {word} of {words.size}")

@@ -179,7 +179,21 @@ class _Writer:
             commands, records = commands + words, records + own
         self.tensors.append(_Tensor("regcmd", Kind.REGCMD, data=commands))
         self.tensors.append(_Tensor("task", Kind.TASKS, data=records))
+        self._name_apart()
         return _Buffer(self, inputs, outputs).file()
+
+    def _name_apart(self) -> None:
+        """Give tensors of equal names other ones, but inputs and outputs: relocations name their tensors.
+
+        Steps of one operator have its name, as the two convolutions that place the parts of a Concat.
+        """
+        ports = {tensor.name for tensor in self.tensors if tensor.kind in (Kind.INPUT, Kind.OUTPUT)}
+        used: set[str] = set()
+        for number, tensor in enumerate(self.tensors):
+            port = tensor.kind in (Kind.INPUT, Kind.OUTPUT)
+            if tensor.name in used or (tensor.name in ports and not port):
+                tensor.name = f"{tensor.name} #{number}"
+            used.add(tensor.name)
 
     # tensors
 

@@ -365,7 +365,7 @@ def test_other_forms_of_the_maximum_have_no_effect(changed: dict[str, int]) -> N
         finding.register.split(".")[0] for finding in dev.findings if finding.code == "RESERVED_MODE"
     ]
     assert set(registers) == {"FEATURE_MODE_CFG", "DATA_CUBE_HEIGHT"}
-    assert get(dev, OUT, 16, 3, 0, 23, 24, 24) == 0  # not widened: a subnormal number, which is narrowed
+    assert get(dev, OUT, 16, 3, 0, 23, 24, 24) == 23 * 8 + 3  # the bits of each element [HW 7.10.4]
 
 
 def test_rows_of_another_width_are_the_same_pixels() -> None:

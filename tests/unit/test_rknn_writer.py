@@ -254,3 +254,36 @@ def test_an_input_that_nothing_reads_is_refused():
     made.ir_version = 8
     with pytest.raises(RknnFileError, match="no layer reads input 'unused'"):
         write_rknn(compile_model(made.SerializeToString(), reuse=True))
+
+
+@pytest.mark.parametrize("parts", [(4, 9), (4, 8, 3)])
+def test_tensors_have_names_of_their_own(parts: tuple[int, ...], device: None):
+    """A Concat whose parts do not fill whole atoms: the steps that place them have one name in the plan.
+
+    Relocations name their tensors, so that with equal names all parts had the weights of the last one:
+    the detection heads of YOLOX, found with Frigate's detector.
+    """
+    rng = np.random.default_rng(6)
+    kernels = [rng.normal(size=(n, 32, 1, 1)).astype(np.float32) / 4 for n in parts]
+    names = [f"c{n}" for n in range(len(parts))]
+    nodes = [helper.make_node("Conv", ["x", f"k{n}"], [name]) for n, name in enumerate(names)]
+    nodes.append(helper.make_node("Concat", names, ["y"], axis=1))
+    infos = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, wide, 4, 4))
+        for name, wide in (("x", 32), ("y", sum(parts)))
+    ]
+    constants = [numpy_helper.from_array(kernel, f"k{n}") for n, kernel in enumerate(kernels)]
+    graph = helper.make_graph(nodes, "parts", infos[:1], infos[1:], constants)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 8
+    source = made.SerializeToString()
+    x = rng.normal(size=(1, 32, 4, 4)).astype(np.float16).astype(np.float32)
+    (wanted,) = InferenceSession(source, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    data = write_rknn(compile_model(source, reuse=True))
+    with Model(data) as model:
+        np.testing.assert_allclose(model.run(x)[0], wanted, atol=0.004 * float(np.abs(wanted).max()))
+    tensors = [tensor.name for tensor in read_rknn(data).tensors]
+    assert len(set(tensors)) == len(tensors) and {"x", "y"} <= set(tensors)
+    first, second = [name.encode() for name in tensors if name.endswith(".weight.0")][:2]
+    with pytest.raises(RknnFileError, match=f"'{second.decode()}'; 2 tensors have this name"):
+        read_rknn(data.replace(first, second))
