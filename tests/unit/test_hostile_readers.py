@@ -363,3 +363,11 @@ def test_a_reader_that_is_killed_is_an_error(tmp_path: Path) -> None:
     process.wait()
     with pytest.raises(WaveError, match=r"x\.vcd: not a readable VCD file \(its reader ends with -9"):
         made.read(made.signals)
+
+
+@pytest.mark.parametrize("reader", ["vcdvcd", "pywellen"])
+def test_a_time_scale_of_nothing(tmp_path: Path, reader: str) -> None:
+    file = tmp_path / "x.vcd"
+    file.write_text(VCD.replace("1ns", "0ns"))
+    with pytest.raises(WaveError, match=r"x\.vcd: a time scale of 0 s"):
+        open_wave(file, reader=reader)
