@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rkcosim.base import trust
 from rkcosim.devices.ending import Ending
-from rkcosim.devices.preload import preload_library, sanitizer_runtime
+from rkcosim.devices.preload import audit_library, preload_library, sanitizer_runtime
 from rkcosim.devices.simulated import SimulatedMachine
 from rkcosim.driver.server import Server
 from rkcosim.engines.cache import Progress, cache_folder, say
@@ -108,7 +108,7 @@ def environment(
     Raises
     ------
     BuildError
-        if the preload library cannot be compiled.
+        if the libraries cannot be compiled.
     """
     library = preload_library(sanitize=sanitize, progress=progress)
     before = [sanitizer_runtime()] if sanitize else []
@@ -118,6 +118,7 @@ def environment(
         SOCKET_VARIABLE: str(path.absolute()),
         **({} if machine is None else {MACHINE_VARIABLE: machine}),
         "LD_PRELOAD": ":".join(name for name in loaded if name),
+        **put_first("LD_AUDIT", audit_library(progress=progress)),
         **after_sanitizers(),
     }
 

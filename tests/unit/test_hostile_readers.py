@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from pyarrow import feather, parquet
 
 from rkcosim.base.files import GivenFileError, read_given
 from rkcosim.verify.streams.stream import Stream, StreamError
-from rkcosim.waves import events
+from rkcosim.waves import backends, events
 from rkcosim.waves.decode import open_wave
 from rkcosim.waves.events import METADATA_KEY, EventLog, EventsError, load, save
 from rkcosim.waves.files import WaveError, inspect
@@ -68,7 +69,7 @@ def test_changed_bytes_of_event_logs(tmp_path: Path, suffix: str) -> None:
     """In a process of its own: pyarrow ends it with a signal if it trusts what it reads."""
     file = tmp_path / f"log{suffix}"
     save(example(), file)
-    count = extent(150, 5000)
+    count = extent(60, 5000)
     done = subprocess.run(
         [sys.executable, "-c", DRAWS, file, f"{seeds.seed('events')}{suffix}", str(count)],
         capture_output=True,
@@ -153,7 +154,7 @@ def test_headers_of_arrays(tmp_path: Path) -> None:
     file, ends = tmp_path / "x.npy", Counter[str]()
     np.save(file, np.zeros((1, 3, 4, 4), np.float32))
     data, rng = file.read_bytes(), random.Random(seeds.seed("npy"))
-    for _ in range(extent(600, 20_000)):
+    for _ in range(extent(200, 20_000)):
         file.write_bytes(changed(data[:128], rng) + data[128:])
         try:
             load_array(file)
@@ -185,10 +186,10 @@ bx1 "
 
 @pytest.mark.parametrize("reader", ["vcdvcd", "pywellen"])
 def test_damaged_waveforms(tmp_path: Path, reader: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """pywellen's panic is no Exception, and comes with lines on standard error."""
+    """pywellen's panic is no Exception, and comes with lines on standard error; each file is a process."""
     file, ends = tmp_path / "x.vcd", Counter[str]()
     rng = random.Random(seeds.seed("vcd"))
-    for _ in range(extent(300, 5000)):
+    for _ in range(extent(300, 5000) if reader == "vcdvcd" else extent(12, 1000)):
         file.write_bytes(changed(VCD.encode(), rng))
         try:
             wave = open_wave(file, reader=reader)
@@ -335,3 +336,54 @@ def test_the_last_time_is_found_behind_many_changes(tmp_path: Path, count: int) 
         file.write_text(f"$enddefinitions $end\n#5\n0!\n#12345678\n{changes}")
         facts = inspect(file)
         assert (facts.first, facts.end) == (5, 12345679)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("LEAST_SPACE", 16 << 20, "x.vcd: not a readable VCD file"),
+        ("LEAST_SECONDS", 0.01, "it takes more than 0 s"),
+    ],
+)
+def test_limits_of_a_waveforms_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: float, said: str
+) -> None:
+    file = tmp_path / "x.vcd"
+    file.write_text(VCD)
+    monkeypatch.setattr(backends, name, value)
+    with pytest.raises(WaveError, match=said):
+        open_wave(file, reader="pywellen")
+
+
+def test_a_reader_that_is_killed_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "x.vcd"
+    file.write_text(VCD)
+    made = backends.open_backend(file, inspect(file), "pywellen")
+    process = made._backend._child  # type: ignore[attr-defined]
+    process.kill()
+    process.wait()
+    with pytest.raises(WaveError, match=r"x\.vcd: not a readable VCD file \(its reader ends with -9"):
+        made.read(made.signals)
+
+
+@pytest.mark.parametrize("reader", ["vcdvcd", "pywellen"])
+def test_a_time_scale_of_nothing(tmp_path: Path, reader: str) -> None:
+    file = tmp_path / "x.vcd"
+    file.write_text(VCD.replace("1ns", "0ns"))
+    with pytest.raises(WaveError, match=r"x\.vcd: a time scale of 0 s"):
+        open_wave(file, reader=reader)
+
+
+def test_only_as_many_images_as_are_run_become_floats(tmp_path: Path) -> None:
+    info = TensorInfo("x", (1, 1, 16, 16), np.dtype(np.float32), 1.0, 0)
+    file = tmp_path / "images.npz"
+    archive(file, images=np.zeros((50_000, 1, 16, 16), np.uint8), labels=np.zeros(50_000, np.int64))
+    tracemalloc.start()
+    found = load_batch([file], [info], 3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(found.items) == 3 and found.labels == [0] * 3
+    assert peak < 40e6  # 12.8 MB of bytes are 51.2 MB of floats
+    archive(file, images=np.zeros((5, 1, 16, 16), np.uint8), labels=np.zeros(4, np.int64))
+    with pytest.raises(InputError, match="4 labels for 5 images"):
+        load_batch([file], [info], None)
