@@ -18,7 +18,7 @@ class ImportOptions(Options):
     """Options of `rkcosim regcmd import`."""
 
     manifest: Path = argument("Manifest of a capture (docs/capture.md).")
-    output: Path = option("Stream file to write.", "-o", "--output", default=MISSING)
+    output: Path = option("Stream file to write.", "-o", "--output", default=MISSING, writes=True)
 
 
 @command("rkcosim regcmd import capture.json -o stream.json")
@@ -55,6 +55,7 @@ class CaptureOptions(DramOptions):
         "-o",
         "--output",
         default=Path("capture.json"),
+        writes=True,
     )
     job: int | None = option("Write only this job, counted from 1.", low=1)
     cores: Cores = 3

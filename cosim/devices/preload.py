@@ -72,7 +72,12 @@ def preload_library(*, sanitize: bool = False, progress: Progress = cache.say) -
     key = f"preload-{digest.hexdigest()[:24]}"
     arguments = [*command, "-o", NAME, *map(str, sources), "-ldl", "-lpthread"]
     return cache.built(
-        key, NAME, "preload library", lambda work: toolchain.run(arguments, work, "C compiler"), progress
+        key,
+        NAME,
+        "preload library",
+        lambda work: toolchain.run(arguments, work, "C compiler"),
+        progress,
+        None if sanitize else toolchain.check_loads,
     )
 
 

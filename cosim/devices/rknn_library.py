@@ -99,7 +99,10 @@ def rknn_library(*, sanitize: bool = False, progress: Progress = cache.say) -> P
     for file in sorted(SOURCES.iterdir()):
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     key = f"rknnrt-{digest.hexdigest()[:24]}"
-    return cache.built(key, NAME, "librknnrt.so", lambda work: compile_library(work, command), progress)
+    check = None if sanitize else toolchain.check_loads
+    return cache.built(
+        key, NAME, "librknnrt.so", lambda work: compile_library(work, command), progress, check
+    )
 
 
 def audit_library(*, progress: Progress = cache.say) -> Path:
@@ -114,7 +117,9 @@ def audit_library(*, progress: Progress = cache.say) -> Path:
     def work(folder: Path) -> None:
         toolchain.run([*command, "-o", AUDIT_NAME, str(SOURCES / AUDIT)], folder, "C compiler")
 
-    return cache.built(f"rknnaudit-{digest.hexdigest()[:24]}", AUDIT_NAME, AUDIT_NAME, work, progress)
+    return cache.built(
+        f"rknnaudit-{digest.hexdigest()[:24]}", AUDIT_NAME, AUDIT_NAME, work, progress, toolchain.check_loads
+    )
 
 
 def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
