@@ -62,6 +62,7 @@ def checks() -> list[Check]:
     """Run all checks; never raises, and leaves no files except the cache folder."""
     steps: list[tuple[str, bool, Callable[[], tuple[bool | None, str, str]]]] = [
         ("Python", True, _python),
+        ("packages", True, _packages),
         ("C++ compiler", True, _compiler),
         ("Yosys", True, _yosys),
         ("Verilator", False, _verilator),
@@ -89,6 +90,12 @@ def _python() -> tuple[bool, str, str]:
     detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     wanted = ".".join(map(str, PYTHON_MIN))
     return sys.version_info >= PYTHON_MIN, detail, f"install Python {wanted} or newer"
+
+
+def _packages() -> tuple[bool, str, str]:
+    old = extras.too_old()
+    names = " ".join(f"'{name}'" for name in old)
+    return not old, "; ".join(old.values()) or "as new as needed", f"pip install --upgrade {names}"
 
 
 def _compiler() -> tuple[bool | None, str, str]:

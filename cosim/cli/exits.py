@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR, progress
 from rkcosim.base.extras import MissingPackage, extra_of, missing
-from rkcosim.base.failures import DEBUG_VARIABLE, INTERNAL, keep, new_log, one_line
+from rkcosim.base.failures import DEBUG_VARIABLE, INTERNAL, is_internal, keep, new_log, one_line
 from rkcosim.cli import results, streams
 from rkcosim.cli.results import STDOUT
 
@@ -218,7 +218,12 @@ def exit_code(error: Exception) -> int | None:
         expected = isinstance(error, (ValueError, OSError, MissingPackage)) or _no_thread(error)
         return BAD_INPUT if expected else INTERNAL
     cause = getattr(error, "cause", None)
-    return exit_code(cause) or code if isinstance(cause, Exception) else code
+    if not isinstance(cause, Exception):
+        return code
+    found = exit_code(cause)
+    # A refusal of a library of this package without an exit code is as foreseen as the error around it.
+    foreseen = not is_internal(cause) and not isinstance(cause, MemoryError)
+    return code if found is None or (found == INTERNAL and foreseen) else found
 
 
 def _kept(error: Exception) -> str:

@@ -51,7 +51,7 @@ class CaptureOptions(DramOptions):
 
     program: Program = ()
     output: Path = option(
-        "Stream file for the first job; later jobs are written to files next to it, named by job.",
+        "Write the first job to this stream file; later jobs are written to files next to it, named by job.",
         "-o",
         "--output",
         default=Path("capture.json"),

@@ -247,6 +247,32 @@ def test_other_errors_of_the_system_are_not_said_of_standard_output(capsys: pyte
     assert "$HOME" in said(FileNotFoundError(2, "", "~/a.onnx"))
 
 
+def test_a_refusal_of_a_library_is_no_internal_error(capsys: pytest.CaptureFixture[str]):
+    """An ONNX file with an operator that nobody has registered: the call fails, as the interface says."""
+    from rkcosim.measure.models.run import RunError
+    from rkcosim.rknn_api.session import RknnError
+
+    class Refused(Exception):
+        __module__ = "rkcosim.rknn_api.custom"
+
+    def code(reason: Exception) -> int | None:
+        return exits.exit_code(RunError(RknnError("rknn_run", -1, reason)))
+
+    assert code(Refused("no operator of type 'Foo' is registered")) == exits.BAD_INPUT
+    assert code(KeyError("a fault of this package")) == exits.INTERNAL
+
+
+@pytest.mark.parametrize("kind", ["rkc", "rknn"])
+def test_a_damaged_model_is_named(kind: str, tmp_path: Path):
+    from rkcosim.compiler.graph import ModelError
+    from rkcosim.measure.models.run import cores_of
+
+    path = tmp_path / f"cut.{kind}"
+    path.write_bytes({"rkc": b"RKCOSIM\0", "rknn": b"RKNN\0\0\0\0"}[kind] + bytes(100))
+    with pytest.raises(ModelError, match=f"^{path}: "):
+        cores_of(path)
+
+
 def test_too_few_descriptors_for_a_cluster(monkeypatch: pytest.MonkeyPatch):
     cluster = pytest.importorskip("rkcosim.measure.shards.cluster")
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (16, 16))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from rkcosim.base import DEVICE_ERROR, version
 from rkcosim.compiler.runtime import TaskMeasure
 from rkcosim.driver import DriverError
 from rkcosim.driver.core_port import CorePort, Kick
-from rkcosim.engines.engine import open_named
+from rkcosim.engines.engine import open_engine
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.records import TaskRecord
 from rkcosim.measure.perf.measure import measure
@@ -171,7 +170,7 @@ def run_shard(order: Order, base: Image, told: Told = _untold) -> Outcome:
     counted: list[Counted] = []
     wrong = None
     told("opening an engine", 0)
-    engine = open_named(
+    engine = open_engine(
         order.engine,
         exact=order.exact,
         cores=order.cores,
@@ -179,7 +178,7 @@ def run_shard(order: Order, base: Image, told: Told = _untold) -> Outcome:
         threads=1,  # there are many workers
         progress=lambda text: told(text, 0),
     )
-    with closing(engine):
+    with engine:
         expected.map_into(engine.memory)
         runner = _Runner(engine, told)
         first = engine.cycle
