@@ -608,18 +608,36 @@ def load(path: str | Path) -> EventLog:
         raise FileNotFoundError(2, "No such file or directory", str(path))
     try:
         if arrow_file:
-            from pyarrow import feather
-
-            table = feather.read_table(str(path))
+            table = _few_rows(arrow.ipc.open_file(str(path)))
         else:
             from pyarrow import parquet
 
+            _check_rows(parquet.read_metadata(str(path)).num_rows)
             table = parquet.read_table(str(path), read_dictionary=list(TEXTS))
         table.validate(full=True)  # pyarrow trusts offsets and codes, and ends the process
         return EventLog.from_arrow(table)
     except (arrow.ArrowException, *_DAMAGED) as error:
         text = " ".join(str(error).split()) or type(error).__name__
         raise EventsError(f"{path}: not a readable event log: {text}") from error
+
+
+MOST_ROWS = 16_000_000
+"""Rows of a log that are read: four times as many as a run records by default. A row takes 200 bytes."""
+
+
+def _check_rows(rows: int) -> None:
+    if rows > MOST_ROWS:
+        raise ValueError(f"{rows:,} rows; at most {MOST_ROWS:,} are read")
+
+
+def _few_rows(reader: Any) -> Any:
+    """Return the table of a reader of an Arrow file, which is read in parts: nothing tells all its rows."""
+    parts, rows = [], 0
+    for number in range(reader.num_record_batches):
+        parts.append(reader.get_batch(number))
+        rows += parts[-1].num_rows
+        _check_rows(rows)
+    return _pyarrow().Table.from_batches(parts, reader.schema)
 
 
 _DAMAGED = (OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError, MemoryError)

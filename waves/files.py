@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +17,17 @@ WRITTEN_BY = "written by rkcosim waves"
 
 _CHUNK = 1 << 20
 _TAIL = 1 << 16
+_OVERLAP = 32
+"""Bytes of a time in a VCD file: a line feed, `#` and up to 20 digits, and blanks."""
+
+_MOST = 256 << 20
+"""Bytes of a VCD file's header, and of the changes at its last time, that are searched."""
+
 _FST_HEADER_LENGTH = 329
+_FST_LENGTH_BYTES = 8
 _FST_HEADER, _FST_GEOMETRY, _FST_PACKED = 0, 3, 254
 _FST_HIERARCHY = (4, 6, 7)
-_TIME = re.compile(rb"(?:^|\n)[ \t]*#(\d+)")
+_TIME = re.compile(rb"\n[ \t]*#(\d+)")
 _VCD_START = re.compile(rb"\s*\$(date|version|timescale|comment|scope|var|attrbegin|enddefinitions)\b")
 
 
@@ -91,22 +99,35 @@ def _inspect_vcd(file: Path) -> FileFacts:
             chunk = stream.read(_CHUNK)
             if not chunk:
                 raise WaveError(f"{file}: cut off inside its header; trace again")
+            if stream.tell() > _MOST:
+                raise WaveError(f"{file}: no $enddefinitions in its first {_MOST >> 20} MiB")
             seen = seen[-_TAIL:] + chunk
         after = seen[seen.index(b"$enddefinitions") :] + stream.read(_TAIL)
         begin = _TIME.search(after)
         stream.seek(max(0, size - _TAIL))
         tail = stream.read()
         place = size - len(tail)
-        while not (times := list(_TIME.finditer(tail))) and place > 0:  # a cycle with many changes
+        last, behind = _last_time(tail), tail
+        changes = False
+        while last is None and place > 0:  # a cycle with many changes
+            if size - place > _MOST:
+                raise WaveError(f"{file}: no time in its last {_MOST >> 20} MiB")
+            changes = changes or bool(behind.strip())
             step = min(_CHUNK, place)
             place -= step
             stream.seek(place)
-            tail = stream.read(step) + tail
+            behind = stream.read(step + _OVERLAP)  # a time may begin before the part that was searched
+            last = _last_time(behind)
     first = end = int(begin[1]) if begin else 0
-    if begin and times:
-        end = int(times[-1][1]) + bool(tail[times[-1].end() :].strip())
+    if begin and last is not None:
+        end = int(last[1]) + (changes or bool(behind[last.end() :].strip()))
     cut = "" if tail.endswith(b"\n") else "it ends inside a line"
     return FileFacts("vcd", first, end, cut)
+
+
+def _last_time(text: bytes) -> re.Match[bytes] | None:
+    """Return the last time in a part of a file that may begin inside a line."""
+    return next(iter(deque(_TIME.finditer(text, max(text.find(b"\n"), 0)), maxlen=1)), None)
 
 
 def _inspect_fst(file: Path) -> FileFacts:
@@ -121,7 +142,7 @@ def _inspect_fst(file: Path) -> FileFacts:
             if len(head) < 9:
                 break
             kind, (length,) = head[0], struct.unpack(">Q", head[1:9])
-            if place + 1 + length > size:
+            if place + 1 + length > size or length < _FST_LENGTH_BYTES:  # which the length includes
                 break
             if kind == _FST_HEADER and len(head) == 25:
                 first, end = struct.unpack(">QQ", head[9:25])

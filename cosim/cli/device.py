@@ -51,11 +51,12 @@ class MachineOptions(RecordedOptions):
         high=MOST_SRAM,
     )
     fault: tuple[str, ...] = option(
-        "Inject a fault that boards showed and nobody explained (docs/board.md); repeatable.",
+        "Inject a fault of boards, so that a program's recovery can be tried (docs/device.md); repeatable.",
         metavar="NAME",
         words="rkcosim.devices.faults:FAULTS",
         default=(),
     )
+    fault_each: int = option("Faults of single jobs happen to each N-th job.", metavar="N", default=2, low=1)
     log: str | None = option(
         "Write the kernel's log (as dmesg prints it) to this file; - for standard error.", metavar="FILE"
     )
@@ -97,6 +98,7 @@ class MachineOptions(RecordedOptions):
             board=self.board,
             sram=self.sram * 1024,
             faults=self.fault,
+            fault_each=self.fault_each,
         )
 
     def give_account(self, account: Any, **more: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import lzma
+import math
 import struct
 import tokenize
 import zipfile
@@ -23,7 +24,8 @@ PICTURES = (".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm")
 """File endings of pictures, whose pixels become a model's input."""
 
 MAX_SIDE = 1 << 14
-"""Maximum number of rows and columns of a picture."""
+MAX_PIXELS = 1 << 26
+"""Maximum number of rows and columns of a picture, and of its pixels, which take 7 bytes each for a while."""
 
 
 class InputError(GivenFileError):
@@ -103,6 +105,8 @@ def _of_program(array: Any, info: Any, path: Path, factor: Any = None) -> list[n
 
 
 def _from_npz(path: Path, infos: Sequence[Any], limit: int | None) -> Batch:
+    if len(infos) == 1 and (found := _shape_inside(path, "images")) is not None:
+        _check_shape(found, tuple(infos[0].shape), path)  # before anything is unpacked
     archive = _load(path)
     if "images" not in archive:
         raise InputError(f"{path}: has no array 'images' (it has: {', '.join(archive) or 'nothing'})")
@@ -163,7 +167,11 @@ def fit_picture(data: bytes, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
                 raise ValueError(
                     f"is a picture of {picture.width} x {picture.height}; sides may have up to {MAX_SIDE}"
                 )
-            pixels = picture.convert("RGB" if channels == 3 else "L")
+            if math.prod(picture.size) > MAX_PIXELS:
+                raise ValueError(
+                    f"is a picture of {picture.width} x {picture.height}; {MAX_PIXELS:,} pixels are read"
+                )
+            pixels = _of_bytes(picture).convert("RGB" if channels == 3 else "L")
     except (Image.DecompressionBombError, OSError, SyntaxError, ValueError, struct.error) as error:
         if isinstance(error, Image.UnidentifiedImageError):
             raise ValueError("is not a BMP, JPEG, PNG, PPM or PGM picture") from error
@@ -173,11 +181,25 @@ def fit_picture(data: bytes, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
     return np.rint(np.stack([np.asarray(plane) for plane in planes])).clip(0, 255).astype(np.uint8)[None]
 
 
+def _of_bytes(picture: Any) -> Any:
+    """Return a picture of 16 bits a pixel as one of 8 bits: 0..65535 is scaled to 0..255 and rounded.
+
+    Pillow's own conversion takes every value above 255 for 255. Pillow scales PGM files of other maxima to
+    65535 itself.
+    """
+    if not picture.mode.startswith("I"):
+        return picture
+    from PIL import Image
+
+    values = np.asarray(picture).astype(np.float32)
+    return Image.fromarray(np.rint(values / 257).clip(0, 255).astype(np.uint8))
+
+
 def _load(path: Path) -> Any:
     try:
         with open_regular(path) as file:
             if path.suffix == ".npz":
-                return load_archive(file, str(path))
+                return load_archive(file, str(path), ("images", "labels", "scale"))
             return np.load(file, allow_pickle=False)
     except FileNotFoundError:
         raise
@@ -220,26 +242,59 @@ _DAMAGED: tuple[type[Exception], ...] = (
 """Exceptions of numpy and zipfile for files that are damaged, encrypted, or not what they claim to be."""
 
 
-def load_archive(file: IO[bytes], where: str) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of an .npz file by name; `where` names the file in messages.
+def load_archive(
+    file: IO[bytes], where: str, names: Sequence[str] | None = None
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of an .npz file by name.
+
+    Parameters
+    ----------
+    where : names the file in messages.
+    names : the arrays that are unpacked, as far as the file has them; None: all. If it has none of them, all
+        names are returned, with arrays of no elements.
 
     Raises
     ------
     InputError
-        if it is not an .npz file, is damaged, or unpacks to more than `rkcosim.base.files.MOST_BYTES`.
+        if it is not an .npz file, is damaged, or what is read unpacks to more than
+        `rkcosim.base.files.MOST_BYTES`.
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            size = sum(member.file_size for member in archive.infolist())
+            size = sum(
+                member.file_size
+                for member in archive.infolist()
+                if names is None or member.filename.removesuffix(".npy") in names
+            )
         if size > MOST_BYTES:
             raise InputError(f"{where}: its arrays unpack to {size:,} bytes, at most {MOST_BYTES:,} are read")
         file.seek(0)
         with np.load(file, allow_pickle=False) as loaded:
-            return {name: loaded[name] for name in loaded.files}
+            read = [name for name in loaded.files if names is None or name in names]
+            return {name: loaded[name] for name in read} or dict.fromkeys(loaded.files, np.empty(0))
     except InputError:
         raise
     except _DAMAGED as error:
         raise InputError(f"{where}: not a readable .npz file: {error}") from error
+
+
+def _shape_inside(path: Path, name: str) -> tuple[int, ...] | None:
+    """Return the shape of an array of an .npz file, from its header; None if there is no readable one."""
+    try:
+        with (
+            open_regular(path) as file,
+            zipfile.ZipFile(file) as archive,
+            archive.open(f"{name}.npy") as part,
+        ):
+            version = np.lib.format.read_magic(part)
+            old = version == (1, 0)
+            read = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
+            shape: tuple[int, ...] = read(part)[0]
+            return shape
+    except GivenFileError:
+        raise
+    except _DAMAGED:
+        return None  # reading it as a whole says what is wrong
 
 
 def labels_of(labels: Any, where: str) -> list[int] | None:
@@ -259,15 +314,27 @@ def _numeric(array: Any, path: Path) -> npt.NDArray[np.float32]:
 
 def _fit(array: npt.NDArray[np.float32], shape: tuple[int, ...], path: Path) -> list[npt.NDArray[np.float32]]:
     """Split an array into inferences: one of the model's shape, or several along an axis in front."""
+    _check_shape(array.shape, shape, path)
     if array.shape == shape:
         return [array]
-    if len(shape) == 4:
+    if _channels_last(array.shape, shape):
         last = (*shape[2:], shape[1])
-        if array.shape in (last, (1, *last)) and shape[1] != shape[3]:
-            return [np.ascontiguousarray(array.reshape(last).transpose(2, 0, 1)[None])]
+        return [np.ascontiguousarray(array.reshape(last).transpose(2, 0, 1)[None])]
+    return [element.reshape(shape) for element in array]
+
+
+def _channels_last(found: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    if len(shape) != 4:
+        return False
+    last = (*shape[2:], shape[1])
+    return found in (last, (1, *last)) and shape[1] != shape[3]
+
+
+def _check_shape(found: tuple[int, ...], shape: tuple[int, ...], path: Path) -> None:
+    """Refuse an array that `_fit` cannot split; only its shape is needed."""
     bare = tuple(n for n in shape if n != 1)
-    if tuple(n for n in array.shape[1:] if n != 1) == bare:
-        return [element.reshape(shape) for element in array]
-    raise InputError(
-        f"{path}: has shape {list(array.shape)}, the model expects {list(shape)}, or several of them"
-    )
+    several = tuple(n for n in found[1:] if n != 1) == bare
+    if found != shape and not _channels_last(found, shape) and not several:
+        raise InputError(
+            f"{path}: has shape {list(found)}, the model expects {list(shape)}, or several of them"
+        )

@@ -154,6 +154,7 @@ class SimulatedMachine:
     board : name of the board in the device tree (`rkcosim.driver.kernel.boards.BOARDS`), None for the default
         one.
     sram : bytes of on-chip memory that the vendor's driver has (`rkcosim.driver.kernel.Kernel`).
+    faults, fault_each : faults that are injected (`rkcosim.devices.faults.FaultyDevice`).
     log : stream for the kernel's log, or None; `verbose` adds every failed ioctl to it.
     trace : waveform to write (a path: of everything), or None.
     capture : called with every kick when it ends (`rkcosim.devices.recorder.Captured`), as a stream that can
@@ -183,6 +184,7 @@ class SimulatedMachine:
         board: str | None = None,
         sram: int = 0,
         faults: Iterable[str] = (),
+        fault_each: int = 2,
         log: TextIO | None = None,
         verbose: bool = False,
         trace: TraceSpec | Path | None = None,
@@ -209,7 +211,7 @@ class SimulatedMachine:
             self.failures = log_.failures = Failures()
             device = recorder or self.device
             self.kernel = Kernel(
-                FaultyDevice(device, faults) if faults else device,
+                FaultyDevice(device, faults, each=fault_each) if faults else device,
                 drivers=drivers,
                 log=log_,
                 rocket_interface=rocket_interface,

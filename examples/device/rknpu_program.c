@@ -167,6 +167,10 @@ int main(int argc, char **argv)
         result |= timeout_case();
     if (!strcmp(what, "long"))
         result |= long_case(argc > 2 ? atoi(argv[2]) : 400);
+    if (!strcmp(what, "recover")) {
+        timeout_ms = 50;
+        result |= recover_case(argc > 2 ? atoi(argv[2]) : 6);
+    }
     if (!strcmp(what, "loop"))
         result |= loop_case(argc > 2 ? atoi(argv[2]) : 200, argc > 3 ? atoi(argv[3]) : 0);
     return result ? 1 : 0;

@@ -144,6 +144,8 @@ int main(int argc, char **argv)
         result |= three_files_case();
     if (all || !strcmp(what, "timeout"))
         result |= timeout_case();
+    if (!strcmp(what, "recover"))
+        result |= recover_case(argc > 2 ? atoi(argv[2]) : 6);
     if (!strcmp(what, "loop"))
         result |= loop_case(argc > 2 ? atoi(argv[2]) : 200, argc > 3 ? atoi(argv[3]) : 0);
     return result ? 1 : 0;

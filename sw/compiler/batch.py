@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from rkcosim.compiler import container
 from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.host_runtimes import NotBoundedError
 from rkcosim.compiler.interpreters import interpreter_of
 from rkcosim.compiler.model import CompiledModel, TensorInfo, compile_model, compile_source
 from rkcosim.compiler.plan import Plan
@@ -130,6 +131,8 @@ def compile_divided(
     if parts.sample is not None:
         try:
             return BatchModel(compile_source(parts.sample, reuse, cores, fuse), parts.samples, parts.axes)
+        except NotBoundedError:
+            raise
         except ModelError:
             pass  # the whole model may have other operators on the host
     whole = compile_source(parts.whole, reuse, cores, fuse)

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -97,7 +98,7 @@ class OnnxRuntime:
     def load(self, data: bytes, takes: Sequence[str], gives: Sequence[str]) -> Function:
         """Read an ONNX model; see `HostRuntime.load`."""
         onnxruntime = import_onnxruntime()
-        refuse_external(data)
+        loops = has_loop(refuse_external(data))
         options = exact_options(onnxruntime)
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -109,7 +110,9 @@ class OnnxRuntime:
 
         def run(arrays: Sequence[Array]) -> list[Array]:
             try:
-                results = limited(session, list(gives), dict(zip(takes, arrays, strict=True)))
+                results = limited(session, list(gives), dict(zip(takes, arrays, strict=True)), loops=loops)
+            except NotBoundedError:
+                raise
             except Exception as error:  # as above
                 problem = ModelError(f"onnxruntime fails on a part of the model: {_short(error)}")
                 try:  # operators that it accepts but lacks in some form
@@ -121,19 +124,108 @@ class OnnxRuntime:
         return run
 
 
-def limited(session: Any, gives: list[str] | None, feed: dict[str, Array]) -> list[Any]:
-    """Run a session of onnxruntime, and end it after `LONGEST` seconds; raises what the session raises."""
+LOOP_SECONDS = 20.0
+LOOP_BYTES = 2 << 30
+"""Seconds that a model with a loop may run, and bytes by which this process may grow meanwhile.
+
+The number of turns of a loop is a value of the model, so that a file of 400 bytes may never end.
+"""
+
+_LOOK_SECONDS = 0.05
+
+
+class NotBoundedError(ModelError):
+    """A program needs too much time or memory; whoever only tries a program lets this pass."""
+
+
+def has_loop(proto: Any) -> bool:
+    """Whether a model of the package onnx has a Loop or Scan, also in functions and in bodies of nodes."""
+    return any(node.op_type in ("Loop", "Scan") for node in onnx_nodes(proto.graph, *proto.functions))
+
+
+def limited(session: Any, gives: list[str] | None, feed: dict[str, Array], *, loops: bool) -> list[Any]:
+    """Run a session of onnxruntime, which signals and limits end; raises what the session raises.
+
+    Parameters
+    ----------
+    gives, feed
+        Names of the outputs (None: all), and arrays by the names of the inputs.
+    loops
+        Whether the program has a loop (`has_loop`); then `LOOP_SECONDS` and `LOOP_BYTES` hold, otherwise
+        `LONGEST` seconds.
+
+    Raises
+    ------
+    NotBoundedError
+        If the program needs more time or memory.
+    """
     onnxruntime = import_onnxruntime()
     options = onnxruntime.RunOptions()
     options.log_severity_level = 4
-    timer = threading.Timer(LONGEST, setattr, (options, "terminate", True))
-    timer.daemon = True
-    timer.start()
+    results: list[Any] = []
+    problems: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.extend(session.run(gives, feed, options))
+        except BaseException as error:
+            problems.append(error)
+
+    # A handler of a signal runs in the main thread, and only while that is not in onnxruntime.
+    thread = threading.Thread(target=work, name="onnxruntime", daemon=True)
+    thread.start()
     try:
-        results: list[Any] = session.run(gives, feed, options)
-        return results
-    finally:
-        timer.cancel()
+        reason = _watch(thread, LOOP_SECONDS if loops else LONGEST, LOOP_BYTES if loops else None)
+    except BaseException:
+        _end(thread, options)
+        raise
+    if reason:
+        _end(thread, options)
+        raise NotBoundedError(f"onnxruntime needs more than {reason} for a part of the model")
+    if problems:
+        raise problems[0]
+    return results
+
+
+_GRACE_SECONDS = 5.0
+"""Time for onnxruntime to end after it was told to, which it looks at between two nodes."""
+
+
+def _end(thread: threading.Thread, options: Any) -> None:
+    """Tell onnxruntime to end, and wait for it.
+
+    Python ends threads that are left in a way that aborts C++ code, so further signals do not end this wait.
+    """
+    options.terminate = True
+    end = time.monotonic() + _GRACE_SECONDS
+    while thread.is_alive() and time.monotonic() < end:
+        try:
+            thread.join(_LOOK_SECONDS)
+        except BaseException:  # the caller raises the first one
+            pass
+
+
+def _watch(thread: threading.Thread, seconds: float, most: int | None) -> str:
+    """Wait for a thread; return what it exceeds, or nothing."""
+    end = time.monotonic() + seconds
+    before = resident()
+    while True:
+        thread.join(_LOOK_SECONDS)
+        if not thread.is_alive():
+            return ""
+        if time.monotonic() > end:
+            return f"{seconds:.0f} s" + (" in a loop" if most else "")
+        if most is not None and resident() - before > most:
+            return f"{most >> 30} GiB of memory in a loop"
+
+
+def resident() -> int:
+    """Return the resident bytes of this process; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 class OnnxReference:
@@ -215,8 +307,8 @@ def missing(name: str, extra: str, error: ImportError | None = None) -> ModelErr
     return ModelError(f"a part of the model runs on the host in {name}, which {why}")
 
 
-def refuse_external(data: bytes) -> None:
-    """Refuse an ONNX model whose tensors are in other files, which a runtime would read.
+def refuse_external(data: bytes) -> Any:
+    """Return an ONNX model (ModelProto); refuse one whose tensors are in other files.
 
     Raises
     ------
@@ -233,6 +325,16 @@ def refuse_external(data: bytes) -> None:
     for tensor in onnx_tensors(proto.graph, *proto.functions):
         if uses_external_data(tensor):
             raise ModelError(f"tensor '{tensor.name}' is in another file; save the model as one file")
+    return proto
+
+
+def onnx_nodes(*bodies: Any) -> Iterator[Any]:
+    """Yield every node of graphs and functions (NodeProto), also those in bodies of nodes."""
+    for body in bodies:
+        for node in body.node:
+            yield node
+            for item in node.attribute:
+                yield from onnx_nodes(*([item.g] if item.HasField("g") else []), *item.graphs)
 
 
 def onnx_tensors(*bodies: Any) -> Iterator[Any]:

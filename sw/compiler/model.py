@@ -15,6 +15,7 @@ import numpy.typing as npt
 from rkcosim.base.files import read_model
 from rkcosim.compiler import container, host
 from rkcosim.compiler.graph import Graph, GraphOutput, ModelError, Tensor, from_cube, to_cube
+from rkcosim.compiler.host_runtimes import NotBoundedError
 from rkcosim.compiler.interpreters import Source
 from rkcosim.compiler.options import load_options
 from rkcosim.compiler.plan import Plan
@@ -302,6 +303,8 @@ def compile_source(
         try:
             model = CompiledModel(source(refused), reuse=shared, cores=cores or _CORES.get(), fuse=fuse)
             model.plan.builders(dict.fromkeys(("regcmd", "weights", "activations"), 0))
+        except NotBoundedError:
+            raise
         except ModelError:
             more = refusals(source(refused)) if fallback else {}
             if not more.keys() - refused.keys():

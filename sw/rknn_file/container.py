@@ -265,6 +265,8 @@ def _segments(table: Table, name: str, data: bytes) -> tuple[tuple[bytes, int], 
     starts, headers = table.numbers(TensorSlot.STARTS), table.numbers(TensorSlot.HEADERS)
     if not len(payloads) == len(starts) == len(headers) <= 64:
         raise table.error(f"'{name}' has {len(payloads)} payloads, {len(starts)} places of segments")
+    if sum(payloads) + sum(headers) > len(data):  # each segment is copied
+        raise table.error(f"'{name}': its {len(starts)} segments overlap")
     found = []
     for number, (payload, start, header) in enumerate(zip(payloads, starts, headers, strict=True)):
         if min(payload, start, header) < 0 or start + header + payload > len(data):

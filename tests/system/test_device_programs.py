@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rkcosim.devices import SimulatedMachine, device
+from rkcosim.devices.faults import BURST, EACH, LATE, LOST
 from rkcosim.devices.preload import SANITIZERS, c_compiler
 from rkcosim.devices.program import environment, private_server, why_not
 from rkcosim.driver.server import Server
@@ -141,6 +142,20 @@ def test_device_command_gives_the_programs_exit_code_and_a_report(tmp_path: Path
     seven = cli("device", "--engine", "golden", "--", "sh", "-c", "sleep 0.2; ulimit -n; exit 7", code=7)
     assert seven.stdout.split() == ["unlimited" if limits[0] < 0 else str(limits[0])]
     cli("device", "--engine", "golden", "--", "sh", "-c", "kill -9 $$", code=137)
+
+
+@pytest.mark.parametrize("driver", ["rknpu", "rocket"])
+@pytest.mark.parametrize("fault", [*EACH, ""])
+def test_a_program_recovers_from_faults(driver: str, fault: str):
+    """Jobs that fail or give wrong results are right when they run again, with both drivers."""
+    asked = ("--fault", fault) if fault else ()
+    program = (compiled(f"{driver}_program"), "recover", "4")
+    done = cli("device", "--engine", "golden", *asked, "--", *program)
+    assert "recover: 4 of 4 jobs right" in done.stdout and "internal error" not in done.stderr
+    if not fault or fault == LATE:
+        assert "0 runs again" in done.stdout
+    elif fault != BURST and (driver, fault) != ("rocket", LOST):  # rocket gives up later, and has the results
+        assert "jobs right, 3 runs again" in done.stdout
 
 
 def test_program_that_cannot_be_reached_is_told_why(tmp_path: Path):

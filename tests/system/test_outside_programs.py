@@ -49,9 +49,7 @@ def test_ends_of_programs(tmp_path: Path):
         (1, "fail", "exit code 1: no weights in data"),
     )
     for code, verdict, said in ends:
-        assert gate.outcome(Finished(code, "a\nno weights in /home/x/data\n--\n", 1)) == Outcome(
-            verdict, said
-        )
+        assert gate.outcome(Finished(code, "a\nno weights in /opt/x/data\n--\n", 1)) == Outcome(verdict, said)
     assert gate.outcome(Finished(None, "", 2.4)) == Outcome("time limit", "ended after 2 s")
     assert Program("probe", silent=True).outcome(Finished(0, "", 1)) == Outcome("no verdict")
 

@@ -7,9 +7,21 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from rkcosim.devices.faults import DENSE, FAULTS, INT32, FaultyDevice
+from rkcosim.devices.faults import (
+    BURST,
+    DENSE,
+    FAULTS,
+    INT32,
+    LATE,
+    LATE_CYCLES,
+    LOST,
+    NOT_STARTED,
+    PAGE,
+    FaultyDevice,
+)
 from rkcosim.driver import Driver, DriverTimeout, Job
 from rkcosim.golden.task import GoldenNpu
+from rkcosim.golden.task.errors import GoldenError
 from rkcosim.regcmd import TaskBuilder
 from tests.models.board_bench import FP16, INT8, Task, flying
 from tests.models.board_bench import INT32 as INT32_TYPE
@@ -151,3 +163,46 @@ def test_large_fp16_job_behind_others_ends(before: str) -> None:
 def test_unknown_fault_is_refused() -> None:
     with pytest.raises(ValueError, match=f"there is no fault 'h3'; the faults are {', '.join(FAULTS)}"):
         FaultyDevice(GoldenNpu(1), ["h3"])
+
+
+@pytest.mark.parametrize("name", [NOT_STARTED, LOST, PAGE])
+def test_a_job_that_fails_is_right_when_it_is_submitted_again(name: str) -> None:
+    bench = Bench(name)
+    task = bench.conv(FP16, FP16, 8, 64)
+    bench.run(task)
+    with pytest.raises((DriverTimeout, GoldenError)):  # the golden model stops at a page fault
+        bench.run(task)
+    assert bench.device.happened == [(0, name)]
+    bench.device.reset(1)
+    assert ((bench.halves(8, 64) == 32).all()) == (name == LOST)  # its results are in memory
+    bench.run(task)
+    assert (bench.halves(8, 64) == 32).all()
+
+
+def test_a_late_interrupt_comes() -> None:
+    bench = Bench(LATE)
+    task, spent = bench.conv(FP16, FP16, 8, 64), []
+    for _ in range(3):
+        begin = bench.device.cycle
+        bench.run(task)
+        spent.append(bench.device.cycle - begin)
+        assert (bench.halves(8, 64) == 32).all()
+    assert spent[1] - spent[0] == LATE_CYCLES and spent[2] == spent[0]
+
+
+def test_only_bursts_have_the_fault_of_bursts() -> None:
+    bench = Bench(BURST)
+    task = bench.conv(FP16, FP16, 8, 64)
+    for _ in range(6):
+        bench.run(task, pause=10 * MS)
+    bench.run(task)
+    with pytest.raises(DriverTimeout):
+        bench.run(task)
+    assert bench.device.happened == [(0, BURST)]
+
+
+def test_the_interval_of_faults() -> None:
+    device = FaultyDevice(GoldenNpu(1, strict=False), [NOT_STARTED], each=3)
+    assert [device._stops(0) for _ in range(7)] == [False, False, True] * 2 + [False]
+    with pytest.raises(ValueError, match="n at least 1, not 0"):
+        FaultyDevice(GoldenNpu(1), [LOST], each=0)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import random
+import struct
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rkcosim.cli.inputs import InputError, load_array
+from rkcosim.cli.inputs import InputError, load_archive, load_array, load_batch
+from rkcosim.compiler.model import TensorInfo
 from tests import seeds
 from tests.extent import extent
 from tests.unit.test_timeline import example
@@ -20,15 +25,15 @@ pytest.importorskip("pyarrow", reason="needs the extra waves")
 pytest.importorskip("pywellen", reason="needs the extra waves")
 pytest.importorskip("perfetto", reason="needs the extra waves")
 
-import json
-
 import pyarrow as pa
 from pyarrow import feather, parquet
 
 from rkcosim.base.files import GivenFileError, read_given
+from rkcosim.verify.streams.stream import Stream, StreamError
+from rkcosim.waves import events
 from rkcosim.waves.decode import open_wave
 from rkcosim.waves.events import METADATA_KEY, EventLog, EventsError, load, save
-from rkcosim.waves.files import WaveError
+from rkcosim.waves.files import WaveError, inspect
 from rkcosim.waves.timeline import write_timeline
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -215,3 +220,118 @@ assert read_given(Path("/proc/self/status")).startswith(b"Name:")
     assert read_given(file, 5) == b"small"
     with pytest.raises(GivenFileError, match="at most 4 are read"):
         read_given(Path("/proc/self/status"), 4)
+
+
+def test_rows_of_event_logs_are_bounded_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = example().to_arrow().num_rows
+    for suffix in (".arrow", ".parquet"):
+        file = tmp_path / f"log{suffix}"
+        save(example(), file)
+        monkeypatch.setattr(events, "MOST_ROWS", rows)
+        load(file)
+        monkeypatch.setattr(events, "MOST_ROWS", rows - 1)
+        with pytest.raises(EventsError, match=f"{file.name}.*at most {rows - 1:,} are read"):
+            load(file)
+
+
+def archive(file: Path, **arrays: np.ndarray) -> None:
+    np.savez_compressed(file, **arrays)
+
+
+def test_an_archive_of_a_wrong_shape_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    """Its data are damaged, which only unpacking would find."""
+    info = TensorInfo("x", (1, 3, 8, 8), np.dtype(np.float32), 1.0, 0)
+    file = tmp_path / "images.npz"
+    archive(file, images=np.random.default_rng(1).normal(size=(2, 5, 64, 64)))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 64] = bytes(64)
+    file.write_bytes(data)
+    with pytest.raises(InputError, match=r"has shape \[2, 5, 64, 64\], the model expects \[1, 3, 8, 8\]"):
+        load_batch([file], [info], None)
+
+
+def test_only_arrays_that_are_used_are_unpacked(tmp_path: Path) -> None:
+    info = TensorInfo("x", (1, 3, 2, 2), np.dtype(np.float32), 1.0, 0)
+    file = tmp_path / "images.npz"
+    archive(file, images=np.ones((2, 3, 2, 2)), more=np.random.default_rng(1).normal(size=4096))
+    data = file.read_bytes()
+    place = data.index(b"more.npy") + 4000  # inside the second array
+    file.write_bytes(data[:place] + bytes(64) + data[place + 64 :])
+    assert len(load_batch([file], [info], None).items) == 2
+    with pytest.raises(InputError, match="not a readable"), file.open("rb") as opened:
+        load_archive(opened, str(file))
+    archive(file, other=np.ones(3))
+    with pytest.raises(InputError, match=r"has no array 'images' \(it has: other\)"):
+        load_batch([file], [info], None)
+
+
+def stream(**changes: object) -> dict[str, object]:
+    """Return a stream of one page, with changes of its members."""
+    region = {"name": "list", "address": "0x1000", "bytes": base64.b64encode(bytes(range(16))).decode()}
+    kick = {"base": "0x1000", "amount": 1, "tasks": 1, "interrupt_mask": 3}
+    return {"schema_version": 1, "core": 0, "kick": kick, "writes": [], "regions": [region], **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"kick": {"dma_base": 1 << 40}}, "kick.dma_base must fit 32 bits, not 0x10000000000"),
+        ({"writes": [["0x8", 1 << 33]]}, r"writes\[0\] must fit 32 bits"),
+        ({"core": 300}, "core must be 0, 1 or 2, not 300"),
+        (
+            {"regions": [region | {"name": name} for region, name in (
+                ({"address": 0x1000, "bytes": base64.b64encode(bytes(8)).decode()}, "a"),
+                ({"address": 0x1004, "bytes": base64.b64encode(b"\x01" * 8).decode()}, "b"),
+            )]},
+            "regions 'a' and 'b' give address 0x00001004 and those after it different bytes",
+        ),
+    ],
+)  # fmt: skip
+def test_numbers_of_streams_that_no_register_holds(
+    tmp_path: Path, changes: dict[str, object], said: str
+) -> None:
+    file = tmp_path / "stream.json"
+    file.write_text(json.dumps(stream(**changes)))
+    with pytest.raises(StreamError, match=said):
+        Stream.load(file)
+
+
+def test_regions_with_the_same_bytes_may_overlap(tmp_path: Path) -> None:
+    part = {"address": 0x1004, "bytes": base64.b64encode(bytes(range(4, 8))).decode()}
+    made = stream()
+    made["regions"] = [*made["regions"], part]  # type: ignore[misc]
+    file = tmp_path / "stream.json"
+    file.write_text(json.dumps(made))
+    assert len(Stream.load(file).regions) == 2
+
+
+def test_files_with_holes_are_judged_at_once(tmp_path: Path) -> None:
+    """A hole of 2 GiB behind a header, in front of $enddefinitions, and in an FST file."""
+    head = "$timescale 1ns $end $var wire 1 ! a $end $enddefinitions $end\n#1\n1!\n"
+    fst = struct.pack(">BQ", 0, 329) + bytes(321)
+    begin = time.monotonic()
+    for name, data, said in (
+        ("end.vcd", head.encode(), "no time in its last 256 MiB"),
+        ("head.vcd", b"$version x $end\n", "no .enddefinitions in its first 256 MiB"),
+        ("hole.fst", fst, "FST file without its end"),
+    ):
+        file = tmp_path / name
+        with file.open("wb") as stream:
+            stream.write(data)
+            stream.truncate(2 << 30)
+        with pytest.raises(WaveError, match=said):
+            inspect(file)
+    assert time.monotonic() - begin < 20
+
+
+@pytest.mark.parametrize("count", [1, 20_000, 300_000])
+def test_the_last_time_is_found_behind_many_changes(tmp_path: Path, count: int) -> None:
+    """Its line crosses the border of two parts that are searched for some numbers of changes."""
+    for more in range(0, 40, 3 if count > 20_000 else 1):
+        file = tmp_path / "wave.vcd"
+        changes = "1!\n" * count + "1" + "#" * more + "\n"
+        file.write_text(f"$enddefinitions $end\n#5\n0!\n#12345678\n{changes}")
+        facts = inspect(file)
+        assert (facts.first, facts.end) == (5, 12345679)

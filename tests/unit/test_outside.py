@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 
 from tools.outside.__main__ import PAGE, RECORD, main
 from tools.outside.checkouts import locate
-from tools.outside.page import page
+from tools.outside.page import anchor, page
 from tools.outside.programs import junit, note
 from tools.outside.record import Ran, fallen, read
 from tools.outside.suite import Checkout, NotHere, Outcome, Suite, differs
@@ -153,7 +154,10 @@ def test_the_kept_ledger():
     assert set(record) <= {suite.name for suite in SUITES} and len({s.name for s in SUITES}) == len(SUITES)
     for suite in SUITES:
         assert (suite.run is None) == bool(suite.shown)
-        assert not suite.shown or (ROOT / "docs" / suite.shown).is_file()
+        place, _, heading = suite.shown.partition("#")
+        if place:
+            heads = re.findall(r"^#+ (.*)$", (ROOT / "docs" / place).read_text(), re.MULTILINE)
+            assert not heading or heading in map(anchor, heads), suite.shown
         for engine, ran in record[suite.name].runs.items() if suite.name in record else ():
             assert engine in suite.engines
             for name, outcome in ran.tests.items():

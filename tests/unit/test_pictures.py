@@ -106,3 +106,19 @@ def test_bad_files(name: str) -> None:
 def test_not_a_picture_input() -> None:
     with pytest.raises(ValueError, match="is not"):
         fit_picture(written(PIXELS, "PNG"), (1, 640))
+
+
+@pytest.mark.parametrize("form", ["PNG", "PPM"])
+def test_16_bits_are_scaled(form: str) -> None:
+    """0 to 65535 become 0 to 255; Pillow's own conversion makes everything above 255 white."""
+    from PIL import Image
+
+    values = np.linspace(0, 65535, 35).astype(np.uint16).reshape(5, 7)
+    file = io.BytesIO()
+    if form == "PNG":
+        Image.fromarray(values).save(file, form)
+    else:
+        file.write(b"P5 7 5 65535\n" + values.astype(">u2").tobytes())
+    found = fit_picture(file.getvalue(), (1, 1, 5, 7))[0, 0]
+    assert np.array_equal(found, np.rint(values / 257))
+    assert np.array_equal(read(file.getvalue()), np.stack([found] * 3, axis=-1))

@@ -2,6 +2,7 @@
 
     python -m tools.outside DIR                          # every suite whose repository is below DIR
     python -m tools.outside DIR --suite NAME --engine golden
+    python -m tools.outside                              # only the page, from the kept verdicts
     make outside DIR=FOLDER
 
 `DIR` is a folder of repositories that somebody fetched, named `owner+name` or `owner/name`: a checkout, a

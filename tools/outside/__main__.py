@@ -27,7 +27,13 @@ def _parser(suites: Sequence[Suite]) -> argparse.ArgumentParser:
         prog="python -m tools.outside",
         description="Run suites of others, compare their verdicts with the kept ones, write the ledger.",
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the folder of fetched repositories")
+    parser.add_argument(
+        "folder",
+        type=Path,
+        metavar="DIR",
+        nargs="?",
+        help="the folder of fetched repositories; without it, only the page of the kept verdicts is written",
+    )
     names = [suite.name for suite in suites if suite.run is not None]
     parser.add_argument(
         "--suite",
@@ -64,6 +70,9 @@ def _parser(suites: Sequence[Suite]) -> argparse.ArgumentParser:
 def main(given: Sequence[str] | None = None, suites: Sequence[Suite] = SUITES) -> int:
     """Run the suites below a folder; return 1 if a test fell back or a suite broke off."""
     options = _parser(suites).parse_args(given)
+    if options.folder is None:
+        _write_page(options.page, suites, read(options.record))
+        return 0
     if not options.folder.is_dir():
         print(f"{options.folder} is no folder of repositories", file=sys.stderr)
         return 2

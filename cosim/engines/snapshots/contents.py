@@ -49,13 +49,20 @@ def read_snapshot(path: Path) -> SnapshotFile:
     return file
 
 
+BLOCKS = ("state", "pages", "memory")
+HOST_BLOCKS = ("host", "host_pages")
+"""Blocks that every snapshot has, and those of a snapshot with a log of the host; any other is refused."""
+
+
 def _check_sizes(path: Path, header: dict[str, Any]) -> None:
     """Check everything that can be checked before a block is unpacked."""
     try:
         _check_header(header)
         sizes = {entry["name"]: entry["size"] for entry in header["blocks"]}
-        for name in ("state", "pages", "memory"):
+        for name in BLOCKS:
             _need(name in sizes, f"there is no block '{name}'")
+        for name in sizes:
+            _need(name in (*BLOCKS, *HOST_BLOCKS), f"its block {_shown(name)} is not known")
         mapped = sum(size for _, size in header["ranges"])
         _need(sizes["pages"] % 4 == 0, f"block 'pages' has {sizes['pages']:,} bytes")
         wanted = sizes["pages"] // 4 * PAGE

@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,11 +115,11 @@ class Stream:
         if data.get("schema_version") != SCHEMA_VERSION:
             raise StreamError(f"{path}: schema_version must be {SCHEMA_VERSION}")
         try:
-            kick = Kick(**{key: _number(value, f"kick.{key}") for key, value in data["kick"].items()})
+            kick = Kick(**{key: _word(value, f"kick.{key}") for key, value in data["kick"].items()})
             regions = regions_of(data["regions"], "regions")
             core = _number(data.get("core", 0), "core")
             writes = [
-                (_number(offset, f"writes[{n}]"), _number(value, f"writes[{n}]"))
+                (_word(offset, f"writes[{n}]"), _word(value, f"writes[{n}]"))
                 for n, (offset, value) in enumerate(data.get("writes", []))
             ]
         except KeyError as error:
@@ -132,6 +133,11 @@ class Stream:
         for region in regions:
             if not 0 <= region.address <= (1 << 32) - max(region.data.size, 1):
                 raise StreamError(f"{path}: region '{region.name}' exceeds 32-bit addresses")
+        for one, other in _contradictions(regions):
+            raise StreamError(
+                f"{path}: regions '{one.name}' and '{other.name}' give address "
+                f"0x{max(one.address, other.address):08X} and those after it different bytes"
+            )
         return cls(kick, regions, core, writes)
 
 
@@ -186,6 +192,26 @@ def _number(value: Any, name: str) -> int:
     if not isinstance(number, int) or number < 0:
         raise ValueError(f"{name} must be a number of at least 0, not {value!r}")
     return number
+
+
+def _word(value: Any, name: str) -> int:
+    number = _number(value, name)
+    if number >> 32:
+        raise ValueError(f"{name} must fit 32 bits, not 0x{number:X}")
+    return number
+
+
+def _contradictions(regions: list[Region]) -> Iterator[tuple[Region, Region]]:
+    """Yield pairs of regions that have bytes in common, and not the same ones."""
+    reaching: list[Region] = []
+    for region in sorted(regions, key=lambda region: region.address):
+        reaching = [one for one in reaching if one.address + one.data.size > region.address]
+        for one in reaching:
+            place = region.address - one.address
+            common = one.data[place : place + region.data.size]
+            if not np.array_equal(common, region.data[: common.size]):
+                yield one, region
+        reaching.append(region)
 
 
 def _runs(pages: list[int]) -> list[tuple[int, int]]:

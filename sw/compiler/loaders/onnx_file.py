@@ -21,6 +21,7 @@ from rkcosim.base import progress
 from rkcosim.compiler import several
 from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
 from rkcosim.compiler.host_runtimes import refuse_external
+from rkcosim.compiler.loaders.onnx_bounds import check_bounds
 from rkcosim.compiler.loaders.onnx_fold import fold, inferred, runs, shapes_of_run
 from rkcosim.compiler.loaders.onnx_windows import exact_windows
 from rkcosim.compiler.options import LoadOptions, OpenDimensions
@@ -97,6 +98,7 @@ def _parsed(data: bytes) -> onnx.ModelProto:
     if not proto.graph.node and not proto.graph.output:  # outputs may be inputs or constants
         raise ModelError(f"not an ONNX model, or cut short: no node in {len(data)} bytes")
     refuse_external(data)
+    check_bounds(proto)
     try:
         onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError) as error:  # ValueError: names that are no text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,13 @@ import onnx
 from onnx import helper, numpy_helper
 
 from rkcosim.compiler.graph import MAX_ELEMENTS
-from rkcosim.compiler.host_runtimes import exact_options, import_onnxruntime, limited
+from rkcosim.compiler.host_runtimes import (
+    NotBoundedError,
+    exact_options,
+    has_loop,
+    import_onnxruntime,
+    limited,
+)
 
 KEPT = [
     "QDQPropagationTransformer",
@@ -43,7 +50,9 @@ def runs(proto: onnx.ModelProto) -> bool:
     if any(not isinstance(size, int) for item in session.get_inputs() for size in item.shape):
         return True
     try:
-        limited(session, None, probe_values(session))
+        limited(session, None, probe_values(session), loops=has_loop(proto))
+    except NotBoundedError:
+        raise
     except Exception:  # as above
         return False
     return True
@@ -60,7 +69,9 @@ def shapes_of_run(proto: onnx.ModelProto) -> dict[str, tuple[int, ...]] | None:
         session: Any = _session(made)
         feed = probe_values(session)
         gives = [item.name for item in session.get_outputs() if item.type.startswith("tensor")]
-        results = limited(session, gives, feed)
+        results = limited(session, gives, feed, loops=has_loop(made))
+    except NotBoundedError:
+        raise
     except Exception:  # it is not installed, or one of its classes without a public base class
         return None
     arrays = {**feed, **dict(zip(gives, results, strict=True))}
@@ -167,6 +178,13 @@ def known_shapes(proto: onnx.ModelProto) -> dict[str, list[int]]:
     return shapes
 
 
+def _computed(node: onnx.NodeProto, shapes: dict[str, list[int]]) -> bool:
+    """Whether a node is computed if its inputs are constants: not a body, and no result that is too large."""
+    bodies = any(item.HasField("g") or item.graphs for item in node.attribute)
+    sizes = [math.prod(shapes[name]) for name in node.output if name in shapes]
+    return node.op_type not in _NEVER and not bodies and max(sizes, default=0) <= MAX_ELEMENTS
+
+
 def fold_plainly(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Fold nodes with constant inputs by onnx' reference evaluator, and shapes that inference finds."""
     from onnx.reference import ReferenceEvaluator
@@ -181,7 +199,7 @@ def fold_plainly(proto: onnx.ModelProto) -> onnx.ModelProto:
         results: Any = None
         if node.op_type == "Shape" and node.input[0] in shapes and not node.attribute:
             results = [np.array(shapes[node.input[0]], np.int64)]
-        elif node.op_type not in _NEVER and all(name in constants for name in node.input if name):
+        elif _computed(node, shapes) and all(name in constants for name in node.input if name):
             takes, gives = (
                 [onnx.ValueInfoProto(name=name) for name in names if name]
                 for names in (node.input, node.output)

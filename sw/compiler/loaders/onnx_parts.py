@@ -15,7 +15,15 @@ from onnx import helper, numpy_helper
 
 from rkcosim.compiler.graph import HostOperator, HostPart, ModelError, Port, Program
 from rkcosim.compiler.host_calls import COPY
-from rkcosim.compiler.host_runtimes import Function, exact_options, import_onnxruntime, limited, load_program
+from rkcosim.compiler.host_runtimes import (
+    Function,
+    NotBoundedError,
+    exact_options,
+    has_loop,
+    import_onnxruntime,
+    limited,
+    load_program,
+)
 from rkcosim.compiler.loaders.onnx_file import inferred
 from rkcosim.compiler.loaders.onnx_fold import NUMPY, probe_values
 
@@ -63,6 +71,8 @@ class ValueTypes:
             self._declare()
             try:
                 self._measure(self._known)
+            except NotBoundedError:
+                raise
             except Exception:  # onnxruntime is not installed, or refuses the model
                 pass
         return self._known.get(name)
@@ -112,7 +122,8 @@ class ValueTypes:
                 unknown.append(item.name)
         if not unknown:
             return
-        for name, result in zip(unknown, limited(session, unknown, probe_values(session)), strict=True):
+        results = limited(session, unknown, probe_values(session), loops=has_loop(made))
+        for name, result in zip(unknown, results, strict=True):
             if isinstance(result, np.ndarray) and result.dtype.kind in "biuf":
                 known[name] = ValueType(result.shape, result.dtype.name, fixed=False)
 
@@ -253,6 +264,8 @@ class ProgramBuilder:
                 if runtime == "onnxruntime" and (reals or (known and not shapes)):
                     _try(function, [types[name] for name in takes])
                 return runtime, data
+            except NotBoundedError:
+                raise
             except ModelError as error:
                 problem = problem or error
                 if isinstance(error.__cause__, ImportError):
@@ -266,6 +279,8 @@ def _try(function: Function, types: Sequence[ValueType]) -> None:
     """Run a program on zeros, or else on ones; raises ModelError if it fails on both."""
     try:
         function([np.zeros(item.shape or (), item.dtype) for item in types])
+    except NotBoundedError:
+        raise
     except ModelError:
         function([np.ones(item.shape or (), item.dtype) for item in types])
 

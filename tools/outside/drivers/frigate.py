@@ -49,7 +49,7 @@ def prepared(folder: Path) -> None:
 def same_boxes(ours: Any, expected: Any) -> None:
     """Raise ValueError if detections have other classes, or scores and places that are not as close."""
     count = int((np.asarray(expected)[:, 1] > 0).sum())
-    expect(0 < count < 20, f"onnxruntime finds {count} boxes")
+    expect(count > 0, "onnxruntime finds no boxes")
     expect(
         bool((ours[:, 0] == expected[:, 0]).all()), f"classes {ours[:count, 0]}; not {expected[:count, 0]}"
     )

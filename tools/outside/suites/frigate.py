@@ -24,10 +24,10 @@ def _heads(network: Network, x: str, classes: int, axes: tuple[int, ...], bias: 
     """Add boxes in pixels and scores of one place each; return both, in the order of axes given."""
     boxes = network.add("Sigmoid", network.conv(x, (32, 4), 1))
     scores = network.add("Sigmoid", network.conv(x, (32, classes), 1, bias=bias))
-    boxes = network.add("Mul", boxes, network.constant(np.float32([SIDE])))
+    boxes = network.add("Mul", boxes, network.constant(np.array([SIDE], np.float32)))
     found = []
     for value, wide in ((boxes, 4), (scores, classes)):
-        shape = network.constant(np.int64([1, wide, (SIDE // 8) ** 2]))
+        shape = network.constant(np.array([1, wide, (SIDE // 8) ** 2], np.int64))
         value = network.add("Reshape", value, shape)
         found.append(network.add("Transpose", value, perm=axes))
     return found[0], found[1]
@@ -43,7 +43,7 @@ def _generic(seed: int, path: Path) -> None:
 def _nas(seed: int, path: Path) -> None:
     network = Network(SIDE, seed)
     x = network.trunk("input", (16, 32, 32), gain=2.0)
-    boxes, scores = _heads(network, x, 80, (0, 2, 1), -6.0)
+    boxes, scores = _heads(network, x, 80, (0, 2, 1), -4.5)
     network.write(path, {boxes: (1, 64, 4), scores: (1, 64, 80)})
 
 
@@ -55,7 +55,7 @@ def _yolox(seed: int, path: Path) -> None:
         if stride > 8:
             x = network.add("Relu", network.conv(x, (32, 32), 3, stride=2))
         boxes = network.add("Tanh", network.conv(x, (32, 4), 1))
-        scores = network.add("Sigmoid", network.conv(x, (32, 9), 1, bias=-0.5))
+        scores = network.add("Sigmoid", network.conv(x, (32, 9), 1, bias=-1.5))
         side = SIDE // stride
         outputs[network.add("Concat", boxes, scores, axis=1)] = (1, 13, side, side)
     network.write(path, outputs)
@@ -94,7 +94,7 @@ def _run(here: Checkout, engine: str, folder: Path) -> Mapping[str, Outcome]:
         known[f"{name}/output0"] = reference(path, [x])[0][0]
         # Frigate makes codes of a face's numbers again, and cuts them off.
         known[f"{name}/input"] = x + np.float32(0.25 / 127.5) if name == "arcface" else x
-    np.savez(folder / "reference.npz", **known)
+    np.savez(folder / "reference.npz", **known)  # type: ignore[arg-type]
     convert(folder / "clip-vision.onnx", folder / "clip-vision.rknn")
     return driven(here, "rknn", engine, "frigate", [here.folder / "frigate", folder], folder, 1800)
 

@@ -1,0 +1,66 @@
+"""Suites of others that another command or a test of this project runs, and the pages that show them."""
+
+from __future__ import annotations
+
+from tools.outside.suite import Suite
+
+SUITES = (
+    Suite(
+        name="DIOPI",
+        repository="DeepLink-org/DIOPI",
+        tests="DIOPI's conformance suite, operator by operator",
+        how="`python -m benchmarks.diopi CHECKOUT` runs it unmodified under `rkcosim diopi`.",
+        board_source="none: the expected outputs are PyTorch's.",
+        shown="diopi_suite.md",
+    ),
+    Suite(
+        name="AOSP's examples of NNAPI",
+        repository="timocapa/android_packages_modules_NeuralNetworks",
+        tests="the examples in AOSP's specifications of NNAPI's operations",
+        how="`rkcosim conformance --nnapi-specs` runs them.",
+        board_source="none: the expected outputs are AOSP's.",
+        shown="nnapi_operations.md",
+    ),
+    Suite(
+        name="AOSP's runtime tests",
+        repository="timocapa/android_packages_modules_NeuralNetworks",
+        tests="AOSP's own tests of NNAPI's runtime",
+        how="They compile without a change against `libneuralnetworks.so`; the page lists where its answers "
+        "differ.",
+        board_source="none: they test an interface.",
+        shown="nnapi.md#differences-from-aosps-runtime",
+    ),
+    Suite(
+        name="nnlib",
+        repository="XiaoMi/nnlib",
+        tests="nnlib's test program, and tutorials of the SDK for Hexagon",
+        how="They ran under `rkcosim hexagon`, each with its result on the page.",
+        board_source="none: they test an interface.",
+        shown="hexagon.md#programs-that-were-tried",
+    ),
+    Suite(
+        name="ONNX node tests",
+        repository="onnx/onnx",
+        tests="the node tests of the package onnx",
+        how="`python -m benchmarks.onnx_nodes` and `python -m benchmarks.ort_nodes` run them.",
+        board_source="none: the expected outputs are those of the package.",
+        shown="models.md#onnx-files",
+    ),
+    Suite(
+        name="allbilly's sweeps",
+        repository="allbilly/rk3588",
+        tests="convolutions in fp16 with the largest difference that a board showed for each",
+        how="`tests/system/test_board_convolutions.py` has the shapes and the board's numbers, on the golden "
+        "model and on the RTL.",
+        board_source="allbilly/rk3588 @40fae7b, sweep_results: numbers for each shape.",
+        shown="provenance.md#witnesses",
+    ),
+    Suite(
+        name="model files of boards' owners",
+        repository="widgetii/orangepi5plus-npu",
+        tests="model files of widgetii/orangepi5plus-npu, allbilly/rk3588 and others",
+        how="`python -m benchmarks.public_models DIR` runs every layer against LiteRT or onnxruntime.",
+        board_source="none for their tensors; times of networks are on the page of the [zoo](../zoo.md).",
+        shown="public_models.md",
+    ),
+)
