@@ -88,12 +88,13 @@ def installed(extras: tuple[str, ...] = ("dev", "docs")) -> list[metadata.Distri
 
 def licence(item: metadata.Distribution) -> str:
     """Return the licence of a package as its metadata names it, in one line."""
-    found = item.metadata.get("License-Expression")
-    if not found:
-        marks = (item.metadata.get_all("Classifier") or ()) if item.metadata else ()
-        found = ", ".join(m.rpartition(" :: ")[2] for m in marks if m.startswith("License ::"))
-    first = (item.metadata.get("License") or "").strip().partition("\n")[0]
-    return (found or first or "none stated").strip()[:90]
+
+    def members(name: str) -> list[str]:
+        return [text for text in item.metadata.get_all(name) or () if text.strip()]
+
+    marks = [m.rpartition(" :: ")[2] for m in members("Classifier") if m.startswith("License ::")]
+    named = members("License-Expression") or [", ".join(marks)] * bool(marks) or members("License")
+    return named[0].strip().partition("\n")[0][:90] if named else "none stated"
 
 
 def lock() -> Iterator[str]:

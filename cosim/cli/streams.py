@@ -3,7 +3,7 @@
 A stream that is closed at the start becomes the null device, so that the command does all its work and no
 file that it opens takes the number of the stream.  An error of writing names the stream.  Every text can be
 printed: bytes of a file's name that are no text pass through unchanged, and a character that the encoding of
-the terminal lacks is printed as its number, as `\\u2026`.
+the terminal lacks is printed as its number, as `\\u2026`, and so are control characters.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import codecs
 import contextlib
 import io
 import os
+import re
 import sys
 from typing import Any
 
@@ -40,6 +41,31 @@ def _legible(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 codecs.register_error(LEGIBLE, _legible)
+
+
+_OTHERS = r"|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]"
+_CONTROL = {
+    "stdout": re.compile(r"\x1b(?!\[[0-9;]*m)" + _OTHERS),  # colours may pass,
+    "stderr": re.compile(r"\x1b(?!\[[0-9;]*[mAK]|\[\?25[lh])" + _OTHERS),  # and what the progress line needs
+}
+"""Characters in names of a file's contents that could give orders to a terminal, by the stream."""
+
+
+class _Text(io.TextIOWrapper):
+    """A text stream that writes control characters as their numbers.
+
+    Parameters
+    ----------
+    control : matches them.
+    """
+
+    def __init__(self, buffer: io.BufferedWriter, control: re.Pattern[str], **settings: Any) -> None:
+        super().__init__(buffer, **settings)
+        self._control = control
+
+    def write(self, text: str, /) -> int:
+        """Write a text; tabs and the ends of lines are no control characters here."""
+        return super().write(self._control.sub(lambda found: f"\\x{ord(found[0]):02x}", text))
 
 
 class _Named(io.FileIO):
@@ -75,8 +101,13 @@ def prepare() -> None:
         # Text is passed on at once where a person reads it, errors always.
         raw = _Named(number, f"standard {_NAMES[name]}")
         lines = name == "stderr" or raw.isatty()
-        made = io.TextIOWrapper(
-            io.BufferedWriter(raw), encoding, LEGIBLE, line_buffering=lines, write_through=name == "stderr"
+        made = _Text(
+            io.BufferedWriter(raw),
+            _CONTROL[name],
+            encoding=encoding,
+            errors=LEGIBLE,
+            line_buffering=lines,
+            write_through=name == "stderr",
         )
         setattr(sys, name, made)
 

@@ -206,6 +206,13 @@ def test_names_that_are_no_text(tmp_path: Path):
         assert done.stdout.startswith(b"mod\xe9le.onnx " + dots.encode()), done.stdout
 
 
+def test_names_give_no_orders_to_a_terminal():
+    name = "conv\x1b]0;title\x07\x1b[2Jx\x9b1m\x1b[31mred\x1b[0m\tend"
+    text = f"from rkcosim.cli import streams; streams.prepare(); print({name!r})"
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, **LIMITS)
+    assert done.stdout == "conv\\x1b]0;title\\x07\\x1b[2Jx\\x9b1m\x1b[31mred\x1b[0m\tend\n"
+
+
 # Streams.
 
 
