@@ -36,15 +36,17 @@ from typing import Any
 
 import numpy as np
 import onnx
+from PIL import Image
 
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR
 from rkcosim.base.files import identify
 from rkcosim.cli.estimate import as_json
 from rkcosim.cli.exits import exit_code
-from rkcosim.cli.inputs import load_archive
+from rkcosim.cli.inputs import load_archive, load_batch
 from rkcosim.compiler import LoadedModel, compile_model, litert
 from rkcosim.compiler.batch import one_of
 from rkcosim.compiler.loaders.tnn import write_network
+from rkcosim.compiler.model import TensorInfo
 from rkcosim.engines.snapshots.contents import read_snapshot
 from rkcosim.engines.snapshots.file import SnapshotFile
 from rkcosim.measure.perf.estimator import estimate_model
@@ -57,6 +59,11 @@ from rkcosim.verify.conformance.groups import draw_case
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
 from rkcosim.verify.streams.capture import import_capture
 from rkcosim.verify.streams.sources import open_source
+from rkcosim.waves.decode import open_wave
+from rkcosim.waves.events import Event, EventLog
+from rkcosim.waves.events import load as load_events
+from rkcosim.waves.events import save as save_events
+from rkcosim.waves.timeline import write_timeline
 
 BOUND = 20.0
 """Largest time for one input in seconds."""
@@ -410,15 +417,161 @@ def _read_rknn(path: Path) -> None:
             loaded.get_output(index)
 
 
+def _change_onnx(path: Path, data: bytes, rng: random.Random) -> None:
+    """Change fields of the model: sizes, numbers, names, places of data in other files, and whole parts."""
+    model = onnx.load_model_from_string(data)
+    for _ in range(rng.randint(1, 3)):
+        graph = model.graph
+        node, tensor = rng.choice(graph.node), rng.choice(graph.initializer)
+        value = rng.choice((*EXTREMES[:-1], -1, -(1 << 63), 2, 3, 1 << 40))
+        dims = rng.choice((*graph.input, *graph.output)).type.tensor_type.shape.dim
+        match rng.randrange(10):
+            case 0 if dims:
+                rng.choice(dims).dim_value = value
+            case 1 if tensor.dims:
+                tensor.dims[rng.randrange(len(tensor.dims))] = value
+            case 2:
+                tensor.data_type = rng.randrange(40)
+            case 3 if node.attribute:
+                item = rng.choice(node.attribute)
+                item.i, item.f = value, float(value)
+                item.ints[:] = [rng.choice((value, *item.ints)) for _ in range(rng.randint(0, 9))]
+                item.type = rng.randrange(15)
+            case 4:
+                names = [name for other in graph.node for name in (*other.input, *other.output)]
+                places = node.input if rng.random() < 0.7 and node.input else node.output
+                places[rng.randrange(len(places))] = rng.choice(
+                    (*names, "", "x" * 10_000, "../../x", "\x1b[2J")
+                )
+            case 5:
+                node.op_type = rng.choice(
+                    ("Loop", "If", "Scan", "Reshape", "Tile", "Expand", "Range", "Resize")
+                )
+            case 6:
+                tensor.data_location = onnx.TensorProto.EXTERNAL
+                for key, text in (("location", rng.choice(_PLACES)), ("length", str(value)), ("offset", "0")):
+                    tensor.external_data.add(key=key, value=text)
+            case 7:
+                graph.node.insert(rng.randrange(len(graph.node)), node)
+            case 8:
+                del graph.node[rng.randrange(len(graph.node))]
+                if not graph.node:
+                    break
+            case _:
+                model.opset_import[0].version = rng.choice((value & (1 << 63) - 1, 1, 7, 13, 30))
+    path.write_bytes(model.SerializeToString())
+
+
+_PLACES = ("weights.bin", "../weights.bin", "/etc/hostname", "/dev/zero", "", "x" * 5000, "model.onnx")
+
+
+def _event_log(folder: Path, suffix: str) -> Path:
+    events = [
+        Event("task", 100, 250, 0, 0, 0, "PC"),
+        Event("write", 90, 91, 0, 0, 0, "CNA", address=0x1010, value=0x30, reason="fetched"),
+        Event("stall", 200, 230, 0, 0, 0, "CNA", value=30, reason="stall_weight"),
+        Event("irq", 250, 260, 0, 0, 0, "PC", value=10),
+    ]
+    events += [
+        Event("burst", 105 + n, 205 + 20 * n, 0, 0, 0, "CNA", "FEATURE", 64 * n, 4, 128, "read", "", 80)
+        for n in range(8)
+    ]
+    path = folder / f"log{suffix}"
+    save_events(EventLog.of(events), path)
+    return path
+
+
+def _read_event_log(path: Path) -> None:
+    """Everything that `rkcosim timeline` does with such a file."""
+    log = load_events(path)
+    log.layers()
+    with tempfile.TemporaryDirectory() as folder:
+        write_timeline(log, Path(folder) / "x.pftrace")
+
+
+_VCD = """$timescale 1ns $end
+$scope module top $end
+$var wire 1 ! clock $end
+$var wire 8 " data [7:0] $end
+$var real 64 % level $end
+$var string 1 # text $end
+$upscope $end
+$enddefinitions $end
+#0
+0!
+b101 "
+r0.5 %
+sidle #
+#5
+1!
+bx1 "
+#10
+0!
+"""
+
+
+def _vcd(folder: Path) -> Path:
+    path = folder / "wave.vcd"
+    path.write_text(_VCD)
+    return path
+
+
+def _fst(folder: Path) -> Path:
+    """Convert the VCD file with GTKWave's program, which the Debian package of that name installs."""
+    path, text = folder / "wave.fst", folder / "text.vcd"
+    text.write_text(_VCD)
+    subprocess.run(["vcd2fst", "-v", str(text), "-f", str(path)], check=True, capture_output=True)
+    text.unlink()
+    return path
+
+
+def _read_wave(path: Path, reader: str) -> None:
+    wave = open_wave(path, reader=reader)
+    for item in wave.signals:
+        wave.changes(item.name)
+
+
+def _picture(folder: Path, form: str) -> Path:
+    pixels = np.random.default_rng(1).integers(0, 256, (9, 11, 3)).astype(np.uint8)
+    path = folder / f"picture.{form}"
+    Image.fromarray(pixels if form != "pgm" else pixels[:, :, 0]).save(path)
+    return path
+
+
+def _array(folder: Path) -> Path:
+    path = folder / "input.npy"
+    np.save(path, np.arange(64, dtype=np.float32).reshape(1, 1, 8, 8))
+    return path
+
+
+def _read_batch(path: Path, shape: tuple[int, ...]) -> None:
+    load_batch([path], [TensorInfo("x", shape, np.dtype(np.float32), 1.0, 0)], None)
+
+
 KINDS: dict[str, Kind] = {
     "stream": Kind(_stream, lambda path: open_source([str(path)]), text=True),
     "capture": Kind(_capture, import_capture, text=True),
     "container": Kind(_container, open_file, change=_change_container),
     "snapshot": Kind(_snapshot, read_snapshot, change=_change_snapshot),
     "ONNX model": Kind(lambda folder: Path(shutil.copy(_DIGITS, folder / "model.onnx")), open_file),
+    "fields of an ONNX model": Kind(
+        lambda folder: Path(shutil.copy(_DIGITS, folder / "model.onnx")), open_file, change=_change_onnx
+    ),
     "TNN network": Kind(_tnn, open_file, change=_change_tnn),
     "report": Kind(_report, read, text=True),
     "arrays": Kind(_arrays, _read_arrays),
+    "array": Kind(_array, partial(_read_batch, shape=(1, 1, 8, 8))),
+    "event log, Arrow": Kind(partial(_event_log, suffix=".arrow"), _read_event_log),
+    "event log, Parquet": Kind(partial(_event_log, suffix=".parquet"), _read_event_log),
+    "VCD by vcdvcd": Kind(_vcd, partial(_read_wave, reader="vcdvcd")),
+    "VCD by pywellen": Kind(_vcd, partial(_read_wave, reader="pywellen")),
+    "FST": Kind(_fst, partial(_read_wave, reader="pywellen")),
+    **{
+        f"picture, {form.upper()}": Kind(
+            partial(_picture, form=form), partial(_read_batch, shape=(1, 3, 8, 8))
+        )
+        for form in ("png", "bmp", "pgm", "jpeg")
+    },
     "rknn": Kind(_rknn, _read_rknn, codes=(BAD_INPUT,)),
     "rknn of three cores": Kind(partial(_rknn, cores=3), _read_rknn, codes=(BAD_INPUT,)),
 }

@@ -6,20 +6,23 @@ interfaces.
 
 from __future__ import annotations
 
-import os
 import re
 import signal
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol, cast
 
 from rkcosim.base.extras import install, missing, needed
 from rkcosim.waves.files import FileFacts, WaveError
+from rkcosim.waves.framing import receive, send
 
 Value = int | float | str | None
 """Value of a signal: a number, the text of a text signal, or None if some bits are unknown."""
@@ -117,7 +120,7 @@ def open_backend(file: Path, facts: FileFacts, name: str = "auto") -> Backend:
     if not have_pywellen():
         raise WaveError(f"{file}: {missing('pywellen', 'reading FST')}, or trace to VCD")
     with _readable(file, facts):
-        return _Checked(WellenBackend(file, facts), file, facts)
+        return _Checked(_Process(file, facts), file, facts)
 
 
 class _Checked:
@@ -137,47 +140,15 @@ class _Checked:
 def _readable(file: Path, facts: FileFacts) -> Iterator[None]:
     """Turn everything that a library raises for a damaged file into WaveError, one line.
 
-    The libraries check little: vcdvcd raises any exception, and pywellen's Rust code panics, which is an
-    exception that is no Exception, after lines on standard error. These lines are dropped.
+    vcdvcd checks little and raises any exception.
     """
-    with _held_errors() as keep:
-        try:
-            yield
-        except (WaveError, KeyboardInterrupt, SystemExit, GeneratorExit):
-            raise
-        except BaseException as error:
-            panic = type(error).__name__ == "PanicException"
-            if not panic and not isinstance(error, Exception):
-                raise
-            keep(not panic)
-            what = "" if isinstance(error, RuntimeError) or panic else f"{type(error).__name__}: "
-            text = what + " ".join(str(error).split())
-            raise WaveError(f"{file}: not a readable {facts.format.upper()} file ({text})") from error
-
-
-@contextmanager
-def _held_errors() -> Iterator[Callable[[bool], None]]:
-    """Hold back what is written to standard error; yields a function that decides about writing it later."""
-    kept = [True]
-
-    def keep(on: bool) -> None:
-        kept[0] = on
-
     try:
-        before = os.dup(2)
-    except OSError:  # closed
-        yield keep
-        return
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
-        try:
-            yield keep
-        finally:
-            os.dup2(before, 2)
-            os.close(before)
-            held.seek(0)
-            if kept[0] and (text := held.read()):
-                os.write(2, text)
+        yield
+    except WaveError:
+        raise
+    except Exception as error:
+        text = f"{type(error).__name__}: " + " ".join(str(error).split())
+        raise WaveError(f"{file}: not a readable {facts.format.upper()} file ({text})") from error
 
 
 class VcdVcdBackend:
@@ -251,21 +222,15 @@ class VcdVcdBackend:
 class WellenBackend:
     """Reads VCD and FST through pywellen: a signal is read when it is first requested.
 
-    A large VCD file is scanned for every query, so that only the requested signals are in memory.
+    A large VCD file is scanned for every query, so that only the requested signals are in memory. This class
+    works in a process of its own (`rkcosim.waves.backend_worker`), because the library can end its process.
     """
 
-    name = "pywellen"
-
-    def __init__(self, file: Path, facts: FileFacts) -> None:
+    def __init__(self, file: Path, form: str) -> None:
         import pywellen
 
-        self._file = file
-        self._streamed = facts.format == "vcd" and file.stat().st_size >= STREAMED
-        try:
-            self._wave: Any = pywellen.Waveform(str(file), stream_only=self._streamed)
-        except RuntimeError as error:
-            text = " ".join(str(error).split())
-            raise WaveError(f"{file}: not a readable {facts.format.upper()} file ({text})") from error
+        self._streamed = form == "vcd" and file.stat().st_size >= STREAMED
+        self._wave: Any = pywellen.Waveform(str(file), stream_only=self._streamed)
         scale = self._wave.timescale
         exponent = scale.unit.to_exponent() if scale is not None else None
         if exponent is None:
@@ -278,8 +243,9 @@ class WellenBackend:
             self._vars.setdefault(reference, var)
             self.signals.append(Signal(_RANGE.sub("", var.full_name), var.bitwidth or 0, reference))
 
-    def read(self, signals: Sequence[Signal]) -> dict[str, Changes]:
-        wanted = {signal.reference: self._vars[signal.reference] for signal in signals}
+    def read_references(self, references: Sequence[str]) -> dict[str, Changes]:
+        """Return the changes of signals by reference."""
+        wanted = {reference: self._vars[reference] for reference in references}
         found: dict[str, Changes] = {reference: [] for reference in wanted}
 
         def take(when: int, reference: object, value: int | float | str) -> None:
@@ -296,3 +262,91 @@ class WellenBackend:
     def _value(self, value: int | float | str, reference: str) -> Value:
         # pywellen returns bits that are not all 0 or 1 as a text.
         return None if isinstance(value, str) and self._vars[reference].bitwidth else value
+
+
+LEAST_SPACE, SPACE_PER_BYTE = 4 << 30, 64
+"""Address space of a reader's process: a fixed part, and bytes for each byte of the file."""
+
+LEAST_SECONDS, BYTES_PER_SECOND = 30.0, 1 << 20
+"""Time of a reader's process for one answer: a fixed part, and what the size of the file adds."""
+
+
+class _Process:
+    """`WellenBackend` in a process with limits of memory and time, which ends with this object."""
+
+    name = "pywellen"
+
+    def __init__(self, file: Path, facts: FileFacts) -> None:
+        size = file.stat().st_size
+        self._file, self._form = file, facts.format
+        self._seconds = LEAST_SECONDS + size / BYTES_PER_SECOND
+        words = [sys.executable, "-P", "-m", "rkcosim.waves.backend_worker"]
+        self._child = subprocess.Popen(
+            [*words, str(file.absolute()), facts.format, str(LEAST_SPACE + SPACE_PER_BYTE * size)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        self._end = weakref.finalize(self, _ended, self._child)
+        numerator, denominator, signals = self._answer()
+        self.unit = Fraction(numerator, denominator)
+        self.signals = [Signal(*item) for item in signals]
+
+    def read(self, signals: Sequence[Signal]) -> dict[str, Changes]:
+        assert self._child.stdin is not None
+        try:
+            send(cast(BinaryIO, self._child.stdin), sorted({signal.reference for signal in signals}))
+        except BrokenPipeError:
+            raise self._died() from None
+        found: dict[str, Changes] = self._answer()
+        return found
+
+    def _answer(self) -> Any:
+        assert self._child.stdout is not None
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            self._child.kill()
+
+        timer = threading.Timer(self._seconds, stop)
+        timer.start()
+        try:
+            kind, value = receive(cast(BinaryIO, self._child.stdout))
+        except EOFError:
+            if late.is_set():
+                self._end()
+                raise self._unreadable(f"it takes more than {self._seconds:.0f} s") from None
+            raise self._died() from None
+        except BaseException:
+            self._end()
+            raise
+        finally:
+            timer.cancel()
+        if kind == "right":
+            return value
+        if kind == "WaveError":
+            raise WaveError(value)
+        raise self._unreadable(value if kind == "RuntimeError" else f"{kind}: {value}")
+
+    def _died(self) -> WaveError:
+        code = self._end()
+        return self._unreadable(
+            "its reader needs too much memory" if code == -signal.SIGABRT else f"its reader ends with {code}"
+        )
+
+    def _unreadable(self, why: str) -> WaveError:
+        return WaveError(f"{self._file}: not a readable {self._form.upper()} file ({why})")
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int:
+    """End a process and return its exit code."""
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with suppress(BrokenPipeError):
+                pipe.close()
+    try:
+        return child.wait(0.5)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return child.wait()

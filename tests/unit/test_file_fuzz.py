@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,21 @@ from tests.extent import extent
 from tools import file_fuzz
 from tools.file_fuzz import KINDS, Kind, fuzz_files, mutated
 
-INPUTS = int(os.environ.get("RKCOSIM_FUZZ", extent("240", "600")))
+INPUTS = int(os.environ.get("RKCOSIM_FUZZ", extent("264", "2200")))
 
 
 def test_readers_take_or_refuse_every_file():
     seed = seeds.seed(__name__, 31)
     print(f"seed {seed}")
-    kinds = [name for name in KINDS if name != "snapshot"]  # which needs a compiled engine
+    left_out = {"snapshot"}  # it needs a compiled engine
+    if shutil.which("vcd2fst") is None:
+        left_out.add("FST")
+    kinds = [name for name in KINDS if name not in left_out]
     for name, report in fuzz_files(seed, INPUTS, kinds).items():
         assert not report.wrong, f"seed {seed}, {name}: {report.wrong[:3]}"
         assert 0 <= report.inputs - INPUTS // len(kinds) <= 1
-        assert sum(report.refused.values()) > report.inputs // 4
+        pixels = name.startswith("picture")  # most of their bytes may have any value
+        assert sum(report.refused.values()) > report.inputs // (12 if pixels else 4)
 
 
 def text(folder: Path) -> Path:

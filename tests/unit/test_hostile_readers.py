@@ -30,7 +30,7 @@ from pyarrow import feather, parquet
 
 from rkcosim.base.files import GivenFileError, read_given
 from rkcosim.verify.streams.stream import Stream, StreamError
-from rkcosim.waves import events
+from rkcosim.waves import backends, events
 from rkcosim.waves.decode import open_wave
 from rkcosim.waves.events import METADATA_KEY, EventLog, EventsError, load, save
 from rkcosim.waves.files import WaveError, inspect
@@ -185,10 +185,10 @@ bx1 "
 
 @pytest.mark.parametrize("reader", ["vcdvcd", "pywellen"])
 def test_damaged_waveforms(tmp_path: Path, reader: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """pywellen's panic is no Exception, and comes with lines on standard error."""
+    """pywellen's panic is no Exception, and comes with lines on standard error; each file is a process."""
     file, ends = tmp_path / "x.vcd", Counter[str]()
     rng = random.Random(seeds.seed("vcd"))
-    for _ in range(extent(300, 5000)):
+    for _ in range(extent(300, 5000) if reader == "vcdvcd" else extent(30, 1000)):
         file.write_bytes(changed(VCD.encode(), rng))
         try:
             wave = open_wave(file, reader=reader)
@@ -335,3 +335,31 @@ def test_the_last_time_is_found_behind_many_changes(tmp_path: Path, count: int) 
         file.write_text(f"$enddefinitions $end\n#5\n0!\n#12345678\n{changes}")
         facts = inspect(file)
         assert (facts.first, facts.end) == (5, 12345679)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("LEAST_SPACE", 16 << 20, "x.vcd: not a readable VCD file"),
+        ("LEAST_SECONDS", 0.01, "it takes more than 0 s"),
+    ],
+)
+def test_limits_of_a_waveforms_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: float, said: str
+) -> None:
+    file = tmp_path / "x.vcd"
+    file.write_text(VCD)
+    monkeypatch.setattr(backends, name, value)
+    with pytest.raises(WaveError, match=said):
+        open_wave(file, reader="pywellen")
+
+
+def test_a_reader_that_is_killed_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "x.vcd"
+    file.write_text(VCD)
+    made = backends.open_backend(file, inspect(file), "pywellen")
+    process = made._backend._child  # type: ignore[attr-defined]
+    process.kill()
+    process.wait()
+    with pytest.raises(WaveError, match=r"x\.vcd: not a readable VCD file \(its reader ends with -9"):
+        made.read(made.signals)

@@ -17,7 +17,7 @@ def _run(here: Checkout, engine: str, folder: Path) -> Mapping[str, Outcome]:
     asked = [here.python, "-c", f"import importlib.util as u; exit(u.find_spec({PACKAGE!r}) is None)"]
     if subprocess.run(asked, check=False).returncode:
         raise NotHere(f"{here.python} has no package {PACKAGE}; build it as AGENTS.md of the suite says")
-    return pytest_under(here, "rknn", engine, ["tests"], folder, 1800)
+    return pytest_under(here, "rknn", engine, ["tests"], folder, 2700)
 
 
 SUITE = Suite(
