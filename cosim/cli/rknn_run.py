@@ -126,7 +126,8 @@ def _run(asked: RunOptions, program: list[str]) -> int:
     from rkcosim.cli.moments import Work, check_trace
     from rkcosim.devices import program as run
     from rkcosim.devices.ending import Ending
-    from rkcosim.devices.rknn_library import audit_library, environment, lay_out, rknn_library, seeing
+    from rkcosim.devices.preload import audit_library
+    from rkcosim.devices.rknn_library import environment, lay_out, rknn_library, seeing
     from rkcosim.devices.simulated import Metered, account_of
     from rkcosim.driver import Driver
     from rkcosim.driver.kernel import BoardView

@@ -1,4 +1,7 @@
-"""The preload library, compiled by the system's C compiler into the cache of the engines on first use."""
+"""The preload library and the library for LD_AUDIT that leads programs to it.
+
+Both are compiled by the system's C compiler into the cache of the engines on first use.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,10 @@ from rkcosim.engines.protocol import BuildError
 
 SOURCES = PACKAGE / "driver" / "native"
 NAME = "npu_preload.so"
+
+AUDIT = "npu_audit.c"
+AUDIT_NAME = "npu_audit.so"
+"""Source and file name of the library for LD_AUDIT, a part of no other library."""
 
 COMPILER_FIX = (
     "install a C compiler (Debian, Ubuntu: apt install gcc; Fedora: dnf install gcc; pip install ziglang) or "
@@ -62,7 +69,7 @@ def preload_library(*, sanitize: bool = False, progress: Progress = cache.say) -
     """
     if sys.platform != "linux":
         raise BuildError(f"native programs on the simulated device need Linux, this is {sys.platform}")
-    sources = sorted(SOURCES.glob("*.c"))
+    sources = [file for file in sorted(SOURCES.glob("*.c")) if file.name != AUDIT]
     if not sources:
         raise BuildError(f"{SOURCES}: the preload library's sources are missing")
     command = [*c_compiler(), *FLAGS, *(SANITIZERS if sanitize else ())]
@@ -79,6 +86,23 @@ def preload_library(*, sanitize: bool = False, progress: Progress = cache.say) -
         progress,
         None if sanitize else toolchain.check_loads,
     )
+
+
+def audit_library(*, progress: Progress = cache.say) -> Path:
+    """Return the path of the library for LD_AUDIT; for parameters and errors see `preload_library`.
+
+    It gives the preload library's functions to programs that take them from the C library's own handle, and
+    redirects requests for `librknnrt.so` with a path if the variable RKCOSIM_RKNN_LIBRARY names one.
+    """
+    command = [*c_compiler(), *FLAGS]
+    source = (SOURCES / AUDIT).read_bytes()
+    digest = hashlib.sha256(repr((command, os.uname().machine)).encode() + source)
+
+    def work(folder: Path) -> None:
+        toolchain.run([*command, "-o", AUDIT_NAME, str(SOURCES / AUDIT)], folder, "C compiler")
+
+    key = f"audit-{digest.hexdigest()[:24]}"
+    return cache.built(key, AUDIT_NAME, AUDIT_NAME, work, progress, toolchain.check_loads)
 
 
 def sanitizer_runtime() -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rkcosim.base import trust
 from rkcosim.devices.ending import Ending
-from rkcosim.devices.preload import preload_library, sanitizer_runtime
+from rkcosim.devices.preload import audit_library, preload_library, sanitizer_runtime
 from rkcosim.devices.simulated import SimulatedMachine
 from rkcosim.driver.server import Server
 from rkcosim.engines.cache import Progress, cache_folder, say
@@ -114,8 +114,8 @@ _SEPARATING = frozenset(":$" + string.whitespace)
 
 
 @functools.cache
-def for_preload(library: Path) -> Path:
-    """Return a path by which LD_PRELOAD can name a library: its own, or that of a link to it.
+def for_linker(library: Path) -> Path:
+    """Return a path by which LD_PRELOAD and LD_AUDIT can name a library: its own, or that of a link to it.
 
     The link is in a new folder of this user, which is removed when this process ends.
 
@@ -193,9 +193,9 @@ def environment(
     Raises
     ------
     BuildError
-        if the preload library cannot be compiled, or programs would run without it.
+        if the libraries cannot be compiled, or programs would run without them.
     """
-    library = for_preload(preload_library(sanitize=sanitize, progress=progress).absolute())
+    library = for_linker(preload_library(sanitize=sanitize, progress=progress).absolute())
     before = [sanitizer_runtime()] if sanitize else []
     loaded = [*before, str(library), os.environ.get("LD_PRELOAD", "")]
     variables = {
@@ -203,6 +203,7 @@ def environment(
         SOCKET_VARIABLE: str(path.absolute()),
         **({} if machine is None else {MACHINE_VARIABLE: machine}),
         "LD_PRELOAD": ":".join(name for name in loaded if name),
+        **put_first("LD_AUDIT", for_linker(audit_library(progress=progress).absolute())),
         **after_sanitizers(),
     }
     if not sanitize:  # that runtime ends programs without sanitizers that it cannot check

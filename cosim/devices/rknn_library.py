@@ -44,10 +44,8 @@ SOCKET_VARIABLE = "RKCOSIM_RKNN_SOCKET"
 PYTHON_VARIABLE = "RKCOSIM_PYTHON"
 """Environment variable with the interpreter in which the module `rknn` starts commands of `rkcosim`."""
 
-AUDIT = "rk_audit.c"
-AUDIT_NAME = "rknn_audit.so"
 AUDIT_VARIABLE = "RKCOSIM_RKNN_LIBRARY"
-"""Source, file name and environment variable of the library for LD_AUDIT, a part of no other library."""
+"""Environment variable by which the library for LD_AUDIT finds `librknnrt.so`."""
 
 
 def generated() -> dict[str, str]:
@@ -74,7 +72,7 @@ def compile_library(folder: Path, command: Sequence[str]) -> None:
     """
     for name, text in generated().items():
         (folder / name).write_text(text)
-    sources = ["rk_library.c", *(str(file) for file in sorted(SOURCES.glob("*.c")) if file.name != AUDIT)]
+    sources = ["rk_library.c", *(str(file) for file in sorted(SOURCES.glob("*.c")))]
     arguments = [*command, "-I.", f"-I{SOURCES}", "-o", NAME, *sources, *LINKED]
     toolchain.run(arguments, folder, "C compiler")
 
@@ -102,23 +100,6 @@ def rknn_library(*, sanitize: bool = False, progress: Progress = cache.say) -> P
     check = None if sanitize else toolchain.check_loads
     return cache.built(
         key, NAME, "librknnrt.so", lambda work: compile_library(work, command), progress, check
-    )
-
-
-def audit_library(*, progress: Progress = cache.say) -> Path:
-    """Return the path of the library for LD_AUDIT; for parameters and errors see `rknn_library`.
-
-    It redirects requests for `librknnrt.so` with a path, for example /usr/lib/librknnrt.so.
-    """
-    command = [*c_compiler(), *FLAGS]
-    source = (SOURCES / AUDIT).read_bytes()
-    digest = hashlib.sha256(repr((command, os.uname().machine)).encode() + source)
-
-    def work(folder: Path) -> None:
-        toolchain.run([*command, "-o", AUDIT_NAME, str(SOURCES / AUDIT)], folder, "C compiler")
-
-    return cache.built(
-        f"rknnaudit-{digest.hexdigest()[:24]}", AUDIT_NAME, AUDIT_NAME, work, progress, toolchain.check_loads
     )
 
 
@@ -172,11 +153,12 @@ def _package(folder: Path) -> str:
 def environment(folder: Path, socket: Path, audit: Path | None = None) -> dict[str, str]:
     """Return the environment in which a program finds the library in a folder and the server at a socket.
 
-    With `audit`, the result of `audit_library`, requests for the library with a path are redirected to it.
+    With `audit`, the result of `rkcosim.devices.preload.audit_library`, requests for the library with a path
+    are redirected to it.
     """
     joined = put_first("LD_LIBRARY_PATH", folder / "lib") | put_first("PYTHONPATH", folder / "python")
     if audit is not None:
-        joined |= put_first("LD_AUDIT", audit)
+        joined |= put_first("LD_AUDIT", program.for_linker(audit.absolute()))
         joined[AUDIT_VARIABLE] = str(folder.absolute() / "lib" / NAME)
     joined[PYTHON_VARIABLE] = sys.executable
     return {**os.environ, **joined, SOCKET_VARIABLE: str(socket.absolute())}
@@ -194,8 +176,8 @@ def seeing(env: Mapping[str, str], path: Path, machine: str | None = None) -> di
     Raises
     ------
     BuildError
-        if the preload library cannot be compiled.
+        if the libraries cannot be compiled.
     """
     added = program.environment(path, machine=machine)
-    names = ("LD_PRELOAD", "ASAN_OPTIONS", program.SOCKET_VARIABLE, program.MACHINE_VARIABLE)
+    names = ("LD_PRELOAD", "LD_AUDIT", "ASAN_OPTIONS", program.SOCKET_VARIABLE, program.MACHINE_VARIABLE)
     return {**env, **{name: added[name] for name in names if name in added}}

@@ -17,7 +17,7 @@ from rkcosim.rtl.npu.arith import (
     round_shift,
     wire,
 )
-from rkcosim.rtl.npu.dpu_frame import PipeFlow, copied, divides_floats, float_domain, into, lanes, lut_live
+from rkcosim.rtl.npu.dpu_frame import PipeFlow, copied, float_domain, into, lanes, lut_live
 from rkcosim.rtl.npu.dpu_types import Precision, Width, is_float, width_of
 from rkcosim.rtl.regfile import config_signature
 
@@ -89,7 +89,7 @@ class OutputConverter(wiring.Component):
             make=to_float & ~late_floats,
             half=kind == Precision.FP16,
             brain=kind == Precision.BF16,
-            raw=divides_floats(cfg) & ~cfg.OUT_CVT_SCALE.FP32TOFP16_EN,  # fp16 already
+            raw=late_floats & ~cfg.OUT_CVT_SCALE.FP32TOFP16_EN,  # the low half as it is
         )
         floats = flow.late_floats
 

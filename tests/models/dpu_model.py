@@ -182,13 +182,16 @@ def _integer_output(f: Fields, v: int) -> int:
     kind = f("DATA_FORMAT", "OUT_PRECISION")
     if kind not in FLOATS:
         return saturate(q, BITS[kind]) % (1 << BITS[kind])
-    return _narrowed(f, float_rounded(saturate(q)), kind)
+    return _narrowed(f, float_rounded(saturate(q)), kind, whole=True)
 
 
-def _narrowed(f: Fields, word: int, kind: int) -> int:
-    """Return a float in the output format, with MINUS_EXP subtracted from its exponent field (4.8)."""
+def _narrowed(f: Fields, word: int, kind: int, *, whole: bool) -> int:
+    """Return a float in the output format, with MINUS_EXP subtracted from its exponent field (4.8).
+
+    `whole`: it comes from an integer, so that fp16 is made of it whatever FP32TOFP16_EN is.
+    """
     if kind == FP16:
-        if is_division(f) and not f("OUT_CVT_SCALE", "FP32TOFP16_EN"):
+        if not (whole or f("OUT_CVT_SCALE", "FP32TOFP16_EN")):
             word %= 65536
         else:
             word = 0x7C01 | word >> 16 & 0x8000 if is_nan(word) else half_bits(word)
@@ -200,13 +203,6 @@ def _narrowed(f: Fields, word: int, kind: int) -> int:
     minus = f("OUT_CVT_SHIFT", "MINUS_EXP") if is_float_domain(f) else 0
     field = top - (1 << mantissa)
     return word & ~field | (word - (minus << mantissa)) & field
-
-
-def is_division(f: Fields) -> bool:
-    """Whether EW divides (7.8.10)."""
-    ew = f.registers.get("EW_CFG", {})
-    off = ew.get("EW_BYPASS") or ew.get("EW_OP_BYPASS") or ew.get("EW_OP_TYPE")
-    return not off and is_float_domain(f) and not lut_live(f) and ew.get("EW_ALU_ALGO") == 3
 
 
 def _float_of_16(f: Fields, bits: int) -> int:
@@ -249,7 +245,7 @@ def _float_value(f: Fields, v: int, c: int, data: RdmaData, e: int, tables: Tabl
         v = _float_relu(f, "EW", _float_elementwise(f, v, e))
     kind = f("DATA_FORMAT", "OUT_PRECISION")
     if kind in FLOATS:
-        return _narrowed(f, v, kind)
+        return _narrowed(f, v, kind, whole=False)
     return saturate(to_int(v), BITS[kind]) % (1 << BITS[kind])
 
 

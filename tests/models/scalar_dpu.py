@@ -263,10 +263,6 @@ class ScalarDpu:
 
     # -- output ---------------------------------------------------------------------------------
 
-    def _divides(self) -> bool:
-        ew = [self.f("EW_CFG", name) for name in ("EW_BYPASS", "EW_OP_BYPASS", "EW_OP_TYPE")]
-        return self.float and not self.lut and not any(ew) and self.f("EW_CFG", "EW_ALU_ALGO") == 3
-
     def _out(self, value: int, is_float: bool) -> int:
         f, out = self.f, self.f("DATA_FORMAT", "OUT_PRECISION")
         bits = {0: 8, 1: 16, 2: 16, 3: 16, 4: 32, 5: 32, 6: 4}[out]
@@ -284,7 +280,7 @@ class ScalarDpu:
             value = sf.F32.round(Fraction(sat(q, 32)))
         elif out not in FLOATS:
             return sf.to_integer(value, bits) % (1 << bits)
-        if out == 2 and self._divides() and not f("OUT_CVT_SCALE", "FP32TOFP16_EN"):
+        if out == 2 and is_float and not f("OUT_CVT_SCALE", "FP32TOFP16_EN"):
             value &= 0xFFFF
         elif out == 2:
             nan = 0x7C01 | value >> 16 & 0x8000

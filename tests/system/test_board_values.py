@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from rkcosim.regcmd import TaskBuilder
 from tests.models.board_bench import (
     ABS,
     ADD,
@@ -365,6 +366,73 @@ def test_signs_of_fp16_quotients(board: Board) -> None:
     a, b = f16(0.0, -0.0, 1, 1, 1, 1, -1, 3), f16(-2, -2, -0.0, -INF, 0.0, INF, 4, -2)
     got = halves(board, element_wise(FP16, DIV), a, b)
     assert h16(*got) == f16(0.0, -0.0, INF, 0.0, INF, 0.0, -0.25, -1.5)
+
+
+@pytest.mark.board(
+    "2.4.5",
+    "7.10.4",
+    source="tinygrad-rockchip",
+    place="ops_rockchip.py @1bef07672: setting 0 makes other operations wrong; @72f4513a9: a division is "
+    "right with 0 and 1, not without the write",
+)
+def test_output_scale_as_a_reset_leaves_it(board: Board) -> None:
+    """Each task of a board begins after a reset, as those of the back end do."""
+    scale, a, b = ("DPU", "OUT_CVT_SCALE"), f16(1.5, -2, 3), f16(0.25, 4, -0.5)
+    for algorithm, expected in ((ADD, f16(1.75, 2, 2.5)), (SUB, f16(1.25, -6, 3.5))):
+        task = element_wise(FP16, algorithm)
+        del task.values[scale]
+        assert h16(*halves(board, task, a, b, 3)) == expected
+        for written in (0, 1):
+            got = halves(board, task.word(*scale, written), a, b, 3)
+            assert got == [0, 0, 0]  # the low halves of binary32 numbers with few digits
+    divided = element_wise(FP16, DIV)
+    for written in (0, 1):
+        assert h16(*halves(board, divided.word(*scale, written), a, b, 3)) == f16(6, -0.5, -6)
+    del divided.values[scale]
+    assert h16(*halves(board, divided, a, b, 3)) != f16(6, -0.5, -6)
+
+
+@pytest.mark.board(
+    "2.5.6",
+    source="tinygrad-rockchip",
+    place="ops_rockchip.py @72f4513a9, submit; test_rockchip.py, test_div",
+)
+def test_division_with_the_reader_as_a_reset_leaves_it(board: Board) -> None:
+    task = element_wise(FP16, DIV)
+    del task.values["DPU_RDMA", "FEATURE_MODE_CFG"]
+    a, b = f16(1.5, -2, 3, 7, 0.5, -9, 100, 1), f16(0.25, 4, -0.5, 2, 8, 3, -25, 64)
+    assert h16(*halves(board, task, a, b)) == f16(6, -0.5, -6, 3.5, 0.0625, -3, -4, 1 / 64)
+
+
+class _WithTable(Task):
+    """A task that fills both tables of the LUT first: entry n is n + 100."""
+
+    def builder(self) -> TaskBuilder:
+        built = TaskBuilder().enable(*self.blocks)
+        for table in range(2):
+            built.set("DPU", "LUT_ACCESS_CFG", LUT_ACCESS_TYPE=1, LUT_TABLE_ID=table)
+            for n in range(513):
+                built.set_word("DPU", "LUT_ACCESS_DATA", n + 100)
+        for (block, register), value in self.values.items():
+            built.set_word(block, register, value)
+        return built
+
+
+@pytest.mark.board(
+    "2.4.5",
+    source="tinygrad-rockchip",
+    place="ops_rockchip.py, boilerplate; test_rockchip.py: test_exp2, test_silu",
+)
+def test_lut_with_the_output_scale_as_a_reset_leaves_it(board: Board) -> None:
+    """The list of the back end's activations without its index scale: the result is the entry, not 0."""
+    task = _WithTable("DPU", "DPU_RDMA")
+    task.values |= flying(FP16).values
+    del task.values["DPU", "OUT_CVT_SCALE"]
+    task.set("DPU", "EW_CFG", EW_BYPASS=0, EW_LUT_BYPASS=0)
+    task.set("DPU", "LUT_CFG", LUT_HYBRID_PRIORITY=1, LUT_OFLOW_PRIORITY=1, LUT_LO_LE_MUX=2)
+    task.set("DPU", "LUT_INFO", LUT_LO_INDEX_SELECT=5, LUT_LE_INDEX_SELECT=5)
+    task.word("DPU", "LUT_LE_START", 0xFFFF_C000).word("DPU", "LUT_LO_END", 0x4000)
+    assert h16(*halves(board, task, f16(32, 320, 16000, -16384), count=4)) == f16(101, 110, 600, 100)
 
 
 @pytest.mark.board(

@@ -93,6 +93,70 @@ def test_python_program_in_process(driver: str):
     assert machine.device.seconds > 0
 
 
+TAKEN = """
+import ctypes
+import fcntl
+import os
+import struct
+import sys
+
+libc = ctypes.CDLL("libc.so.6", mode=int(sys.argv[1]), use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+CREATE, MAP = 0xC0306442, 0xC0106443
+node = libc.open(b"/dev/dri/card1", os.O_RDWR)
+assert node >= 0, os.strerror(ctypes.get_errno())
+made = ctypes.create_string_buffer(struct.pack("<IIQQQQQ", 0, 2, 1024, 0, 0, 0, 0), 48)
+assert libc.ioctl(node, ctypes.c_ulong(CREATE), made) == 0, os.strerror(ctypes.get_errno())
+handle = struct.unpack_from("<I", made)[0]
+offset = struct.unpack("<IIQ", fcntl.ioctl(node, MAP, struct.pack("<IIQ", handle, 0, 0)))[2]
+place = libc.mmap(None, 1024, 3, 1, node, offset)
+assert place != ctypes.c_void_p(-1).value, os.strerror(ctypes.get_errno())
+ctypes.memset(place, 7, 1024)
+print(ctypes.string_at(place, 1024).count(7), os.path.exists("/proc/self/maps"))
+"""
+
+
+@pytest.mark.parametrize("mode", [os.RTLD_NOW, os.RTLD_NOW | os.RTLD_DEEPBIND])
+def test_functions_taken_from_the_c_librarys_handle(mode: int, server: Server):
+    """tinygrad's FileIOInterface takes mmap and others in this way (allbilly/tinygrad @725b312)."""
+    assert run(server, sys.executable, "-c", TAKEN, mode) == "1024 True\n"
+
+
+NEXT = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+
+int opened;
+
+int open(const char *path, int flags, ...)
+{
+    int (*next)(const char *, int, ...) = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, "open");
+    opened++;
+    return next(path, flags, 0);
+}
+"""
+
+
+def test_another_library_that_interposes_keeps_the_next_function(server: Server, tmp_path: Path):
+    (tmp_path / "next.c").write_text(NEXT)
+    toolchain.run([*c_compiler(), "-shared", "-fPIC", "-o", "next.so", "next.c", "-ldl"], tmp_path, "cc")
+    env = environment(server.path)
+    env["LD_PRELOAD"] += f":{tmp_path / 'next.so'}"
+    script = (
+        "import ctypes, os\n"
+        "every = ctypes.CDLL(None)\n"
+        "assert every.open(b'/proc/self/stat', os.O_RDONLY) >= 0\n"
+        "assert every.open(b'/dev/dri/card1', os.O_RDWR) >= 0\n"
+        f"print(ctypes.c_int.in_dll(ctypes.CDLL({str(tmp_path / 'next.so')!r}), 'opened').value)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert int(done.stdout) == 1  # the simulated file is opened by the preload library itself
+
+
 def test_programs_that_share_a_server_get_their_own_results(server: Server, machine: SimulatedMachine):
     jobs = machine.report().jobs
     env = environment(server.path)

@@ -20,8 +20,8 @@ from onnx import TensorProto, helper
 
 import rkcosim.rknn_api as rk
 from rkcosim.compiler import compile_model
-from rkcosim.devices.preload import SANITIZERS, c_compiler, sanitizer_runtime
-from rkcosim.devices.rknn_library import audit_library, environment, lay_out, rknn_library
+from rkcosim.devices.preload import SANITIZERS, audit_library, c_compiler, sanitizer_runtime
+from rkcosim.devices.rknn_library import environment, lay_out, rknn_library
 from rkcosim.driver import Driver
 from rkcosim.engines import BuildError
 from rkcosim.golden.task import GoldenNpu

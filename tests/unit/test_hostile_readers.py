@@ -68,7 +68,7 @@ def test_changed_bytes_of_event_logs(tmp_path: Path, suffix: str) -> None:
     """In a process of its own: pyarrow ends it with a signal if it trusts what it reads."""
     file = tmp_path / f"log{suffix}"
     save(example(), file)
-    count = extent(150, 5000)
+    count = extent(60, 5000)
     done = subprocess.run(
         [sys.executable, "-c", DRAWS, file, f"{seeds.seed('events')}{suffix}", str(count)],
         capture_output=True,
@@ -153,7 +153,7 @@ def test_headers_of_arrays(tmp_path: Path) -> None:
     file, ends = tmp_path / "x.npy", Counter[str]()
     np.save(file, np.zeros((1, 3, 4, 4), np.float32))
     data, rng = file.read_bytes(), random.Random(seeds.seed("npy"))
-    for _ in range(extent(600, 20_000)):
+    for _ in range(extent(200, 20_000)):
         file.write_bytes(changed(data[:128], rng) + data[128:])
         try:
             load_array(file)
@@ -188,7 +188,7 @@ def test_damaged_waveforms(tmp_path: Path, reader: str, capfd: pytest.CaptureFix
     """pywellen's panic is no Exception, and comes with lines on standard error; each file is a process."""
     file, ends = tmp_path / "x.vcd", Counter[str]()
     rng = random.Random(seeds.seed("vcd"))
-    for _ in range(extent(300, 5000) if reader == "vcdvcd" else extent(30, 1000)):
+    for _ in range(extent(300, 5000) if reader == "vcdvcd" else extent(12, 1000)):
         file.write_bytes(changed(VCD.encode(), rng))
         try:
             wave = open_wave(file, reader=reader)

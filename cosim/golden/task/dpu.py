@@ -464,7 +464,8 @@ class Dpu:
         if out == FP16.dpu_code:
             nan = fp.NAN16_OUT | bits.astype(np.int64) >> 16 & 0x8000
             half = np.where(fp.is_nan(bits), nan, fp.narrow16(bits))
-            if self.cube.divides and not self.dpu("OUT_CVT_SCALE", "FP32TOFP16_EN"):
+            early = self.float_domain and not self.lut
+            if early and not self.dpu("OUT_CVT_SCALE", "FP32TOFP16_EN"):
                 half = bits.astype(np.int64) & 0xFFFF
             return fp.less_exponent(half, minus, 5, 10)
         if out == BF16.dpu_code:

@@ -207,7 +207,7 @@ def _lut(check: Check) -> None:
 @rule("dpu.float-output", WARNING, "[HW 7.10]", blocks=_DPU)
 def _float_output(check: Check) -> None:
     """OUT_CVT narrows floats and subtracts MINUS_EXP from their exponents; shift and offset must be 0. The
-    result of a division must not be narrowed, any other fp16 result is."""
+    result of a division must not be narrowed, any other fp16 result must be."""
     cube = present(check.dpu)
     dpu = cube.view
     if cube.floats and not cube.lut and not cube.moves:
@@ -224,9 +224,9 @@ def _float_output(check: Check) -> None:
     if cube.divides and narrows:
         message = "must be 0 for a division, whose result is fp16 already"
         check.say(message, "DPU", "OUT_CVT_SCALE", "FP32TOFP16_EN", code="RESERVED_MODE")
-    elif not cube.divides and not narrows:
-        message = "real programs write 1 for fp16 output, which is narrowed in any case"
-        check.say(message, "DPU", "OUT_CVT_SCALE", "FP32TOFP16_EN", severity=NOTE)
+    elif cube.floats and not (cube.lut or cube.divides or narrows):
+        message = "fp16 output has the low halves of binary32 numbers; real programs write 1"
+        check.say(message, "DPU", "OUT_CVT_SCALE", "FP32TOFP16_EN")
 
 
 @rule("dpu.surfaces-of-group", ERROR, "[HW 7.11], [HW 8.7]", blocks=_DPU)

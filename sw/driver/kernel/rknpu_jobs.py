@@ -28,9 +28,8 @@ CLEARS, KEEPS = "clears", "keeps"
 SOFT_RESETS = (CLEARS, KEEPS)
 """What a soft reset that a program asks for does to the registers of cores without a job.
 
-No board has told (docs/board.md). That it clears them is what the driver's reset lines, srst_a and srst_h,
-suggest. A back end that resets before every kernel and never writes DPU_RDMA.FEATURE_MODE_CFG for its
-divisions is right on a board only if registers are kept, or some of them; its next addition is wrong then.
+They take their reset values: a back end that resets before every kernel and leaves most registers unwritten
+passes its tests on a board only so [HW 13.43]. Nobody has read them back there (docs/board.md).
 """
 
 RESET_PAUSE = 100_000_000

@@ -1,11 +1,23 @@
 """The suites of the ledger, in the order of its page (how one is added: `tools/outside/__init__.py`)."""
 
 from tools.outside.suite import Suite
-from tools.outside.suites import ez_rknn_async, frigate, immich, rocket_userspace, shown
+from tools.outside.suites import (
+    ez_rknn_async,
+    frigate,
+    immich,
+    llama_rknpu2,
+    ork_driver,
+    rocket_userspace,
+    shown,
+    tinygrad,
+)
 
 SUITES: tuple[Suite, ...] = (
     rocket_userspace.SUITE,
+    tinygrad.SUITE,
+    ork_driver.SUITE,
     ez_rknn_async.SUITE,
+    llama_rknpu2.SUITE,
     immich.SUITE,
     frigate.SUITE,
     *shown.SUITES,

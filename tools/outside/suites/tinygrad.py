@@ -1,0 +1,53 @@
+"""Tests of operators of allbilly/tinygrad with its back end for the vendor's driver."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.outside.programs import pytest_under
+from tools.outside.suite import PASS, Checkout, NotHere, Outcome, Suite
+
+SETTINGS = {"ROCKCHIP": "1", "NOOPT": "1", "DEFAULT_FLOAT": "HALF", "FORWARD_ONLY": "1", "CACHELEVEL": "0"}
+"""Halves need Python 3.12: memoryview has no type for them before."""
+
+PASSED = tuple(
+    f"TestOps::test_{name}"
+    for name in (
+        *("add", "sub", "mul", "div", "neg", "maximum", "minimum", "exp2", "silu", "relu"),
+        *("cmp_lt", "cmp_eq", "cmp_ne", "where", "trunc"),
+    )
+)
+"""Tests that a message of a commit says to pass on the author's board."""
+
+
+def _run(here: Checkout, engine: str, folder: Path) -> Mapping[str, Outcome]:
+    here.needs("test/test_rockchip.py", "tinygrad/runtime/ops_rockchip.py")
+    asked = [here.python, "-c", "import numpy, pytest, sys, torch; sys.exit(sys.version_info < (3, 12))"]
+    if subprocess.run(asked, capture_output=True, check=False).returncode:
+        raise NotHere(f"{Path(here.python).name} is not Python 3.12 with numpy, pytest and torch")
+    tests = ["--show-capture=no", "test/test_rockchip.py"]
+    return pytest_under(here, "device", engine, tests, folder, 3600, environment=SETTINGS)
+
+
+def _board(test: str) -> tuple[str, ...]:
+    return (PASS,) if test in PASSED else ()
+
+
+SUITE = Suite(
+    name="tinygrad",
+    repository="allbilly/tinygrad",
+    tests="sums, products, quotients, extrema, comparisons, WHERE, and EXP2, SiLU and TRUNC by the LUT, in "
+    "fp16 over the vendor's driver, with a reset before each task; matrix products by the array",
+    how="pytest runs `test/test_rockchip.py` under `rkcosim device` with "
+    + " ".join(f"{name}={value}" for name, value in SETTINGS.items())
+    + ". The author's later sweeps of all of `test_ops.py` (209 of 433 and 177 of 432 methods) were of a "
+    "back end that is public as changes in his notes only (allbilly/allbilly.github.io, "
+    "docs/blog/tinygrad-backend.md and reminaingops.md), against tinygrad @ebf1636, which no stored copy "
+    "has; they are not run here.",
+    board_source="allbilly/tinygrad, messages of commits from 75efb5aed to be0f46dc6, which say of 15 tests "
+    "that they passed; none says it of the other tests of the file.",
+    board=_board,
+    run=_run,
+)
