@@ -26,6 +26,7 @@ from rkcosim.engines import build, cache, clock_gates, compilation, dram, toolch
 from rkcosim.engines.build import Variant
 from rkcosim.engines.guard import guarded
 from rkcosim.engines.protocol import BuildError
+from rkcosim.measure.report.page import put
 from tests.programs import needs_program
 
 ROOT = Path(__file__).parents[2]
@@ -196,7 +197,9 @@ def test_a_program_never_runs_without_the_npu(tmp_path: Path, monkeypatch: pytes
 def test_names_that_are_no_text(tmp_path: Path):
     name = os.fsdecode(b"mod\xe9le.onnx")
     results.write_text(tmp_path / "page.html", f"<p>{name} …</p>")
-    assert (tmp_path / "page.html").read_bytes() == b"<p>mod\\udce9le.onnx \xe2\x80\xa6</p>"
+    put(tmp_path / "report.html", f"<p>{name} …</p>")
+    for page in ("page.html", "report.html"):
+        assert (tmp_path / page).read_bytes() == b"<p>mod\\udce9le.onnx \xe2\x80\xa6</p>"
     text = f"from rkcosim.cli import streams; streams.prepare(); print({name!a}, '\\u2026')"
     for variables, dots in ({"LC_ALL": "C.UTF-8"}, "…"), ({"LC_ALL": "POSIX", "PYTHONUTF8": "0"}, "\\u2026"):
         env = {**os.environ, "PYTHONCOERCECLOCALE": "0", **variables}
