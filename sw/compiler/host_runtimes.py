@@ -101,6 +101,7 @@ class OnnxRuntime:
         loops = has_loop(refuse_external(data))
         options = exact_options(onnxruntime)
         options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.enable_cpu_mem_arena = False  # it keeps what the largest run needed; sessions live long here
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.log_severity_level = 4
         try:
