@@ -298,14 +298,14 @@ def _loaded(
     try:
         return item.load(data.data, takes, gives)
     except ImportError as error:
-        raise missing(item.name, item.extra) from error
+        raise missing(item.name, item.extra, error) from error
 
 
-def missing(name: str, extra: str) -> ModelError:
-    """Return the error for a runtime that is not installed."""
-    return ModelError(
-        f"a part of the model runs on the host in {name}, which is not installed: {install(extra)}"
-    )
+def missing(name: str, extra: str, error: ImportError | None = None) -> ModelError:
+    """Return the error for a runtime that is not installed, or that cannot be imported because of `error`."""
+    absent = error is None or isinstance(error, ModuleNotFoundError)
+    why = f"is not installed: {install(extra)}" if absent else f"cannot be imported: {_short(error)}"
+    return ModelError(f"a part of the model runs on the host in {name}, which {why}")
 
 
 def refuse_external(data: bytes) -> Any:
@@ -348,7 +348,7 @@ def onnx_tensors(*bodies: Any) -> Iterator[Any]:
                 yield from onnx_tensors(*([item.g] if item.HasField("g") else []), *item.graphs)
 
 
-def _short(error: BaseException) -> str:
+def _short(error: BaseException | None) -> str:
     return " ".join(str(error).split())[:300]
 
 
