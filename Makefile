@@ -9,7 +9,7 @@ DOCS   := $(VENV)/.installed-docs
 # uv installs in a fraction of pip's time; it is used if it is on the path (`make UV= ...` prevents it).
 UV     ?= $(shell command -v uv 2>/dev/null)
 
-.PHONY: help demo test proofs coverage synthesis test-all soak test-shared test-rknn test-aarch64 outside check bench docs pictures registers wheel wheel-prebuilt clean
+.PHONY: help demo test proofs coverage synthesis test-all test-lowest lock licences soak test-shared test-rknn test-aarch64 outside check bench docs pictures registers wheel wheel-prebuilt clean
 help:
 	@echo "make demo        classify held-back digits on the RTL, checked bit for bit"
 	@echo "make test        the tests of ten minutes, with the same seeds in each run"
@@ -17,6 +17,9 @@ help:
 	@echo "make coverage    measure which lines and bits of the RTL run, write docs/rtl_coverage.md (hours, resumes)"
 	@echo "make synthesis   synthesise the RTL and write docs/synthesis.md (hours, resumes; opensta, qflow-tech-osu018)"
 	@echo "make test-all    everything: also long sweeps, all kinds of engines, proofs, new seeds (hours, resumes)"
+	@echo "make test-lowest  make test with the lowest versions of all packages that pyproject.toml allows"
+	@echo "make lock        write the versions that are installed here into .ci/constraints.txt, for .ci/run"
+	@echo "make licences    name, version and licence of each installed package"
 	@echo "make soak        10,000 jobs on each server and long-lived object; fails if something grows (half an hour)"
 	@echo "make test-shared RKCOSIM_SHARED=DIR  tests on original models and plans, which are not part of this"
 	@echo "make test-rknn   run all .rknn files of a folder (DIR=...) and check every node"
@@ -79,6 +82,21 @@ synthesis: $(DEV)
 test-all: $(DEV)
 	RKCOSIM_TESTS=all RKCOSIM_SEED=$${RKCOSIM_SEED:-fresh} \
 		nice $(BIN)/python -m pytest -q -m "not shared" $(SPREAD) --resume
+
+# Nothing but Python reads pyproject.toml here: the packages are installed afterwards.
+test-lowest:
+	rm -rf build/lowest
+	$(PYTHON) -m venv build/lowest
+	$(PYTHON) -m tools.dependencies lowest build/lowest/constraints.txt
+	build/lowest/bin/python -m pip install --quiet --disable-pip-version-check \
+		-c build/lowest/constraints.txt -e '.[dev]'
+	nice build/lowest/bin/python -m pytest -q -m "not heavy and not shared" $(SPREAD)
+
+lock: $(DEV) $(DOCS)
+	$(BIN)/python -m tools.dependencies lock .ci/constraints.txt
+
+licences: $(DEV)
+	@$(BIN)/python -m tools.dependencies licences
 
 soak: $(DEV)
 	nice $(BIN)/python -m tests.soak

@@ -129,6 +129,8 @@ class _Checked:
     def __init__(self, backend: Backend, file: Path, facts: FileFacts) -> None:
         self._backend, self._file, self._facts = backend, file, facts
         self.name, self.unit, self.signals = backend.name, backend.unit, backend.signals
+        if self.unit <= 0:
+            raise WaveError(f"{file}: a time scale of {self.unit} s")
 
     def read(self, signals: Sequence[Signal]) -> dict[str, Changes]:
         """See `Backend`; raises WaveError for everything that the library raises."""

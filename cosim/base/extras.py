@@ -5,6 +5,7 @@ The core of `pyproject.toml` is what running a model needs; everything else is i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,6 +81,39 @@ def install(extra: str) -> str:
     It needs no index that has `rkcosim`: pip reads the extra of what is installed, also of a checkout.
     """
     return f"pip install 'rkcosim[{extra}]'"
+
+
+def too_old() -> dict[str, str]:
+    """Return the installed packages that are older than this version of rkcosim allows, and what is needed.
+
+    A later installation of another project can bring that about.
+    """
+    from importlib import metadata
+
+    try:
+        lines = metadata.requires("rkcosim") or []
+    except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+        return {}
+    found: dict[str, str] = {}
+    for line in lines:
+        parts = re.match(r"([\w.-]+)[^;<>=~]*(?:>=|~=|==)\s*(\d+(?:\.\d+)*)", line)
+        if parts is None:
+            continue
+        try:
+            here = metadata.version(parts[1])
+        except metadata.PackageNotFoundError:
+            continue
+        if numbers(here) < numbers(parts[2]):
+            found[parts[1]] = f"{parts[1]} {here} is installed, {parts[2]} or newer is needed"
+    return found
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers at the beginning of a version, without zeros at their end."""
+    numbers = [int(word) for word in re.match(r"[\d.]*", version)[0].split(".") if word]  # type: ignore[index]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
 
 
 def extra_of(module: str) -> str | None:

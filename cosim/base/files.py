@@ -125,7 +125,9 @@ def json_of(data: bytes, path: Path, what: str) -> Any:
         return json.loads(data)
     except RecursionError:
         raise GivenFileError(f"{path}: not {what} (JSON): it is nested too deeply") from None
-    except ValueError as error:  # not UTF-8, not JSON, or a number with thousands of digits
+    except UnicodeDecodeError:
+        raise GivenFileError(f"{path}: not {what} (JSON): it has bytes that are no text") from None
+    except ValueError as error:  # not JSON, or a number with thousands of digits
         raise GivenFileError(f"{path}: not {what} (JSON): {error}") from error
 
 

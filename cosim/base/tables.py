@@ -24,7 +24,14 @@ def console(*, error: bool = False) -> Any:
     """
     from rich.console import Console
 
-    made = Console(highlight=False, stderr=error)
+    class Mannered(Console):
+        """A console that leaves a closed pipe to the command, which ends with its own exit code."""
+
+        def on_broken_pipe(self) -> None:
+            """Pass the BrokenPipeError on, within whose handler this is called."""
+            raise
+
+    made = Mannered(highlight=False, stderr=error)
     made.width = max(made.width, TABLE_WIDTH) if made.is_terminal or os.environ.get("COLUMNS") else UNBOUND
     return made
 

@@ -26,7 +26,7 @@ import click
 from click.shell_completion import CompletionItem, shell_complete
 
 from rkcosim.base import BAD_INPUT, progress
-from rkcosim.cli.exits import INTERRUPTED, Asked, fail, leave_pipe, mannered, stopped
+from rkcosim.cli.exits import INTERRUPTED, OK, Asked, fail, flush, flushed, mannered, reported
 from rkcosim.cli.results import STDOUT, check_output, write_json
 
 COMPLETE = "_RKCOSIM_COMPLETE"
@@ -54,7 +54,8 @@ class Parameter:
     metavar : word for the value in the help.
     words : words for the shell's completion, "module:name" of such words, or a function that returns them.
     check : called with the value; raises ValueError if it is not allowed.
-    writes : True if the member is the path of a file that the command writes.
+    writes : True if the member is the path of a file that the command writes, or of a folder for its files.
+    folder : True if `writes` means a folder.
     """
 
     help: str
@@ -66,6 +67,7 @@ class Parameter:
     words: str | Words | Callable[[], Words] | None = None
     check: Callable[[Any], None] | None = None
     writes: bool = False
+    folder: bool = False
 
     def made(self, name: str, kind: Any, default: Any) -> click.Parameter:
         """Make the click parameter; `kind` is the member's type, `default` is MISSING if it is required."""
@@ -196,6 +198,7 @@ class Command(click.Command):
         self.function: Callable[[Any], None] = function
         self.options, self.waits = options, waits
         self.written = {name for name, parameter, _ in declared if parameter.writes}
+        self.folders = {name for name, parameter, _ in declared if parameter.folder}
         super().__init__(
             function.__name__.removesuffix("_command"),
             params=[made for _, _, made in declared],
@@ -213,9 +216,9 @@ class Command(click.Command):
         words = click.get_current_context().command_path.partition(" ")[2]
         shown = nullcontext() if self.waits else progress.step(self.name or "", background=True)
         with mannered(values["quiet"], Asked(words, expected, values["json"])), shown:
-            for path in files.values():
+            for name, path in files.items():
                 if path != STDOUT:
-                    check_output(path)
+                    check_output(path, folder=name in self.folders)
             self.function(self.options(**values))
 
 
@@ -270,23 +273,26 @@ class Group(click.Group):
         """Run with `args`; usage errors end with one line and the exit code for bad input."""
         if COMPLETE in os.environ:
             sys.exit(shell_complete(self, extra, prog_name, COMPLETE, os.environ[COMPLETE]))
+        with flushed(), reported():
+            code = self._code(list(sys.argv[1:] if args is None else args), prog_name, extra)
+            flush()
+        sys.exit(code)
+
+    def _code(self, args: list[str], prog_name: str, extra: Mapping[str, Any]) -> int:
+        """Run a command and return its exit code; usage errors are printed."""
         try:
-            with self.make_context(prog_name, list(sys.argv[1:] if args is None else args), **extra) as ctx:
+            with self.make_context(prog_name, args, **extra) as ctx:
                 self.invoke(ctx)
         except click.exceptions.NoArgsIsHelpError as error:
             print(error.format_message(), file=sys.stderr)
-            sys.exit(BAD_INPUT)
+            return BAD_INPUT
         except click.ClickException as error:
             text = " ".join(error.format_message().split()).rstrip(".")
             context = getattr(error, "ctx", None)
             place = f" (see {context.command_path} --help)" if context is not None else ""
             fail(text[:1].lower() + text[1:] + place, BAD_INPUT)
         except click.exceptions.Exit as error:
-            sys.exit(error.exit_code)
-        except BrokenPipeError:
-            leave_pipe()
-        except KeyboardInterrupt as error:
-            stopped(error)
+            return error.exit_code
         except click.Abort:
             fail("interrupted", INTERRUPTED)
-        sys.exit(0)
+        return OK

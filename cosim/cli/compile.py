@@ -33,6 +33,7 @@ class CompileOptions(ModelOptions):
         "Write the compiled model to this file; a name that ends with .rknn selects the vendor's container.",
         "-o",
         "--output",
+        writes=True,
     )
     explain: bool = option("Print tasks, tiles, CBUF banks and memory addresses.", default=False)
     no_weights: bool = option(

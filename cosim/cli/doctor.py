@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from rkcosim.base import DEVICE_ERROR, extras
+from rkcosim.base.folders import NoHomeError
 from rkcosim.cli.app import Options, argument, command
 from rkcosim.cli.exits import OK
 
@@ -61,6 +62,7 @@ def checks() -> list[Check]:
     """Run all checks; never raises, and leaves no files except the cache folder."""
     steps: list[tuple[str, bool, Callable[[], tuple[bool | None, str, str]]]] = [
         ("Python", True, _python),
+        ("packages", True, _packages),
         ("C++ compiler", True, _compiler),
         ("Yosys", True, _yosys),
         ("Verilator", False, _verilator),
@@ -90,8 +92,14 @@ def _python() -> tuple[bool, str, str]:
     return sys.version_info >= PYTHON_MIN, detail, f"install Python {wanted} or newer"
 
 
+def _packages() -> tuple[bool, str, str]:
+    old = extras.too_old()
+    names = " ".join(f"'{name}'" for name in old)
+    return not old, "; ".join(old.values()) or "as new as needed", f"pip install --upgrade {names}"
+
+
 def _compiler() -> tuple[bool | None, str, str]:
-    from rkcosim.engines import prebuilt, toolchain
+    from rkcosim.engines import build, cache, prebuilt, toolchain
     from rkcosim.engines.protocol import BuildError
 
     try:
@@ -101,15 +109,19 @@ def _compiler() -> tuple[bool | None, str, str]:
         ready = package is not None and not package.refusal
         detail = str(error).partition(":")[0] + (f"; {package} has the default engine" if ready else "")
         return None if ready else False, detail, toolchain.COMPILER_FIX
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "a.cpp").write_text("#include <memory>\nint f() { return *std::make_unique<int>(3); }\n")
+    try:
+        place: Path | None = cache.cache_folder()
+    except (BuildError, ValueError):  # said by the check of the cache folder
+        place = None
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=place) as name:
         try:
-            tool.run(["-std=c++17", "-shared", "-fPIC", "a.cpp", "-o", "a.so"], folder)
+            needed = build.linked_with(Path(name))
         except BuildError as error:
+            if reason := toolchain.no_programs(Path(name)):
+                return False, f"{tool.version}: {name}: {reason.partition(':')[0]}", reason.partition(": ")[2]
             why = str(error).splitlines()[-1]
-            return False, f"{tool.version} cannot build: {why}", toolchain.COMPILER_FIX
-    return True, tool.version, ""
+            return False, f"{tool.version} cannot build an engine: {why}", toolchain.COMPILER_FIX
+    return True, f"{tool.version}{''.join(f', with {word}' for word in needed)}", ""
 
 
 def _yosys() -> tuple[bool, str, str]:
@@ -145,9 +157,11 @@ def _cache() -> tuple[bool | None, str, str]:
     from rkcosim.engines import cache
     from rkcosim.engines.protocol import BuildError
 
-    built = sum(len(list(folder.glob("*/model.so"))) for folder in cache.cache_folders())
     try:
+        built = sum(len(list(folder.glob("*/model.so"))) for folder in cache.cache_folders())
         folder = cache.cache_folder()
+    except NoHomeError as error:
+        return False, str(error), "set RKCOSIM_CACHE to a folder"
     except BuildError as error:
         detail = f"{str(error).partition(':')[0]}; {built} built models can be used"
         return None if built else False, detail, "set RKCOSIM_CACHE to another folder"

@@ -8,10 +8,13 @@ internal error of this program. 130: Ctrl-C. 141: the reader of the output close
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, is_dataclass
@@ -20,8 +23,8 @@ from typing import Any, NoReturn
 
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR, progress
 from rkcosim.base.extras import MissingPackage, extra_of, missing
-from rkcosim.base.failures import DEBUG_VARIABLE, INTERNAL, keep, new_log, one_line
-from rkcosim.cli import results
+from rkcosim.base.failures import DEBUG_VARIABLE, INTERNAL, is_internal, keep, new_log, one_line
+from rkcosim.cli import results, streams
 from rkcosim.cli.results import STDOUT
 
 OK = 0
@@ -112,13 +115,19 @@ def mannered(quiet: bool, asked: Asked) -> Iterator[None]:
     is at fault, the JSON document is written with the error in it.
     """
     from rkcosim.cli.progress import shown
-    from rkcosim.waves.whole_file import named
 
+    with flushed(), results.json_alone(asked.json == STDOUT), shown(quiet), _accounted(asked), reported():
+        if asked.json == STDOUT and "output" in streams.closed:
+            raise ValueError("standard output is closed, so the JSON document cannot be written to it")
+        yield
+        flush()
+
+
+@contextmanager
+def flushed() -> Iterator[None]:
+    """End the program as described above if it is interrupted, or if standard output cannot be written."""
     try:
-        with results.json_alone(asked.json == STDOUT), shown(quiet), _accounted(asked), reported():
-            yield
-            with named("standard output"):
-                sys.stdout.flush()
+        yield
     except KeyboardInterrupt as error:
         stopped(error)
     except BrokenPipeError:
@@ -133,12 +142,22 @@ def mannered(quiet: bool, asked: Asked) -> Iterator[None]:
         raise
 
 
+def flush() -> None:
+    """Write what has been printed; an error names standard output, whatever object stands for it."""
+    from rkcosim.waves.whole_file import named
+
+    with named("standard output"):
+        sys.stdout.flush()
+
+
 @contextmanager
 def reported() -> Iterator[None]:
     """Turn errors into one message on stderr and the right exit code."""
     try:
         yield
     except Exception as error:
+        if _heard is not None:  # code in C may turn an interruption into an error, as "import failed"
+            stopped(_heard)
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
         code = exit_code(error)
@@ -147,14 +166,41 @@ def reported() -> Iterator[None]:
         if code == INTERNAL:
             text = f"internal error: {one_line(error)} ({_kept(error)})"
         elif isinstance(error, FileNotFoundError):
-            text = f"{error.filename}: no such file"
+            text = f"{error.filename}: no such file{_hint(str(error.filename))}"
         elif isinstance(error, OSError):  # an OSError of writing names the file
-            text = f"{error.filename or 'standard output'}: {error.strerror or error}"
+            where = f"{_text(error.filename)}: " if error.filename else ""
+            text = f"{where}{error.strerror or error}{_NO_FILE.get(error.errno or 0, '')}"
+        elif _no_thread(error):
+            text = f"no further thread can be started{_NO_FILE[errno.EAGAIN]}"
         elif isinstance(error, ModuleNotFoundError) and extra_of(error.name or ""):
             text = missing(error.name or "", "this command")
         else:
             text = str(error)
         fail(text, code, error_facts(error))
+
+
+_NO_FILE = {
+    errno.EMFILE: " (limit of this process: ulimit -n)",
+    errno.ENFILE: " (limit of this machine: sysctl fs.file-max)",
+    errno.EAGAIN: " (limit of processes and threads of this user: ulimit -u)",
+    errno.ENOMEM: " (limit of memory: ulimit -v)",
+}
+"""Remedies for errors of the system that no file has caused."""
+
+
+def _text(name: object) -> str:
+    return os.fsdecode(name) if isinstance(name, (str, bytes)) else str(name)
+
+
+def _hint(name: str) -> str:
+    """Return why a file that does not exist may have this name."""
+    if "://" in name or re.match(r"(?i)https?:/", name):  # pathlib makes one slash of two
+        return " (addresses of the web are not read; download the file first)"
+    return " (the shell has not replaced the ~; write $HOME)" if name.startswith("~") else ""
+
+
+def _no_thread(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) and "start new thread" in str(error)
 
 
 def exit_code(error: Exception) -> int | None:
@@ -169,9 +215,15 @@ def exit_code(error: Exception) -> int | None:
     if isinstance(error, ModuleNotFoundError) and extra_of(error.name or ""):
         return BAD_INPUT
     if code is None:
-        return BAD_INPUT if isinstance(error, (ValueError, OSError, MissingPackage)) else INTERNAL
+        expected = isinstance(error, (ValueError, OSError, MissingPackage)) or _no_thread(error)
+        return BAD_INPUT if expected else INTERNAL
     cause = getattr(error, "cause", None)
-    return exit_code(cause) or code if isinstance(cause, Exception) else code
+    if not isinstance(cause, Exception):
+        return code
+    found = exit_code(cause)
+    # A refusal of a library of this package without an exit code is as foreseen as the error around it.
+    foreseen = not is_internal(cause) and not isinstance(cause, MemoryError)
+    return code if found is None or (found == INTERNAL and foreseen) else found
 
 
 def _kept(error: Exception) -> str:
@@ -206,7 +258,10 @@ def fail(message: str, code: int, facts: Mapping[str, Any] | None = None) -> NoR
     lost = _not_written(message, code, facts or {})
     if lost:
         message += f"\nnot written: {lost}" if "\n" in message else f" (not written: {lost})"
-    with contextlib.suppress(BrokenPipeError):
+    if (unused := sys.modules.get("amaranth._unused")) is not None:
+        # An interrupted elaboration leaves parts that are not used; Amaranth would name each at the end.
+        warnings.simplefilter("ignore", unused.UnusedMustUse)
+    with contextlib.suppress(OSError):
         print(f"rkcosim: {message}", file=sys.stderr)
     raise SystemExit(code)
 
@@ -232,14 +287,28 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM ended the command; it leaves the same files as Ctrl-C."""
 
 
-def hear_sigterm() -> None:
-    """Let SIGTERM raise `Terminated`, unless the signal is handled elsewhere."""
+_heard: KeyboardInterrupt | None = None
+"""The last interruption by a signal."""
+
+
+def hear_signals() -> None:
+    """Let SIGTERM raise `Terminated`, and remember Ctrl-C, unless the signals are handled elsewhere."""
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
 
 
 def _terminate(*_: object) -> NoReturn:
-    raise Terminated
+    global _heard
+    _heard = Terminated()
+    raise _heard
+
+
+def _interrupt(*_: object) -> NoReturn:
+    global _heard
+    _heard = KeyboardInterrupt()
+    raise _heard
 
 
 def stopped(error: KeyboardInterrupt) -> NoReturn:

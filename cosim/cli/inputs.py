@@ -118,10 +118,13 @@ def _from_npz(path: Path, infos: Sequence[Any], limit: int | None) -> Batch:
         if np.size(scale) != 1 or np.asarray(scale).dtype.kind not in "iuf":
             raise InputError(f"{path}: its 'scale' is not a single number")
         factor = np.float32(np.reshape(scale, ())[()])
-    fitted = _of_program(archive["images"], infos[0], path, factor)
+    images, shape, total = archive["images"], tuple(infos[0].shape), 1
+    if images.ndim and images.shape != shape and not _channels_last(images.shape, shape):
+        images, total = images[:limit], len(images)  # the others do not become floats
+    fitted = _of_program(images, infos[0], path, factor)
     labels = labels_of(archive.get("labels"), str(path))
-    if labels is not None and len(labels) != len(fitted):
-        raise InputError(f"{path}: {len(labels)} labels for {len(fitted)} images")
+    if labels is not None and len(labels) != total:
+        raise InputError(f"{path}: {len(labels)} labels for {total} images")
     count = min(len(fitted), limit or len(fitted))
     return Batch([[fitted[n]] for n in range(count)], labels[:count] if labels is not None else None)
 

@@ -11,8 +11,9 @@ import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class, get_completion_class
 
 from rkcosim.base import BAD_INPUT
+from rkcosim.cli import streams
 from rkcosim.cli.app import COMPLETE, Group
-from rkcosim.cli.exits import fail, hear_sigterm
+from rkcosim.cli.exits import fail, hear_signals
 
 COMMANDS = {
     **{name: name for name in ("run", "compare", "compile", "info")},
@@ -76,7 +77,9 @@ def _completion(context: click.Context, parameter: click.Parameter, wanted: bool
     if parameter.name == "show_completion":
         print(source)
         context.exit()
-    home = Path.home()
+    home = Path(os.path.expanduser("~"))  # Path.home raises RuntimeError
+    if not home.is_absolute():
+        fail("completion cannot be installed: there is no home folder; set the variable HOME", BAD_INPUT)
     file, settings, lines = {
         "bash": (home / ".bash_completions/rkcosim.sh", home / ".bashrc", "source '{file}'"),
         "zsh": (
@@ -163,7 +166,8 @@ app.add_command(Group("regcmd", REGCMD, help="Convert, check, capture and run re
 
 def main() -> None:
     """Entry point of the `rkcosim` command."""
-    hear_sigterm()
+    streams.prepare()
+    hear_signals()
     try:
         app()
     finally:

@@ -80,8 +80,13 @@ class PlainLines:
         self._cycle: int | None = None
         self._trace: int | None = None
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self._watch, name="progress", daemon=True
+        )
+        try:
+            self._thread.start()
+        except RuntimeError:  # the limit of threads; the command can do without
+            self._thread = None
 
     def say(self, text: str) -> None:
         """Print the line."""
@@ -101,7 +106,8 @@ class PlainLines:
     def close(self) -> None:
         """Stop showing progress."""
         self._ended.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def _watch(self) -> None:
         said = time.monotonic()

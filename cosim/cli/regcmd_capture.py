@@ -18,7 +18,7 @@ class ImportOptions(Options):
     """Options of `rkcosim regcmd import`."""
 
     manifest: Path = argument("Manifest of a capture (docs/capture.md).")
-    output: Path = option("Stream file to write.", "-o", "--output", default=MISSING)
+    output: Path = option("Stream file to write.", "-o", "--output", default=MISSING, writes=True)
 
 
 @command("rkcosim regcmd import capture.json -o stream.json")
@@ -51,10 +51,11 @@ class CaptureOptions(DramOptions):
 
     program: Program = ()
     output: Path = option(
-        "Stream file for the first job; later jobs are written to files next to it, named by job.",
+        "Write the first job to this stream file; later jobs are written to files next to it, named by job.",
         "-o",
         "--output",
         default=Path("capture.json"),
+        writes=True,
     )
     job: int | None = option("Write only this job, counted from 1.", low=1)
     cores: Cores = 3

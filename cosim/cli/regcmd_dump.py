@@ -84,7 +84,9 @@ def open_input(asked: SourceOptions) -> Source:
 class DumpOptions(SourceOptions):
     """Options of `rkcosim regcmd dump`."""
 
-    output: Path | None = option("Write the text to this file instead of standard output.", "-o", "--output")
+    output: Path | None = option(
+        "Write the text to this file instead of standard output.", "-o", "--output", writes=True
+    )
     diff: str | None = option("Print this second input next to the first one.", metavar="OTHER")
     all_: bool = option("With --diff, also print equal lines.", default=False)
     with_memory: bool = option(
@@ -310,7 +312,9 @@ class AsmOptions(Options):
     """Options of `rkcosim regcmd asm`."""
 
     file: Path = argument("Text file, as `dump` prints it.")
-    output: Path = option("Binary file or stream file (.json) to write.", "-o", "--output", default=MISSING)
+    output: Path = option(
+        "Binary file or stream file (.json) to write.", "-o", "--output", default=MISSING, writes=True
+    )
     into: Path | None = option("Replace the words in a copy of this stream file.", metavar="STREAM")
 
 

@@ -20,7 +20,7 @@ class ReportOptions(Options):
         "event log, or the file of a second run to compare with.",
         metavar="RUN.json [EVENTS.parquet | OTHER.json]",
     )
-    output: Path = option("HTML file to write.", "-o", "--output", default=MISSING)
+    output: Path = option("HTML file to write.", "-o", "--output", default=MISSING, writes=True)
     clock: float = option(
         "Clock of the NPU in GHz, used to convert cycles to times.", metavar="GHZ", default=1.0
     )

@@ -59,20 +59,28 @@ def json_alone(wanted: bool) -> Iterator[None]:
         _result = None
 
 
-def check_output(path: Path) -> None:
+def check_output(path: Path, folder: bool = False) -> None:
     """Check that a file can be written, before a long run produces its contents.
+
+    Parameters
+    ----------
+    folder : True if the path is one of a folder, which may exist.
 
     Raises
     ------
     ValueError
         if it cannot be written; the message gives the reason.
     """
-    if path.is_dir():
-        raise ValueError(f"{path}: is a folder; give the path of a file in it")
-    folder = next(folder for folder in path.parents if folder.exists())
-    if not folder.is_dir():
-        raise ValueError(f"{path}: {folder} is a file, not a folder")
-    if not os.access(path if path.exists() else folder, os.W_OK):
+    if path.is_dir() != folder and path.exists():
+        raise ValueError(
+            f"{path}: is a file, not a folder"
+            if folder
+            else f"{path}: is a folder; give the path of a file in it"
+        )
+    above = next(above for above in path.parents if above.exists())
+    if not above.is_dir():
+        raise ValueError(f"{path}: {above} is a file, not a folder")
+    if not os.access(path if path.exists() else above, os.W_OK):
         raise ValueError(f"{path}: cannot be written")
 
 
@@ -91,8 +99,11 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file atomically, with its folder; errors name the file."""
-    write_bytes(path, text.encode())
+    """Write a file atomically in UTF-8, with its folder; errors name the file.
+
+    Bytes of a file's name that are no text, which Python has as surrogates, are written as `\\udc..`.
+    """
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def write_bytes(path: Path, data: bytes) -> None:

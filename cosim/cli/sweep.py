@@ -56,13 +56,15 @@ def sweep_command(asked: SweepOptions) -> None:
     The exit code is 1 if a checked run differs, 3 if a run failed.
     """
     from rkcosim.base import progress
-    from rkcosim.engines.protocol import require
+    from rkcosim.engines.protocol import CHANGES, FAST, require
     from rkcosim.measure.shards.cluster import open_cluster
     from rkcosim.measure.shards.session import build
     from rkcosim.measure.shards.sweep import run_sweep
 
     one_cluster(asked.scheduler, asked.workers)
     require(asked.engine, "has_cycles", "a sweep")
+    if asked.geometry and asked.engine in (CHANGES, FAST):
+        raise ValueError(f"the engine {asked.engine} has the RK3588's geometry only: omit --geometry")
     files = _names(asked.models)
     every = _points(asked, list(files))
     _readable(files)

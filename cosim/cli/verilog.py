@@ -13,7 +13,9 @@ from rkcosim.cli.app import Options, command, option
 class VerilogOptions(Options):
     """Options of `rkcosim verilog`."""
 
-    output: Path = option("Folder to write to.", "-o", "--output", metavar="DIR", default=MISSING)
+    output: Path = option(
+        "Folder to write to.", "-o", "--output", metavar="DIR", default=MISSING, writes=True, folder=True
+    )
     block: tuple[str, ...] = option(
         "What to write: core, soc, or a block as cna, cbuf, dpu_registers; repeatable; default: everything.",
         metavar="NAME",

@@ -197,7 +197,7 @@ class TimelineOptions(Options):
 
     events: Path = argument("Event log (.parquet or .arrow) that a run wrote.")
     output: Path | None = option(
-        "Timeline file to write; default: the log's name with .pftrace.", "-o", "--output"
+        "Timeline file to write; default: the log's name with .pftrace.", "-o", "--output", writes=True
     )
     first: int = option("First cycle to show.", "--from", low=0, metavar="CYCLE", default=0)
     last: int | None = option("Last cycle to show.", "--to", low=0, metavar="CYCLE")

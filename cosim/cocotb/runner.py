@@ -238,18 +238,15 @@ def _program(
     if path is not None:
         return path
     folder = cache.cache_folder()
-    with (
-        cache.locked(folder, key, progress),
-        tempfile.TemporaryDirectory(prefix=".build-", dir=folder, ignore_cleanup_errors=True) as work,
-    ):
+    with cache.locked(folder, key, progress), cache.working(folder) as work:
         path = cache.fetch(folder, key, name, progress)
         if path is None:
             begin, what = time.monotonic(), f"{item.module} ({config.name}) for {simulator}"
             progress(f"building {what} (once; kept in {folder})")
-            _compile(simulator, item, config, cell, public, Path(work), progress)
+            _compile(simulator, item, config, cell, public, work, progress)
             seconds = round(time.monotonic() - begin, 1)
             facts: dict[str, object] = {"variant": what, "seconds": seconds}
-            path = cache.store(folder, key, [Path(work, "build", name)], facts) / name
+            path = cache.store(folder, key, [work / "build" / name], facts) / name
             progress(f"{what} ready after {seconds:.1f} s")
     return path
 

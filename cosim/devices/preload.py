@@ -79,7 +79,12 @@ def preload_library(*, sanitize: bool = False, progress: Progress = cache.say) -
     key = f"preload-{digest.hexdigest()[:24]}"
     arguments = [*command, "-o", NAME, *map(str, sources), "-ldl", "-lpthread"]
     return cache.built(
-        key, NAME, "preload library", lambda work: toolchain.run(arguments, work, "C compiler"), progress
+        key,
+        NAME,
+        "preload library",
+        lambda work: toolchain.run(arguments, work, "C compiler"),
+        progress,
+        None if sanitize else toolchain.check_loads,
     )
 
 
@@ -96,7 +101,8 @@ def audit_library(*, progress: Progress = cache.say) -> Path:
     def work(folder: Path) -> None:
         toolchain.run([*command, "-o", AUDIT_NAME, str(SOURCES / AUDIT)], folder, "C compiler")
 
-    return cache.built(f"audit-{digest.hexdigest()[:24]}", AUDIT_NAME, AUDIT_NAME, work, progress)
+    key = f"audit-{digest.hexdigest()[:24]}"
+    return cache.built(key, AUDIT_NAME, AUDIT_NAME, work, progress, toolchain.check_loads)
 
 
 def sanitizer_runtime() -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import os
 import resource
 import shutil
 import signal
 import socket
+import string
 import struct
 import subprocess
 import sys
@@ -22,6 +25,8 @@ from rkcosim.devices.preload import audit_library, preload_library, sanitizer_ru
 from rkcosim.devices.simulated import SimulatedMachine
 from rkcosim.driver.server import Server
 from rkcosim.engines.cache import Progress, cache_folder, say
+from rkcosim.engines.protocol import BuildError
+from rkcosim.engines.toolchain import no_programs
 
 SOCKET_VARIABLE = "RKCOSIM_SOCKET"
 
@@ -60,7 +65,18 @@ def place_library(folder: Path, name: str, library: Path, others: Sequence[str] 
 
 
 def put_first(variable: str, path: Path) -> dict[str, str]:
-    """Return an environment variable with a list of paths, with `path` in front of those that it has."""
+    """Return an environment variable with a list of paths, with `path` in front of those that it has.
+
+    Raises
+    ------
+    BuildError
+        if the path has a character that separates paths there, so that it would be ignored.
+    """
+    if found := {":", ";"} & set(str(path)):
+        raise BuildError(
+            f"{path}: {variable} cannot have a path with {' or '.join(sorted(found))!r}; choose another "
+            "folder (TMPDIR, RKCOSIM_CACHE or --prefix)"
+        )
     return {variable: os.pathsep.join(filter(None, (str(path), os.environ.get(variable, ""))))}
 
 
@@ -93,6 +109,75 @@ def library_environment(
     }
 
 
+_SEPARATING = frozenset(":$" + string.whitespace)
+"""Characters that end a path in LD_PRELOAD, or begin a token in it."""
+
+
+@functools.cache
+def for_linker(library: Path) -> Path:
+    """Return a path by which LD_PRELOAD and LD_AUDIT can name a library: its own, or that of a link to it.
+
+    The link is in a new folder of this user, which is removed when this process ends.
+
+    Raises
+    ------
+    BuildError
+        if there is no folder for a link.
+    """
+    if not _SEPARATING & set(str(library)):
+        return library
+    named = (tempfile.gettempdir(), os.environ.get("XDG_RUNTIME_DIR"), "/tmp", "/var/tmp", "/dev/shm")
+    for place in dict.fromkeys(filter(None, named)):
+        if not _SEPARATING & set(place):
+            with contextlib.suppress(OSError):
+                folder = Path(tempfile.mkdtemp(prefix="rkcosim-", dir=place))
+                atexit.register(shutil.rmtree, folder, ignore_errors=True)
+                (folder / library.name).symlink_to(library)
+                return folder / library.name
+    raise BuildError(
+        f"{library}: LD_PRELOAD cannot have a path with a blank, a colon or a dollar sign, and no folder for "
+        f"a link can be written ({', '.join(dict.fromkeys(filter(None, named)))}): set the variable "
+        "RKCOSIM_CACHE to another folder"
+    )
+
+
+_MAPPED = "import sys; sys.stdout.write('yes' if sys.argv[1] in open('/proc/self/maps').read() else 'no')"
+
+
+@functools.cache
+def check_preload(value: str, library: Path) -> None:
+    """Check with a small program that the dynamic linker takes a library from LD_PRELOAD.
+
+    If it does not, it says so on standard error and starts programs without the library, and they would run
+    without the NPU.
+
+    Parameters
+    ----------
+    value : the value of LD_PRELOAD.
+    library : the library in it.
+
+    Raises
+    ------
+    BuildError
+        if the linker refuses it.
+    """
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _MAPPED, library.name],
+        env={**os.environ, "LD_PRELOAD": value},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    said = [line for line in done.stderr.splitlines() if library.name in line]
+    if done.stdout != "yes" and said:  # without a word, this interpreter may have no dynamic linker
+        reason = no_programs(library.resolve()) or said[0]
+        raise BuildError(
+            f"programs would run without the NPU, because {library} cannot be preloaded: {reason}"
+        )
+
+
 def environment(
     path: Path, *, sanitize: bool = False, machine: str | None = None, progress: Progress = say
 ) -> dict[str, str]:
@@ -108,19 +193,22 @@ def environment(
     Raises
     ------
     BuildError
-        if the libraries cannot be compiled.
+        if the libraries cannot be compiled, or programs would run without them.
     """
-    library = preload_library(sanitize=sanitize, progress=progress)
+    library = for_linker(preload_library(sanitize=sanitize, progress=progress).absolute())
     before = [sanitizer_runtime()] if sanitize else []
     loaded = [*before, str(library), os.environ.get("LD_PRELOAD", "")]
-    return {
+    variables = {
         **os.environ,
         SOCKET_VARIABLE: str(path.absolute()),
         **({} if machine is None else {MACHINE_VARIABLE: machine}),
         "LD_PRELOAD": ":".join(name for name in loaded if name),
-        **put_first("LD_AUDIT", audit_library(progress=progress)),
+        **put_first("LD_AUDIT", for_linker(audit_library(progress=progress).absolute())),
         **after_sanitizers(),
     }
+    if not sanitize:  # that runtime ends programs without sanitizers that it cannot check
+        check_preload(variables["LD_PRELOAD"], library)
+    return variables
 
 
 def after_sanitizers() -> dict[str, str]:
@@ -142,7 +230,7 @@ def default_socket() -> Path:
     """
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
     if not folder.is_dir() or trust.why_not(folder) is not None:
-        folder = cache_folder()
+        folder = cache_folder(programs=False)
     return folder / "rkcosim.sock"
 
 

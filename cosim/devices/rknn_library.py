@@ -97,7 +97,10 @@ def rknn_library(*, sanitize: bool = False, progress: Progress = cache.say) -> P
     for file in sorted(SOURCES.iterdir()):
         digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     key = f"rknnrt-{digest.hexdigest()[:24]}"
-    return cache.built(key, NAME, "librknnrt.so", lambda work: compile_library(work, command), progress)
+    check = None if sanitize else toolchain.check_loads
+    return cache.built(
+        key, NAME, "librknnrt.so", lambda work: compile_library(work, command), progress, check
+    )
 
 
 def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
@@ -155,7 +158,7 @@ def environment(folder: Path, socket: Path, audit: Path | None = None) -> dict[s
     """
     joined = put_first("LD_LIBRARY_PATH", folder / "lib") | put_first("PYTHONPATH", folder / "python")
     if audit is not None:
-        joined |= put_first("LD_AUDIT", audit)
+        joined |= put_first("LD_AUDIT", program.for_linker(audit.absolute()))
         joined[AUDIT_VARIABLE] = str(folder.absolute() / "lib" / NAME)
     joined[PYTHON_VARIABLE] = sys.executable
     return {**os.environ, **joined, SOCKET_VARIABLE: str(socket.absolute())}

@@ -9,7 +9,6 @@ import json
 import os
 import platform
 import shutil
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,13 +69,18 @@ def harness_folder() -> Path:
     return Path(next(iter(rkcosim.engines.harness.__path__)))
 
 
+def linked_with(folder: Path) -> list[str]:
+    """Build a small library like an engine in a folder; see `rkcosim.engines.toolchain.linked_with`."""
+    return toolchain.linked_with(_flags(), folder)
+
+
 def _flags(optimise: str = "-O3", usual: bool = False) -> list[str]:
     # -fno-gnu-unique and -Bsymbolic keep two libraries in one process apart.
     flags = ["-std=c++17", optimise, "-fPIC", "-pthread", "-w"]
     if not usual:
         flags += os.environ.get("RKCOSIM_CXXFLAGS", _native_flag()).split()
-    if "clang" not in toolchain.compiler().version:
-        flags.append("-fno-gnu-unique")
+    # Clang calls a function of a library for the assertions of Verilator's runtime about atomic variables.
+    flags.append("-DNDEBUG" if "clang" in toolchain.compiler().version else "-fno-gnu-unique")
     return flags
 
 
@@ -240,7 +244,9 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
         if found is not None:
             return found
         state = "" if design is None else _state_key(origin, variant)
-        built = _build_now(design, variant, folder, key, state, origin, progress, tell)
+        progress(f"building the {variant} (once; kept in {folder})")
+        with cache.working(folder) as work:
+            built = _build_now(design, variant, folder, work, key, state, origin, progress, tell)
         if design is not None and design.config == RK3588 and variant.engine != "timing":
             built_here.append(variant)
     progress(f"{variant} ready after {time.monotonic() - begin:.1f} s")
@@ -260,6 +266,7 @@ def _build_now(
     design: verilog.Design | None,
     variant: Variant,
     folder: Path,
+    work: Path,
     key: str,
     state: str,
     origin: str,
@@ -267,8 +274,7 @@ def _build_now(
     tell: Progress,
 ) -> Path:
     begin = time.monotonic()
-    progress(f"building the {variant} (once; kept in {folder})")
-    work = Path(tempfile.mkdtemp(prefix=".build-", dir=folder))
+    needed = linked_with(work)  # before the minutes that the rest takes
     compilation = Compilation(work, _flags)
     try:
         sources: list[Source]
@@ -291,8 +297,9 @@ def _build_now(
                 f"engine must be verilator, cxxrtl, plain, timing or external, not {variant.engine!r}"
             )
         library = work / LIBRARY
-        added = os.environ.get("RKCOSIM_CXXFLAGS", "").split()
+        added = os.environ.get("RKCOSIM_CXXFLAGS", "").split() + needed
         compilation.finish(sources, library, added, progress, tell)
+        toolchain.check_loads(library)
         seconds = round(time.monotonic() - begin, 1)
         entry = cache.store(
             folder, key, [library], {"variant": str(variant), "state": state, "seconds": seconds}
@@ -300,7 +307,6 @@ def _build_now(
         return entry / LIBRARY
     finally:
         compilation.close()
-        shutil.rmtree(work, ignore_errors=True)
 
 
 _VERILATOR_OPTIMISE = "-O2"  # as fast as -O3, whose code is half as large again and takes longer to compile

@@ -16,6 +16,8 @@ from typing import IO
 
 from rkcosim.base import progress as under_way
 from rkcosim.base import trust
+from rkcosim.base.folders import at_home, user_cache
+from rkcosim.engines import guard, toolchain
 from rkcosim.engines.protocol import BuildError
 
 Progress = Callable[[str], None]
@@ -43,20 +45,22 @@ def cache_folders() -> list[Path]:
     """
     named = [part for part in os.environ.get("RKCOSIM_CACHE", "").split(os.pathsep) if part]
     if named:
-        return [Path(part).expanduser() for part in named]
-    base = os.environ.get("XDG_CACHE_HOME")
-    home = Path(base) if base else Path("~/.cache").expanduser()
-    return [home / "rkcosim"]
+        return [at_home(Path(part)) for part in named]
+    return [user_cache() / "rkcosim"]
 
 
-def cache_folder() -> Path:
+def cache_folder(*, programs: bool = True) -> Path:
     """Return the folder that is written, the first of `cache_folders`; it is made if needed.
+
+    Parameters
+    ----------
+    programs : True if libraries are to be loaded from it.
 
     Raises
     ------
     BuildError
-        if it cannot be made or written, or others can write to it; the message names the folder and the
-        variable.
+        if it cannot be made or written, others can write to it, or its file system forbids programs; the
+        message names the folder and the variable.
     """
     folder = cache_folders()[0]
     try:
@@ -69,6 +73,8 @@ def cache_folder() -> Path:
             )
         with tempfile.TemporaryFile(dir=folder):
             pass
+        if programs and (reason := toolchain.no_programs(folder)):
+            raise BuildError(f"the cache folder {folder} cannot be used: {reason}")
     except OSError as error:
         raise BuildError(
             f"the cache folder {folder} cannot be written ({error.strerror or error}): make it writable or "
@@ -103,10 +109,11 @@ def locked(folder: Path, key: str, progress: Progress) -> Iterator[Progress]:
                     time.sleep(0.2)
 
         def tell(text: str) -> None:
-            file.seek(0)
-            file.truncate()
-            file.write(text)
-            file.flush()
+            with contextlib.suppress(OSError):  # a full disk, which the build itself reports
+                file.seek(0)
+                file.truncate()
+                file.write(text)
+                file.flush()
 
         tell("")
         try:
@@ -177,6 +184,7 @@ def fetch(folder: Path, key: str, name: str, progress: Progress, *, own: bool = 
 def store(folder: Path, key: str, files: list[Path], facts: dict[str, object]) -> Path:
     """Put files into the cache under `key` atomically; return the folder in which they are now."""
     entry = folder / key
+    staged: Path | None = None
     try:
         staged = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
         for file in files:
@@ -188,18 +196,51 @@ def store(folder: Path, key: str, files: list[Path], facts: dict[str, object]) -
         shutil.rmtree(entry, ignore_errors=True)
         staged.rename(entry)
     except OSError as error:
+        if staged is not None:
+            shutil.rmtree(staged, ignore_errors=True)
         raise BuildError(f"the cache folder {folder} cannot store a new entry: {error}") from error
     _prune(folder)
     return entry
 
 
-def built(key: str, name: str, what: str, build: Callable[[Path], object], progress: Progress) -> Path:
+@contextlib.contextmanager
+def working(folder: Path) -> Iterator[Path]:
+    """Yield a working folder in the cache for a build, which is removed with what the build has started.
+
+    Raises
+    ------
+    BuildError
+        for an error of the system within the `with` block, as a full disk.
+    """
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix=".build-", dir=folder, ignore_cleanup_errors=True) as work,
+            guard.guarded(Path(work)),
+        ):
+            yield Path(work)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise BuildError(
+            f"the cache folder {folder} cannot be written ({where}{error.strerror or error}): free some "
+            "space or set the variable RKCOSIM_CACHE to another folder"
+        ) from error
+
+
+def built(
+    key: str,
+    name: str,
+    what: str,
+    build: Callable[[Path], object],
+    progress: Progress,
+    check: Callable[[Path], object] | None = None,
+) -> Path:
     """Return the file `name` of `key`, from the cache or built now.
 
     Parameters
     ----------
     what : description, for the facts of the entry.
     build : writes the file into the folder that it is given.
+    check : called with the file before it enters the cache; raises BuildError if it is not usable.
 
     Raises
     ------
@@ -213,9 +254,11 @@ def built(key: str, name: str, what: str, build: Callable[[Path], object], progr
     with locked(folder, key, progress):
         found = fetch(folder, key, name, progress)
         if found is None:
-            with tempfile.TemporaryDirectory(prefix=".build-", dir=folder) as work:
-                build(Path(work))
-                found = store(folder, key, [Path(work) / name], {"what": what}) / name
+            with working(folder) as work:
+                build(work)
+                if check is not None:
+                    check(work / name)
+                found = store(folder, key, [work / name], {"what": what}) / name
     return found
 
 

@@ -37,9 +37,15 @@ class _Modules:
             if found:
                 self._at[found[1]] = number
 
+    def part(self, module: str) -> str:
+        """Return the text of a module; raises BuildError if there is none."""
+        if module not in self._at:
+            raise BuildError(f"the Verilog has no module {module}: it was cut, or is of another design")
+        return self.parts[self._at[module]]
+
     def find(self, module: str, pattern: str) -> re.Match[str]:
-        """Return the first match of `pattern` in a module."""
-        found = re.search(pattern, self.parts[self._at[module]])
+        """Return the first match of `pattern` in a module; raises BuildError if there is none."""
+        found = re.search(pattern, self.part(module))
         if found is None:
             raise BuildError(
                 f"the Verilog of module {module} has no match of {pattern!r}: its clocks cannot be gated"
@@ -66,7 +72,7 @@ class _Modules:
             module = found[2]
             names.append(found[3])
         # A port keeps its name; Amaranth numbers other signals whose name is already used.
-        part = self.parts[self._at[module]]
+        part = self.part(module)
         signals = set(re.findall(rf"\n  (?:input|output) (?:\[[^]]*\] )?({last});", part))
         if not signals:
             signals = set(re.findall(rf"\n  (?:wire|reg) (?:\[[^]]*\] )?(\\?{last}(?:\$\d+)? ?)[ ;=]", part))

@@ -44,7 +44,14 @@ def _library(progress: Progress) -> Path:
         digest.update(path.read_bytes())
     key = f"dram-{digest.hexdigest()[:24]}"
     arguments = [*_FLAGS, str(source), "-o", _NAME]
-    return cache.built(key, _NAME, "memory model", lambda work: tool.run(arguments, work), progress)
+    return cache.built(
+        key,
+        _NAME,
+        "memory model",
+        lambda work: tool.run(arguments, work),
+        progress,
+        toolchain.check_loads,
+    )
 
 
 class Dram:

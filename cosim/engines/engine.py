@@ -27,6 +27,7 @@ def open_named(
     dram: DramConfig | None = None,
     on_diagnostic: str = "stop",
     trace: TraceSpec | None = None,
+    threads: int | None = None,
     progress: Progress = cache.say,
 ) -> Any:
     """Open any engine: `SocEngine`, `rkcosim.engines.fast.FastEngine` or `rkcosim.golden.task.GoldenNpu`.
@@ -35,8 +36,8 @@ def open_named(
     ----------
     name : one of `ENGINES`, "changes", "fast", "golden", or None for the default of `open_engine`.
     trace : a waveform to write from the start.
-    cores, exact, dram, on_diagnostic, progress : as for `open_engine`; "changes", "fast" and the golden model
-        have only one form.
+    cores, exact, dram, on_diagnostic, threads, progress : as for `open_engine`; "changes", "fast" and the
+        golden model have only one form, and the last two only one thread.
 
     Raises
     ------
@@ -53,8 +54,11 @@ def open_named(
             require(name, "can_trace", "a waveform")
         if exact:
             require_rtl_cell(name)
-        opens = open_fast if name == FAST else open_changes
-        return opens(cores=cores, dram=dram, on_diagnostic=on_diagnostic, progress=progress)
+        if name == FAST:
+            return open_fast(cores=cores, dram=dram, on_diagnostic=on_diagnostic, progress=progress)
+        return open_changes(
+            cores=cores, dram=dram, on_diagnostic=on_diagnostic, threads=threads, progress=progress
+        )
     if name == GOLDEN:
         from rkcosim.golden.task import GoldenNpu
 
@@ -70,6 +74,7 @@ def open_named(
         dram=dram,
         on_diagnostic=on_diagnostic,
         traced=trace is not None,
+        threads=threads,
         progress=progress,
     )
     if trace is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib.util
 import os
@@ -10,9 +11,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rkcosim.engines import guard
 from rkcosim.engines.protocol import BuildError
 
 COMPILER_FIX = (
@@ -59,27 +63,175 @@ class Tool:
 
 
 def run(command: list[str], cwd: Path, name: str, env: dict[str, str] | None = None) -> str:
-    """Run a command; if it fails, raises `BuildError` with the first errors and the end of its output."""
+    """Run a command; return what it printed.
+
+    Raises
+    ------
+    BuildError
+        if it fails, with the first errors and the end of its output, or if the disk is full at its end: some
+        tools cut their output then without an error.
+    """
+    try:
+        with (
+            subprocess.Popen(
+                command,
+                cwd=cwd,
+                env={**os.environ, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            ) as process,
+            guard.started(process.pid),
+        ):
+            try:
+                said, _ = process.communicate()
+            except BaseException:
+                process.kill()
+                raise
+    except OSError as error:
+        raise BuildError(f"{name} does not start ({shlex.join(command[:2])}): {error}") from error
+    full = _is_full(cwd)
+    if process.returncode:
+        errors = [line for line in said.splitlines() if re.search(r"(?i)\berror\b", line)][:10]
+        tail = said.splitlines()[-15:]
+        text = "\n".join(dict.fromkeys([*([full] if full else []), *errors, *tail]))
+        raise BuildError(f"{name} failed with code {process.returncode} in {cwd}:\n{text}")
+    if full:
+        raise BuildError(f"{name} has no room for its output: {full}")
+    return said
+
+
+_ROOM = 1 << 16
+"""Bytes that must still fit on a disk after a tool has written to it."""
+
+
+def _is_full(folder: Path) -> str:
+    """Return that the disk of a folder is full and what to do, or an empty text."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            room = _ROOM
+            while room:  # at the end of the space, a part is written
+                room -= file.write(bytes(room)) or 0
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return (
+                f"{folder} cannot take more data ({error.strerror}): free some space or set RKCOSIM_CACHE to "
+                "another folder"
+            )
+    return ""
+
+
+_LOADS = """import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+for name in sys.argv[2:]:
+    getattr(library, name)()
+"""
+
+
+def check_loads(library: Path, *functions: str) -> None:
+    """Check in a process of its own that a compiled library can be loaded.
+
+    Parameters
+    ----------
+    functions : names of functions without parameters, which are called.
+
+    Raises
+    ------
+    BuildError
+        if it cannot; the message names the library and the reason.
+    """
+    clean = {name: value for name, value in os.environ.items() if name not in ("LD_PRELOAD", "LD_AUDIT")}
     try:
         done = subprocess.run(
-            command,
-            cwd=cwd,
-            env={**os.environ, **(env or {})},
+            [sys.executable, "-I", "-S", "-c", _LOADS, str(library.absolute()), *functions],
+            env=clean,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,
             text=True,
             errors="replace",
             check=False,
         )
     except OSError as error:
-        raise BuildError(f"{name} does not start ({shlex.join(command[:2])}): {error}") from error
+        raise BuildError(f"{library} cannot be tested: {error}") from error
     if done.returncode:
-        errors = [line for line in done.stdout.splitlines() if re.search(r"(?i)\berror\b", line)][:10]
-        tail = done.stdout.splitlines()[-15:]
-        text = "\n".join(dict.fromkeys(errors + tail))
-        raise BuildError(f"{name} failed with code {done.returncode} in {cwd}:\n{text}")
-    return done.stdout
+        ended = f"the test ended with signal {-done.returncode}" if done.returncode < 0 else ""
+        said = done.stderr.strip().rpartition("\n")[2].removeprefix("OSError: ")
+        raise BuildError(
+            f"{library} was built, but cannot be loaded: {no_programs(library) or ended or said}"
+        )
+
+
+def no_programs(path: Path) -> str:
+    """Return the remedy if the file system of a path forbids programs and libraries, or an empty text."""
+    try:
+        forbids = bool(os.statvfs(path).f_flag & getattr(os, "ST_NOEXEC", 0))
+    except OSError:
+        return ""
+    return (
+        "its file system forbids programs and libraries (mount option noexec): set the variable "
+        "RKCOSIM_CACHE to a folder elsewhere"
+        if forbids
+        else ""
+    )
+
+
+_PROBE = """#include <atomic>
+#include <cassert>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <unordered_map>
+static std::atomic<uint64_t> depth{0};
+static std::unordered_map<std::string, std::unique_ptr<int>> names;
+extern "C" int rk_probe() {
+    assert(std::atomic_is_lock_free(&depth));
+    std::mutex lock;
+    auto work = [&] {
+        std::lock_guard<std::mutex> held(lock);
+        names["a"] = std::make_unique<int>(3);
+        ++depth;
+    };
+    std::thread(work).join();
+    try { throw std::runtime_error("probe"); } catch (const std::exception &) { return *names["a"] - 3; }
+}
+"""
+"""A program with what the engines and Verilator's runtime need of compiler, C++ library and linker."""
+
+
+def linked_with(flags: Sequence[str], folder: Path) -> list[str]:
+    """Build, load and run a small library like an engine; return the libraries that the linker needs.
+
+    Parameters
+    ----------
+    flags : options of the compiler.
+    folder : where to build.
+
+    Raises
+    ------
+    BuildError
+        if that fails; the message says why.
+    """
+    tool = compiler()
+    (folder / "probe.cpp").write_text(_PROBE)
+    library = folder / "probe.so"
+    problem: BuildError | None = None
+    for added in ([], ["-latomic"]):  # a library of its own where the processor, or Clang, calls functions
+        try:
+            tool.run([*flags, "-shared", "probe.cpp", "-o", library.name, *added], folder)
+            check_loads(library, "rk_probe")
+        except BuildError as error:
+            problem = problem or error
+            if "atomic" not in str(error) and problem is error:
+                break
+            continue
+        return added
+    assert problem is not None
+    raise problem
 
 
 def _version_of(command: list[str]) -> str:

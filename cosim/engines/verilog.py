@@ -14,6 +14,7 @@ from rkcosim.engines import plain_names, quick_rtlil, toolchain
 from rkcosim.engines.clock_gates import Groups, add_awake, gate_clocks, watch_clocks
 from rkcosim.engines.clock_groups import CLOCK_GROUPS
 from rkcosim.engines.plain_names import plain_rtlil
+from rkcosim.engines.protocol import BuildError
 
 TOP = "core"
 """Module name of the compiled core: Verilator's class is `Vcore`, CXXRTL's `p_core`."""
@@ -241,7 +242,29 @@ def _yosys_verilog(rtlil: str, folder: Path, process: str, *, attributes: bool =
     script += [f"write_verilog {'' if attributes else '-noattr '}{WRITTEN}"]
     (folder / "verilog.ys").write_text("\n".join(script) + "\n")
     toolchain.yosys().run(["verilog.ys"], folder)
+    check_whole(folder / WRITTEN)
     return folder / WRITTEN
+
+
+def check_whole(path: Path) -> None:
+    """Check that a Verilog file which a tool wrote is there and has not been cut.
+
+    Yosys ends without an error if the disk is full.
+
+    Raises
+    ------
+    BuildError
+        if it is not whole; the message names it.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BuildError(f"{path} was not written by Yosys: {error}") from error
+    begun, ended = (len(re.findall(rf"^{word}\b", text, re.MULTILINE)) for word in ("module", "endmodule"))
+    if not begun or begun != ended or not text.rstrip().endswith("endmodule"):
+        raise BuildError(
+            f"{path} was cut by Yosys, with {begun} beginnings and {ended} ends of modules: is the disk full?"
+        )
 
 
 _TRIGGER = re.compile(r"\\\$auto\$verilog_backend\.cc:\d+:dump_module\$(\d+) ")

@@ -17,6 +17,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from rkcosim.base.folders import NoHomeError, user_cache
+
 SCHEMA = 2
 """Version of the cached format; part of the hash."""
 
@@ -259,12 +261,6 @@ def _digest(sources: Mapping[str, str]) -> str:
     return state.hexdigest()[:20]
 
 
-def cache_folder() -> Path:
-    """Cache folder of the user, which may not exist yet."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "rkcosim"
-
-
 def _load_cached(path: Path) -> dict[str, Any] | None:
     try:
         table = json.loads(path.read_text("utf-8"))
@@ -347,8 +343,12 @@ def _described() -> tuple[RegisterMap, Window]:
         If the description does not compile; the text has the file and the line.
     """
     sources = _sources()
-    path = cache_folder() / f"registers-{_digest(sources)}.json"
-    body = _load_cached(path)
+    path: Path | None
+    try:
+        path = user_cache() / "rkcosim" / f"registers-{_digest(sources)}.json"
+    except NoHomeError:  # nothing is kept
+        path = None
+    body = _load_cached(path) if path is not None else None
     if body is not None:
         try:
             return _from_body(body)
@@ -357,5 +357,6 @@ def _described() -> tuple[RegisterMap, Window]:
     from rkcosim.spec.regs.compile import compile_sources
 
     body = compile_sources(sources)
-    _store_cached(path, body)
+    if path is not None:
+        _store_cached(path, body)
     return _from_body(body)

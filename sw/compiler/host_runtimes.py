@@ -101,6 +101,7 @@ class OnnxRuntime:
         loops = has_loop(refuse_external(data))
         options = exact_options(onnxruntime)
         options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.enable_cpu_mem_arena = False  # it keeps what the largest run needed; sessions live long here
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.log_severity_level = 4
         try:
@@ -297,14 +298,14 @@ def _loaded(
     try:
         return item.load(data.data, takes, gives)
     except ImportError as error:
-        raise missing(item.name, item.extra) from error
+        raise missing(item.name, item.extra, error) from error
 
 
-def missing(name: str, extra: str) -> ModelError:
-    """Return the error for a runtime that is not installed."""
-    return ModelError(
-        f"a part of the model runs on the host in {name}, which is not installed: {install(extra)}"
-    )
+def missing(name: str, extra: str, error: ImportError | None = None) -> ModelError:
+    """Return the error for a runtime that is not installed, or that cannot be imported because of `error`."""
+    absent = error is None or isinstance(error, ModuleNotFoundError)
+    why = f"is not installed: {install(extra)}" if absent else f"cannot be imported: {_short(error)}"
+    return ModelError(f"a part of the model runs on the host in {name}, which {why}")
 
 
 def refuse_external(data: bytes) -> Any:
@@ -347,7 +348,7 @@ def onnx_tensors(*bodies: Any) -> Iterator[Any]:
                 yield from onnx_tensors(*([item.g] if item.HasField("g") else []), *item.graphs)
 
 
-def _short(error: BaseException) -> str:
+def _short(error: BaseException | None) -> str:
     return " ".join(str(error).split())[:300]
 
 

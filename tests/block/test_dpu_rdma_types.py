@@ -327,7 +327,7 @@ MODES: list[tuple[str, Settings]] = [
 ]
 
 
-ENDLESS = 2000
+ENDLESS = 800
 """Cycles after which a task that never ends has delivered whatever it delivers."""
 
 

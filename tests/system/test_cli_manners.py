@@ -233,11 +233,7 @@ def test_files_to_write_are_told_from_files_to_read(path: tuple[str, ...]):
     """The files that a successful command must write (`writes` of its options) are those in its help."""
     command = COMMANDS[path]
     for parameter in command.params:
-        if (
-            parameter.param_type_name == "option"
-            and parameter.metavar == "FILE"
-            and parameter.name != "output"
-        ):
+        if parameter.param_type_name == "option" and parameter.metavar == "FILE":
             writes = re.search(r"(?i)\b(write|save|draw|update)\b", parameter.help or "")
             stream = parameter.name == "log" and path != ("fuzz",)  # may be the error stream
             assert stream or (parameter.name in command.written) == bool(writes), parameter.help
@@ -319,7 +315,9 @@ def test_ctrl_c_during_a_run_leaves_no_half_files(tmp_path: Path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["explain", "0x15"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["run", "--help"], ["explain", "0x15"], ["estimate", str(DIGITS)]]
+)
 def test_nobody_reads(words: list[str]):
     reader, writer = os.pipe()
     os.close(reader)

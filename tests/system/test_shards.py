@@ -25,6 +25,7 @@ import dask
 
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
+from rkcosim.base import version
 from rkcosim.cli.main import app
 from rkcosim.driver import Driver
 from rkcosim.engines.library import MAX_LOOKAHEAD, DramConfig
@@ -34,6 +35,7 @@ from rkcosim.measure.shards import session as sessions
 from rkcosim.measure.shards.cluster import Cluster, ClusterError
 from rkcosim.measure.shards.images import PAGE, Image
 from rkcosim.measure.shards.run import Counted, Order, Outcome, Piece, Told, _Runner, run_shard
+from rkcosim.measure.shards.sweep import Point, Row, Settings, run_point
 from rkcosim.regcmd.job import Job, JobResult
 from tests.programs import needs_program
 from tests.system.qdq_models import Net, make
@@ -386,6 +388,18 @@ def test_sweep_of_splits_and_bad_points(address: str, tmp_path: Path):
     assert points[0]["match"] is True and points[1]["error"] == "the file was compiled for 1 cores"
 
 
+def test_a_sweep_with_the_engine_of_the_timing(model: tuple[Path, np.ndarray]):
+    """--fast is in the help of `sweep`; its points have the cycles of the RTL."""
+
+    def row(engine: str | None) -> Row:
+        settings = Settings(version(), engine, check=engine is not None)
+        return run_point(Point("model"), settings, model[0].read_bytes(), lambda said, done: None)
+
+    fast, rtl = row("fast"), row(None)
+    assert not fast.error and fast.match and (fast.engine, fast.cell) == ("fast", "timing")
+    assert fast.cycles == rtl.cycles > 0
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -398,6 +412,7 @@ def test_sweep_of_splits_and_bad_points(address: str, tmp_path: Path):
             "--workers starts processes",
         ),
         (["--shards", "2", "--engine", "golden"], "the engine golden counts no cycles"),
+        (["--shards", "2", "--fast"], "verilator, cxxrtl, amaranth; not the engine fast"),
         (["--shards", "2", "--trace", "a.vcd"], "it writes no waveform and no event log"),
         (["--shards", "2", "--events", "a.parquet"], "it writes no waveform and no event log"),
     ],
@@ -424,6 +439,7 @@ def test_bad_options_of_run(
         (["--geometry", "cbuf_banks=8"], "no setting 'cbuf_banks', there are read_fifo_beats"),
         (["--weight-banks", "12"], "weights take 1 to 11 banks"),
         (["--engine", "golden"], "the engine golden counts no cycles"),
+        (["--fast", "--geometry", "read_fifo_beats=64"], "omit --geometry"),
     ],
 )
 def test_bad_options_of_sweep(model: tuple[Path, np.ndarray], options: list[str], said: str):

@@ -70,7 +70,7 @@ def test_a_command_starts_it_when_it_ends(started: list[list[str]], monkeypatch:
         raise SystemExit(1)
 
     monkeypatch.setattr(command, "app", app)
-    monkeypatch.setattr(command, "hear_sigterm", lambda: None)
+    monkeypatch.setattr(command, "hear_signals", lambda: None)
     with pytest.raises(SystemExit):
         command.main()
     assert started == [["--traced"]]

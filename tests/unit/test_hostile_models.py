@@ -136,3 +136,13 @@ def test_a_signal_ends_a_run_of_onnxruntime():
         time.sleep(5)
     assert time.monotonic() - begin < 10
     assert not [t for t in threading.enumerate() if t.name == "onnxruntime" and t.is_alive()]
+
+
+def test_a_program_keeps_no_memory_of_a_large_run():
+    """As a session's arena would; programs are kept for the next model that has the same part."""
+    wide = model([helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Neg", ["e"], ["y"])], shape=["n"])
+    run = host_runtimes.OnnxRuntime().load(wide.SerializeToString(), ["x"], ["y"])
+    run([np.ones(8, np.float32)])
+    before = host_runtimes.resident()
+    assert run([np.ones(1 << 25, np.float32)])[0].shape == (1 << 25,)
+    assert host_runtimes.resident() - before < 64 << 20

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def test_changed_bytes_of_event_logs(tmp_path: Path, suffix: str) -> None:
     """In a process of its own: pyarrow ends it with a signal if it trusts what it reads."""
     file = tmp_path / f"log{suffix}"
     save(example(), file)
-    count = extent(150, 5000)
+    count = extent(60, 5000)
     done = subprocess.run(
         [sys.executable, "-c", DRAWS, file, f"{seeds.seed('events')}{suffix}", str(count)],
         capture_output=True,
@@ -153,7 +154,7 @@ def test_headers_of_arrays(tmp_path: Path) -> None:
     file, ends = tmp_path / "x.npy", Counter[str]()
     np.save(file, np.zeros((1, 3, 4, 4), np.float32))
     data, rng = file.read_bytes(), random.Random(seeds.seed("npy"))
-    for _ in range(extent(600, 20_000)):
+    for _ in range(extent(200, 20_000)):
         file.write_bytes(changed(data[:128], rng) + data[128:])
         try:
             load_array(file)
@@ -188,7 +189,7 @@ def test_damaged_waveforms(tmp_path: Path, reader: str, capfd: pytest.CaptureFix
     """pywellen's panic is no Exception, and comes with lines on standard error; each file is a process."""
     file, ends = tmp_path / "x.vcd", Counter[str]()
     rng = random.Random(seeds.seed("vcd"))
-    for _ in range(extent(300, 5000) if reader == "vcdvcd" else extent(30, 1000)):
+    for _ in range(extent(300, 5000) if reader == "vcdvcd" else extent(12, 1000)):
         file.write_bytes(changed(VCD.encode(), rng))
         try:
             wave = open_wave(file, reader=reader)
@@ -363,3 +364,26 @@ def test_a_reader_that_is_killed_is_an_error(tmp_path: Path) -> None:
     process.wait()
     with pytest.raises(WaveError, match=r"x\.vcd: not a readable VCD file \(its reader ends with -9"):
         made.read(made.signals)
+
+
+@pytest.mark.parametrize("reader", ["vcdvcd", "pywellen"])
+def test_a_time_scale_of_nothing(tmp_path: Path, reader: str) -> None:
+    file = tmp_path / "x.vcd"
+    file.write_text(VCD.replace("1ns", "0ns"))
+    with pytest.raises(WaveError, match=r"x\.vcd: a time scale of 0 s"):
+        open_wave(file, reader=reader)
+
+
+def test_only_as_many_images_as_are_run_become_floats(tmp_path: Path) -> None:
+    info = TensorInfo("x", (1, 1, 16, 16), np.dtype(np.float32), 1.0, 0)
+    file = tmp_path / "images.npz"
+    archive(file, images=np.zeros((50_000, 1, 16, 16), np.uint8), labels=np.zeros(50_000, np.int64))
+    tracemalloc.start()
+    found = load_batch([file], [info], 3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(found.items) == 3 and found.labels == [0] * 3
+    assert peak < 40e6  # 12.8 MB of bytes are 51.2 MB of floats
+    archive(file, images=np.zeros((5, 1, 16, 16), np.uint8), labels=np.zeros(4, np.int64))
+    with pytest.raises(InputError, match="4 labels for 5 images"):
+        load_batch([file], [info], None)

@@ -286,13 +286,15 @@ class Session:
 def cores_of(path: Path) -> int:
     """Number of cores that a compiled model was compiled for; 1 for any other file."""
     from rkcosim.compiler.container import MAGIC, load_plan
+    from rkcosim.compiler.model import naming_model
     from rkcosim.rknn_file import is_rknn, read_rknn
 
     with path.open("rb") as file:
         begin = file.read(len(MAGIC))
-    if is_rknn(begin):
-        return min(read_rknn(path.read_bytes()).plans, default=1)
-    return load_plan(path.read_bytes()).cores if begin == MAGIC else 1
+    with naming_model(path):
+        if is_rknn(begin):
+            return min(read_rknn(path.read_bytes()).plans, default=1)
+        return load_plan(path.read_bytes()).cores if begin == MAGIC else 1
 
 
 def run_of_frame(name: str, device: Any, model: Any, loaded: Any, report: Any) -> ModelRun:

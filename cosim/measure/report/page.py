@@ -91,9 +91,9 @@ def write(path: Path, run: Run, log: EventLog | None = None, clock: float = 1.0)
 
 
 def put(path: Path, page: str) -> None:
-    """Write a page atomically."""
+    """Write a page atomically; bytes of a file's name that are no text become `\\udc..`."""
     with whole_file(path) as part:
-        part.write_text(page, encoding="utf-8")
+        part.write_text(page, encoding="utf-8", errors="backslashreplace")
 
 
 def check_clock(clock: float) -> None:

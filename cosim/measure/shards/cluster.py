@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import logging
 import os
+import resource
 import signal
 import threading
 import time
@@ -41,7 +42,10 @@ LOOK = 0.2
 """Seconds between two checks of the workers."""
 
 SPAWN_SECONDS = 10
-"""Seconds within which the processes must start; Ctrl-C is ignored during this time."""
+"""Seconds within which the processes must start."""
+
+DESCRIPTORS, DESCRIPTORS_EACH = 64, 16
+"""Descriptors that this process needs for a local cluster, and for each worker; with too few, Dask hangs."""
 
 GONE = "the connection to the scheduler was lost"
 
@@ -351,25 +355,27 @@ def _safe_path() -> Iterator[None]:
 @contextmanager
 def _local(distributed: Any, workers: int, security: Any) -> Iterator[Any]:
     """Start a cluster of `workers` processes that leave Ctrl-C to this one."""
+    _enough_descriptors(workers)
     try:
-        cluster = distributed.LocalCluster(
-            protocol="tls://",
-            security=security,
-            n_workers=0,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",  # None would still use port 8787
-            scheduler_kwargs={"dashboard": False},
-            worker_dashboard_address=None,
-            memory_limit=0,
-            silence_logs=logging.CRITICAL,
-            death_timeout=START_SECONDS,
-        )
+        with _deaf():  # the threads made here start the processes, which inherit that
+            cluster = distributed.LocalCluster(
+                protocol="tls://",
+                security=security,
+                n_workers=0,
+                threads_per_worker=1,
+                processes=True,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",  # None would still use port 8787
+                scheduler_kwargs={"dashboard": False},
+                worker_dashboard_address=None,
+                memory_limit=0,
+                silence_logs=logging.CRITICAL,
+                death_timeout=START_SECONDS,
+            )
     except Exception as error:
         raise ClusterError(f"no local cluster could be started: {_short(error)}") from error
     try:
-        with _deaf(), _safe_path():  # child processes inherit the ignored signal
+        with _safe_path():
             cluster.scale(workers)
             until = time.monotonic() + SPAWN_SECONDS
             while len(_processes(cluster)) < workers and time.monotonic() < until:
@@ -381,15 +387,35 @@ def _local(distributed: Any, workers: int, security: Any) -> Iterator[Any]:
 
 @contextmanager
 def _deaf() -> Iterator[None]:
-    """Ignore Ctrl-C, if this is the thread that would receive it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Block Ctrl-C for threads that are started within the `with` block, and for their processes.
+
+    One that comes meanwhile is delivered to this thread at the end.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _enough_descriptors(workers: int) -> None:
+    """Raise this process's limit of descriptors as far as a local cluster needs it.
+
+    Raises
+    ------
+    ClusterError
+        If the limit cannot be raised that far.
+    """
+    wanted = DESCRIPTORS + DESCRIPTORS_EACH * workers
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if now == resource.RLIM_INFINITY or now >= wanted:
+        return
+    if most != resource.RLIM_INFINITY and most < wanted:
+        raise ClusterError(
+            f"a local cluster of {workers} workers needs {wanted} descriptors, the limit is {most} "
+            "(ulimit -n)"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _processes(cluster: Any) -> list[int]:

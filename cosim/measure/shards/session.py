@@ -18,7 +18,7 @@ from rkcosim.compiler import LoadedModel
 from rkcosim.compiler.batch import batch_size
 from rkcosim.compiler.runtime import RunReport
 from rkcosim.engines.library import DramConfig
-from rkcosim.engines.protocol import require
+from rkcosim.engines.protocol import CHANGES, ENGINES, FAST, require
 from rkcosim.measure.models.run import ModelRun, Session, run_model
 from rkcosim.measure.shards.cluster import Cluster, Ticket, open_cluster
 from rkcosim.measure.shards.golden import GoldenDriver, Wrote
@@ -344,6 +344,8 @@ def run_sharded(
         raise ValueError(f"shards must be a positive number or 'auto', not {shards!r}")
     engine, exact, dram = asked.get("engine"), asked.get("exact", False), asked.get("dram")
     require(engine, "has_cycles", "a run in shards")
+    if engine in (CHANGES, FAST):
+        raise ValueError(f"a run in shards needs one of: {', '.join(ENGINES)}; not the engine {engine}")
     if dram is not None and (dram.fault_read or dram.fault_write):
         raise ValueError(FAULTS)
     with ExitStack() as stack:
@@ -363,6 +365,6 @@ def run_sharded(
 
 def build(engine: str | None, exact: bool) -> None:
     """Build the engine in this process, with visible progress, instead of in each local worker."""
-    from rkcosim.engines.engine import open_engine
+    from rkcosim.engines.engine import open_named
 
-    open_engine(engine, exact=exact, cores=1).close()
+    open_named(engine, exact=exact, cores=1).close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from rkcosim.compiler.batch import batch_size, load
 from rkcosim.compiler.container import is_container
 from rkcosim.compiler.tiling import BANKS, fixed_weight_banks
 from rkcosim.driver import Driver
-from rkcosim.engines.engine import open_engine
+from rkcosim.engines.engine import open_engine, open_named
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.settings import Number
 from rkcosim.measure.models.draw import random_reals
@@ -218,15 +218,14 @@ def _run_point(point: Point, settings: Settings, data: bytes, told: Told) -> Row
     if model.plan.cores != point.cores:
         raise ModelError(f"the file was compiled for {model.plan.cores} cores")
     inputs = random_reals(model.inputs, settings.seed)
-    with open_engine(
-        settings.engine,
-        exact=settings.exact,
-        cores=point.cores,
-        config=point.config,
-        dram=DramConfig(**point.dram),  # type: ignore[arg-type]
-        threads=1,  # there are many workers
-        progress=lambda text: told(text, 0),
-    ) as engine:
+    # One thread each: there are many workers.
+    common: dict[str, Any] = {"exact": settings.exact, "cores": point.cores, "threads": 1}
+    common |= {"dram": DramConfig(**point.dram), "progress": lambda text: told(text, 0)}  # type: ignore[arg-type]
+    if point.differs:
+        opened = open_engine(settings.engine, config=point.config, **common)
+    else:
+        opened = open_named(settings.engine, **common)
+    with closing(opened) as engine:
         loaded = load(model, Driver(_Watched(engine, told)), meter(engine))
         for number, values in enumerate(inputs):
             loaded.set_input(number, values)

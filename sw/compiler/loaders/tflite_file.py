@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.base.extras import needed
+from rkcosim.base.extras import needed, too_old
 from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
 from rkcosim.compiler.loaders.tflite_data import MAX_RANK, constant_data, numbers
 
@@ -174,6 +174,8 @@ def read_tflite(data: bytes, signature: str | None = None) -> TfModel:
     except ModelError:
         raise
     except Exception as error:  # the reader does not verify: damage gives struct.error, IndexError, ...
+        if (old := too_old().get("tflite")) is not None:
+            raise ModelError(f"{old} to read TFLite models: pip install --upgrade tflite") from error
         raise ModelError(f"damaged TFLite model ({len(data)} bytes): {error}") from error
 
 

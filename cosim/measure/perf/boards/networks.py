@@ -38,7 +38,7 @@ def network_file(name: str) -> Path:
     places = [folder / "networks" / f"{name}-{version}.onnx" for folder in cache_folders()]
     path = next(filter(os.path.exists, places), None)
     if path is None:
-        path = cache_folder() / "networks" / f"{name}-{version}.onnx"
+        path = cache_folder(programs=False) / "networks" / f"{name}-{version}.onnx"
         script = _script()
         if name not in script.NETWORKS | script.PUBLISHED:
             raise NetworkError(
