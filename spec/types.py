@@ -24,6 +24,8 @@ LANES = 8
 """Channels that the DPU processes together."""
 PACKET = 8
 """Atoms of a packet [HW 7.12]."""
+MAXIMUM = 7
+"""Code of MINMAX_CTL for the maximum over the channels: enabled, maximum, values alone [HW 7.16]."""
 DEPTHWISE_GROUP = 64
 """Channels of a depthwise group [HW 5.2]."""
 SURFACES_NAMED = 8

@@ -1,5 +1,7 @@
 """First-layer input: unpacks interleaved pixels and converts them ([HW 3.3], [HW 4.3])."""
 
+from typing import Any
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -14,6 +16,36 @@ LANES = 8
 
 LONGEST_SHIFT = 40
 """Shifts by this count or more round every 34-bit value to zero."""
+
+
+def factors_of(cfg: Any, number: int) -> tuple[Value, Value, Value]:
+    """Scale, offset and shift of one of the converter's four sets."""
+    factors = getattr(cfg, f"CVT_CON{number + 1}")
+    field = Value.cast(getattr(cfg.CVT_CON0, f"CVT_TRUNCATE_{number}"))
+    return (
+        Value.cast(getattr(factors, f"CVT_SCALE{number}")).as_signed(),
+        Value.cast(getattr(factors, f"CVT_OFFSET{number}")).as_signed(),
+        Mux(field < LONGEST_SHIFT, field, LONGEST_SHIFT),
+    )
+
+
+def shifted(m: Module, name: str, total: Value, shift: Value, half: Value, half_up: Value) -> Signal:
+    """`total / 2^shift`, rounded half up or half to even; `half` is half of `2^shift`, or 0."""
+    floor = Signal(signed(34), name=f"floor_{name}", init=IDLE)
+    bias = Signal(signed(LONGEST_SHIFT + 2), name=f"bias_{name}", init=IDLE)
+    rounded = Signal(signed(LONGEST_SHIFT + 2), name=f"rounded_{name}", init=IDLE)
+    m.d.comb += [
+        floor.eq(total >> shift),
+        bias.eq(Mux(half_up | (shift == 0), half, half - ~floor[0])),
+        rounded.eq((total + bias) >> shift),
+    ]
+    return rounded
+
+
+def limited(value: Value, bits: int) -> Value:
+    """A signed value limited to the range of `bits` bits."""
+    high, low = (1 << bits - 1) - 1, Const(-(1 << bits - 1), signed(bits))
+    return Mux(value > high, high, Mux(value < low, low, value[:bits]))
 
 
 class PixelAtoms(data.Struct):
@@ -172,21 +204,15 @@ class ArgbUnpack(wiring.Component):
                 with m.If(lane >= real_lanes):
                     m.d.comb += result.eq(0)
                 with m.Elif(on):
-                    rounded = self._round(m, lane, total, shift, half)
+                    rounded = shifted(m, str(lane), total, shift, half, cfg.CVT_CON0.ROUND_TYPE)
                     moved = Signal(signed(LONGEST_SHIFT + 3), name=f"moved_{lane}", init=IDLE)
                     m.d.comb += moved.eq(rounded + Mux(cfg.CVT_CON0.CVT_TYPE, 0, offset))
-                    m.d.comb += result.eq(self._saturate(moved, wide))
+                    m.d.comb += result.eq(Mux(wide, limited(moved, 16), limited(moved, 8)))
             out.append(result)
         with m.If(step & sums_valid):
             m.d.sync += [atoms.payload.two.eq(sums_two), atoms.payload.pixels.eq(sums_pixels)]
             self._pack(m, out, channels, wide)
         return m
-
-    def _saturate(self, value: Value, wide: Value) -> Value:
-        """`value` limited to 8 or 16 bits."""
-        high = Mux(wide, (1 << 15) - 1, (1 << 7) - 1)
-        low = Mux(wide, Const(-(1 << 15), signed(16)), Const(-(1 << 7), signed(16)))
-        return Mux(value > high, high, Mux(value < low, low, value[:16]))
 
     def _pack(self, m: Module, out: list[Signal], channels: Value, wide: Value) -> None:
         """Drive the atoms: the first elements of a pixel's room are its channels, the others are zero."""
@@ -213,12 +239,10 @@ class ArgbUnpack(wiring.Component):
         integer = ~TypeOf(cfg.CONV_CON1.IN_PRECISION).is_float
 
         def load(channel: int) -> list:
-            factors = getattr(cfg, f"CVT_CON{channel + 1}")
-            field = Value.cast(getattr(cfg.CVT_CON0, f"CVT_TRUNCATE_{channel}"))
-            by = Mux(field < LONGEST_SHIFT, field, LONGEST_SHIFT)
+            factor, added, by = factors_of(cfg, channel)
             return [
-                scale.eq(Value.cast(getattr(factors, f"CVT_SCALE{channel}")).as_signed()),
-                offset.eq(Value.cast(getattr(factors, f"CVT_OFFSET{channel}")).as_signed()),
+                scale.eq(factor),
+                offset.eq(added),
                 shift.eq(by),
                 half.eq((Const(1, 1) << by) >> 1),
                 on.eq(integer & ~cfg.CVT_CON0.CVT_BYPASS & cfg.CVT_CON5.PER_CHANNEL_CVT_EN[channel]),
@@ -233,15 +257,3 @@ class ArgbUnpack(wiring.Component):
                 with m.Default():
                     m.d.sync += load(lane % 4)
         return scale, offset, shift, half, on
-
-    def _round(self, m: Module, lane: int, total: Value, shift: Value, half: Value) -> Value:
-        """`total / 2^shift`, rounded half up (ROUND_TYPE 1) or half to even."""
-        floor = Signal(signed(34), name=f"floor_{lane}", init=IDLE)
-        bias = Signal(signed(LONGEST_SHIFT + 2), name=f"bias_{lane}", init=IDLE)
-        rounded = Signal(signed(LONGEST_SHIFT + 2), name=f"rounded_{lane}", init=IDLE)
-        m.d.comb += [
-            floor.eq(total >> shift),
-            bias.eq(Mux(self.cfg.CVT_CON0.ROUND_TYPE | (shift == 0), half, half - ~floor[0])),
-            rounded.eq((total + bias) >> shift),
-        ]
-        return rounded

@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out
 from rkcosim.rtl.counters import tell
 from rkcosim.rtl.npu.checks import SPACING, add_checker
 from rkcosim.rtl.npu.cna_argb import ArgbUnpack
-from rkcosim.rtl.npu.cna_fetch import ATOM_ADDRESS_BITS, BurstReader, loader_members
+from rkcosim.rtl.npu.cna_convert import AtomConverter
+from rkcosim.rtl.npu.cna_fetch import ATOM_ADDRESS_BITS, AtomBeat, BurstReader, loader_members
 from rkcosim.rtl.npu.cna_settings import FeatureSettings, Slab
 from rkcosim.rtl.npu.cna_types import at_most
 from rkcosim.spec.config import NpuConfig
@@ -88,20 +89,21 @@ class FeatureLoader(wiring.Component):
         m.submodules.prepare = now = FeatureSettings(self._cfg)
         m.submodules.reader = reader = BurstReader(self._cfg)
         m.submodules.unpack = unpack = ArgbUnpack()
+        m.submodules.convert = convert = AtomConverter()
         check = add_checker(m, "CNA", cfg, now.checkable, self.diag, now.checks(cfg), spacing=SPACING)
         wiring.connect(m, reader.read, wiring.flipped(self.read))
         m.d.comb += [
             reader.burst_m1.eq(cfg.DMA_CON0.DATA_BURST_LEN),
             now.start.eq(self.start),
         ]
-        wiring.connect(m, wiring.flipped(cfg), unpack.cfg)
+        wiring.connect(m, wiring.flipped(cfg), unpack.cfg, convert.cfg)
         wiring.connect(m, wiring.flipped(cfg), now.cfg)
 
         begin = now.begin
         loading = Signal()
         rows_done = Signal()
         self._ask(m, now, reader)
-        self._land(m, now, reader, unpack, loading)
+        self._land(m, now, reader, unpack, convert, loading)
         m.d.comb += [
             rows_done.eq(self.rows_ready == cfg.DATA_SIZE0.DATAIN_HEIGHT),
             self.done.eq(loading & rows_done & reader.idle & ~now.busy & ~check.busy),
@@ -114,7 +116,9 @@ class FeatureLoader(wiring.Component):
             ~now.busy & ~loading,
             CBUF=self.fill.valid & ~self.fill.ready,
             # A beat that is being unpacked, the last atoms, and the steps before and after the load.
-            BUSY=self.fill.valid | unpack.atoms.valid | reader.beat.valid | now.busy | (loading & rows_done),
+            BUSY=Cat(self.fill.valid, unpack.atoms.valid, convert.result.valid, reader.beat.valid).any()
+            | now.busy
+            | (loading & rows_done),
             MEMORY=loading,
         )
         with m.If(begin):
@@ -192,9 +196,15 @@ class FeatureLoader(wiring.Component):
         return entry
 
     def _land(
-        self, m: Module, now: FeatureSettings, reader: BurstReader, unpack: ArgbUnpack, loading: Signal
+        self,
+        m: Module,
+        now: FeatureSettings,
+        reader: BurstReader,
+        unpack: ArgbUnpack,
+        convert: AtomConverter,
+        loading: Signal,
     ) -> None:
-        """Store beats, or the atoms of unpacked pixels, and count the rows that are complete."""
+        """Store beats, converted or not, or the atoms of pixels; count the rows that are complete."""
         cfg, fill, begin = self.cfg, self.fill, now.begin
         walk = self._walk(m, "landed", now)
         surface = walk.surface
@@ -240,7 +250,7 @@ class FeatureLoader(wiring.Component):
         single = Signal()
         placed = Signal()
         row_end = Signal()
-        beat = reader.beat.payload
+        beat, beat_valid = Signal(AtomBeat), Signal()
         fits = Signal()
         m.d.comb += [
             low.eq(beat.low & ~half),
@@ -257,11 +267,26 @@ class FeatureLoader(wiring.Component):
             ]
         with m.Else():
             m.d.comb += [
-                reader.beat.ready.eq(free & ~single),
-                placed.eq(free & reader.beat.valid),
+                placed.eq(free & beat_valid),
                 row_end.eq(Mux(pair, x + 2, x + 1) == now.width),
             ]
+            with m.If(now.converts):
+                m.d.comb += [
+                    convert.beat.valid.eq(reader.beat.valid),
+                    reader.beat.ready.eq(convert.beat.ready),
+                    convert.result.ready.eq(free & ~single),
+                    beat_valid.eq(convert.result.valid),
+                    beat.eq(convert.result.payload),
+                ]
+            with m.Else():
+                m.d.comb += [
+                    reader.beat.ready.eq(free & ~single),
+                    beat_valid.eq(reader.beat.valid),
+                    beat.eq(reader.beat.payload),
+                ]
         m.d.comb += [
+            convert.start.eq(begin),
+            convert.beat.payload.eq(reader.beat.payload),
             unpack.beat.payload.eq(reader.beat.payload),
             unpack.start.eq(begin & now.argb & ~now.nothing),
             unpack.channels.eq(now.channels),

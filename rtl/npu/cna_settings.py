@@ -30,6 +30,7 @@ class FeatureSettings(wiring.Component):
     begin : Out(1)         : pulse, the settings are valid from this cycle until the next start.
     checkable : Out(1)     : pulse, `checks` may be evaluated.
     busy : Out(1)          : from the cycle after `start` until after `checkable`.
+    converts : Out(1)      : the elements of atoms pass the input converter.
     argb : Out(1)          : first-layer input; `channels` of a pixel, `wide` (16-bit elements), `pixels`
         of the whole stream and `stream_atoms` to fetch are valid in this mode.
     grouped : Out(1)       : rows are fetched in groups of four.
@@ -40,7 +41,7 @@ class FeatureSettings(wiring.Component):
     row_entries, slab_entries : Out(13) : entries from row to row and from slab to slab, at most all of CBUF.
     room : Out(13)         : entries that can hold features [HW 4.10].
     nothing : Out(1)       : nothing is to be fetched.
-    row_used, footprint : Out : entries that one row and the whole cube occupy; for the checks.
+    row_used, footprint : Out : entries that one row and the rows of the windows occupy; for the checks.
     """
 
     cfg: In(config_signature("CNA"))
@@ -48,6 +49,7 @@ class FeatureSettings(wiring.Component):
     begin: Out(1)
     checkable: Out(1)
     busy: Out(1)
+    converts: Out(1)
     argb: Out(1)
     channels: Out(3)
     wide: Out(1)
@@ -93,6 +95,7 @@ class FeatureSettings(wiring.Component):
                 m.d.sync += [
                     step.eq(2),
                     self.argb.eq(is_argb(con1)),
+                    self.converts.eq(~is_argb(con1) & of.int8 & ~cfg.CVT_CON0.CVT_BYPASS),
                     self.wide.eq(of.half_word),
                     self.surfaces.eq(of.atoms(channels)),
                     self.channels.eq(code[:2] + 1),
@@ -138,13 +141,21 @@ class FeatureSettings(wiring.Component):
             with m.Case(5):
                 # Values that only the checks need.
                 slot = Mux(self.channels == 1, 0, Mux(self.channels == 2, 1, 2)) + self.wide
+                stride = Value.cast(cfg.CONV_CON3.CONV_Y_STRIDE)
+                # Fewer rows than a stride may lie behind the last window.
+                behind, spare = Signal(3), Signal(3)
+                m.d.comb += [
+                    behind.eq(Mux(stride == 0, 0, stride - 1)),
+                    spare.eq(Mux(height > behind, behind, 0)),
+                ]
+                rows_m1 = (height - (height != 0) - spare)[:11]
                 m.d.sync += [
                     step.eq(6),
                     self.footprint.eq(
                         Mux(
                             self.argb,
-                            ((self.pixels << slot) + 15) >> 4,
-                            (height - (height != 0))[:11] * cfg.CBUF_CON1.DATA_ENTRIES + self.row_used,
+                            (((self.pixels - spare * line_stride)[:32] << slot) + 15) >> 4,
+                            rows_m1 * cfg.CBUF_CON1.DATA_ENTRIES + self.row_used,
                         )
                     ),
                 ]
@@ -160,7 +171,7 @@ class FeatureSettings(wiring.Component):
         code = Value.cast(con1.ARGB_IN)
         of = TypeOf(con1.IN_PRECISION)
         mode = Value.cast(con1.CONV_MODE)
-        no_convert = ~argb | of.is_float
+        no_convert = Mux(argb, of.is_float, ~of.int8)
         bad_mode = (
             ((code != 0) & ~argb)
             | (argb & ~(con1.NONALIGN_DMA & con1.GROUP_LINE_OFF))

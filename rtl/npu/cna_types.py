@@ -58,6 +58,11 @@ class TypeOf:
         return Value.cast(self.field) == Precision.INT4.value
 
     @property
+    def int8(self) -> Value:
+        """Whether the type is int8, as which the reserved codes count."""
+        return one_of(self.field, Precision.INT8, *RESERVED)
+
+    @property
     def tf32(self) -> Value:
         """Whether the type is tf32."""
         return Value.cast(self.field) == Precision.TF32.value

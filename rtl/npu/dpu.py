@@ -21,12 +21,14 @@ from rkcosim.rtl.layouts import (
 from rkcosim.rtl.npu.arith import held
 from rkcosim.rtl.npu.checks import Check, add_checker
 from rkcosim.rtl.npu.dpu_diagnostics import dpu_checks, float_product_stuck, writer_stalls
+from rkcosim.rtl.npu.dpu_maximum import MaximumRow
 from rkcosim.rtl.npu.dpu_modes import (
     PacketSizes,
     area_of,
     atom_log,
     by_surface,
     moves_atoms,
+    reduces,
     surfaces_m1,
 )
 from rkcosim.rtl.npu.dpu_pipe import DpuPipe
@@ -110,16 +112,19 @@ class Dpu(wiring.Component):
         m = Module()
         control = self.control
         copies = Signal(4)
-        m.d.comb += copies.eq(Mux(self.cfg.FEATURE_MODE_CFG.FLYING_MODE, self.rdma_copies, 0))
+        unpools = self.cfg.FEATURE_MODE_CFG.FLYING_MODE & ~reduces(self.cfg)
+        m.d.comb += copies.eq(Mux(unpools, self.rdma_copies, 0))
         cfg = moved_settings(m, self.cfg, (copies != 0) & moves_atoms(self.cfg))
         m.submodules.pipe = pipe = DpuPipe()
+        m.submodules.row = row = MaximumRow()
         m.submodules.writer = writer = StripeWriter()
         start = Signal()
         feeding, running, stuck, strange = Signal(), Signal(), Signal(reset_less=True), Signal()
-        wiring.connect(m, cfg, pipe.cfg, writer.cfg)
+        wiring.connect(m, cfg, pipe.cfg, row.cfg, writer.cfg)
         for mine, given in ((self.bs, pipe.bs), (self.bn, pipe.bn), (self.lut, pipe.lut)):
             wiring.connect(m, wiring.flipped(mine), given)
-        wiring.connect(m, pipe.result, writer.source)
+        wiring.connect(m, pipe.result, row.source)
+        wiring.connect(m, row.result, writer.source)
         wiring.connect(m, writer.write, wiring.flipped(self.write))
         wiring.connect(m, writer.ppu, wiring.flipped(self.ppu))
 
@@ -140,6 +145,7 @@ class Dpu(wiring.Component):
             pipe.options.eq(self.options),
             pipe.octets.eq(octets),
             self.lacks.eq(pipe.lacks | (feeding & flying & ~self.main.valid)),
+            row.start.eq(start),
             writer.start.eq(start),
             writer.octets.eq(octets),
             writer.copies.eq(copies),

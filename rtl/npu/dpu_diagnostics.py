@@ -18,6 +18,7 @@ from rkcosim.rtl.npu.dpu_modes import (
     half_bytes_stuck,
     makes_packets,
     moves_atoms,
+    reduces,
     size_e_wrong,
     surfaces_m1,
 )
@@ -68,7 +69,7 @@ def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value, sizes: PacketSizes
     feature, form, cube = cfg.FEATURE_MODE_CFG, cfg.DATA_FORMAT, cfg.DATA_CUBE_CHANNEL
     ow, notch, size = cfg.BS_OW_CFG, cfg.DATA_CUBE_NOTCH_ADDR, DiagnosticCode.SIZE_MISMATCH
     turned, out = ow.TP_ORG_EN, form.OUT_PRECISION
-    packets = makes_packets(cfg)
+    packets, maximum = makes_packets(cfg), reduces(cfg)
     unpooled = feature.FLYING_MODE & (copies != 0)
     other_domain = is_float(form.IN_PRECISION) != is_float(form.PROC_PRECISION)
     reserved = Const(0)
@@ -83,14 +84,14 @@ def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value, sizes: PacketSizes
             (feature.COMB_USE & ~rdma_comb_use)
             | (feature.TP_EN & ~(packets & ~turned))
             | (feature.RGP_TYPE != 0)
-            | feature.NONALIGN
-            | ((feature.SURF_LEN != 0) & ~packets)
+            | (feature.NONALIGN & ~maximum)
+            | ((feature.SURF_LEN != 0) & ~packets & ~maximum)
             | ((feature.CONV_MODE != 0) & (feature.CONV_MODE != DEPTHWISE))
             | ((packets | unpooled) & feature.OUTPUT_MODE[0])
             | (unpooled & ~moves_atoms(cfg)),
         ),
         Check("DATA_FORMAT", reserved | other_domain | form.MC_SURF_OUT),
-        Check("DATA_CUBE_HEIGHT", cfg.DATA_CUBE_HEIGHT.MINMAX_CTL != 0),
+        Check("DATA_CUBE_HEIGHT", (cfg.DATA_CUBE_HEIGHT.MINMAX_CTL != 0) & ~maximum),
         Check("DATA_CUBE_NOTCH_ADDR", notch.NOTCH_ADDR_1 != notch.NOTCH_ADDR_0, size),
         Check("DATA_CUBE_CHANNEL", group_open(cfg) | sizes.open_group, size),
         Check("BS_CFG", _odd_algo(cfg.BS_CFG, "BS")),

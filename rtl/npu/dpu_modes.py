@@ -13,7 +13,7 @@ from rkcosim.rtl.npu.dpu_types import (
     width_of,
     written_surfaces,
 )
-from rkcosim.spec.types import PACKET, STRIPE
+from rkcosim.spec.types import LANES, MAXIMUM, PACKET, STRIPE
 
 PACKET_M1 = PACKET - 1
 """Atoms of a packet minus one: the required value of SIZE_E_1 when packets are made."""
@@ -36,6 +36,18 @@ def makes_packets(cfg: Any) -> Value:
 def by_surface(cfg: Any) -> Value:
     """Whether the data of a flying task come surface by surface, as packets require it."""
     return makes_packets(cfg) & cfg.FEATURE_MODE_CFG.FLYING_MODE
+
+
+def reduces(cfg: Any) -> Value:
+    """Whether the task writes one number for each pixel, the maximum over the channels [HW 7.16]."""
+    feature, form, size = cfg.FEATURE_MODE_CFG, cfg.DATA_FORMAT, cfg.DATA_CUBE_WIDTH.WIDTH
+    asked = (cfg.DATA_CUBE_HEIGHT.MINMAX_CTL == MAXIMUM) & feature.NONALIGN
+    types = [form.IN_PRECISION, form.PROC_PRECISION, form.OUT_PRECISION]
+    halves = Cat(kind == Precision.FP16 for kind in types).all() & ~cfg.OUT_CVT_SCALE.FP32TOFP16_EN
+    alone = feature.FLYING_MODE & (feature.OUTPUT_MODE == 2) & ~feature.COMB_USE
+    row = (cfg.DATA_CUBE_HEIGHT.HEIGHT == 0) & (size < STRIPE * LANES)
+    told = feature.SURF_LEN == (size >> LANES.bit_length() - 1) + 1
+    return asked & halves & alone & (feature.CONV_MODE != DEPTHWISE) & row & told
 
 
 def moves_atoms(cfg: Any) -> Value:
@@ -176,7 +188,7 @@ class PacketSizes:
     Members
     -------
     open_group : the cube ends inside a kernel group.
-    misaligned : the atoms of a surface do not make whole blocks; nothing is written.
+    misaligned : the atoms do not make whole blocks; nothing is written.
     other, missing : the number of packets differs from the sizes of WDMA; it is smaller.
     few : SIZE_E_1 specifies another number of atoms, in a task of at least one full stripe.
     hangs : any of those conditions that keep the task from ending.
@@ -190,7 +202,8 @@ class PacketSizes:
         told = Cat(0, 0, 0, lines * (cfg.WDMA_SIZE_1.WIDTH_WDMA + 1)).as_unsigned()
         atoms = area * (last + 1)
         bytes_ = cfg.BS_OW_CFG.TP_ORG_EN & ~cfg.WDMA_SIZE_0.TP_PRECISION
-        rest = Mux(flying, area[:4], Cat(0, 0, area[:2]).as_unsigned())
+        # Blocks of data from memory run through all surfaces, those of CORE through a group of channels.
+        rest = Mux(flying, atoms[:4], Cat(0, 0, area[:2]).as_unsigned())
         self.open_group = on & ~flying & (last[:2] != INT32_ATOMS - 1)
         self.misaligned = on & (Mux(bytes_, rest, rest[:3]) != 0)
         self.other = on & ~self.misaligned & (atoms != told)

@@ -17,10 +17,10 @@ BLOCK = 16
 
 
 class PacketBlock(wiring.Component):
-    """Read a block of atoms from the stripes, two per cycle.
+    """Read a block of atoms from the stripes, two per cycle, or one where a stripe or the block ends.
 
-    The atoms of a block are consecutive along a surface (data from memory) or along the surfaces of a
-    pixel (data of CORE, four surfaces).
+    The atoms of a block are consecutive along the surfaces one after the other (data from memory), or along
+    the four surfaces of a pixel (data of CORE).
 
     Members
     -------
@@ -48,48 +48,52 @@ class PacketBlock(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         cfg, start, stripe = self.cfg, self.start, self.stripe
-        sizes = PacketSizes(cfg, area_of(cfg), Const(0))  # only the low bits of the area are used here
+        sizes = PacketSizes(cfg, area_of(cfg), Const(0))  # only the low bits of the sizes are used here
         flying = held(m, start, cfg.FEATURE_MODE_CFG.FLYING_MODE)
         off = held(m, start, sizes.misaligned | sizes.open_group)  # there are no blocks: nothing is written
         narrow = held(m, start, cfg.BS_OW_CFG.TP_ORG_EN & ~cfg.WDMA_SIZE_0.TP_PRECISION)
         block = [Signal(ATOM_BITS, name=f"atom{index}", reset_less=True) for index in range(BLOCK)]
-        pair, place, swap = Signal(3), Signal(3, reset_less=True), Signal(reset_less=True)
+        count, place, swap = Signal(4), Signal(4, reset_less=True), Signal(reset_less=True)
         pixel, upper = Signal(4), Signal()  # upper: surfaces 2 and 3 of the pixel
-        read, ends, last = Signal(), Signal(), Signal()
+        read, ends, last, two, end = Signal(), Signal(), Signal(), Signal(), Signal(4)
         m.d.comb += [
             read.eq(stripe.valid & ~self.full & ~off),
-            ends.eq(Mux(flying, pixel + 1 == stripe.pixels_m1, upper & (pixel == stripe.pixels_m1))),
-            last.eq(pair == Mux(narrow, BLOCK // 2 - 1, BLOCK // 4 - 1)),
+            end.eq(Mux(narrow, BLOCK - 1, BLOCK // 2 - 1)),
+            two.eq(~flying | ((pixel != stripe.pixels_m1) & (count != end))),
+            ends.eq(Mux(flying, pixel + two == stripe.pixels_m1, upper & (pixel == stripe.pixels_m1))),
+            last.eq(count + two == end),
             stripe.read.eq(read),
             stripe.pixel.eq(pixel),
             stripe.surface.eq(Mux(flying, 0, Cat(Const(0, 1), upper))),
             stripe.upward.eq(~flying),
             stripe.done.eq((read & ends) | (stripe.valid & off)),
-            self.busy.eq(self.full | self.landing | (pair != 0)),
+            self.busy.eq(self.full | self.landing | (count != 0)),
             *(self.atoms[index].eq(atom) for index, atom in enumerate(block)),
         ]
         m.d.sync += self.landing.eq(read)
         with m.If(read):
-            m.d.sync += [place.eq(pair), swap.eq(pixel[0] & ~flying), pair.eq(pair + 1)]
+            m.d.sync += [place.eq(count), swap.eq(pixel[0]), count.eq(count + 1 + two)]
             with m.If(flying):
-                m.d.sync += pixel.eq(pixel + 2)
+                m.d.sync += pixel.eq(pixel + 1 + two)
             with m.Else():
                 m.d.sync += [upper.eq(~upper), pixel.eq(pixel + upper)]
             with m.If(ends):
                 m.d.sync += [pixel.eq(0), upper.eq(0)]
             with m.If(last):
-                m.d.sync += [self.full.eq(1), pair.eq(0)]
+                m.d.sync += [self.full.eq(1), count.eq(0)]
         with m.If(self.landing):
             first = Mux(swap, self.words[ATOM_BITS:], self.words[:ATOM_BITS])
             second = Mux(swap, self.words[:ATOM_BITS], self.words[ATOM_BITS:])
             with m.Switch(place):
-                for number in range(BLOCK // 2):
-                    with m.Case(number):
-                        m.d.sync += [block[2 * number].eq(first), block[2 * number + 1].eq(second)]
+                for number in range(BLOCK):
+                    with m.Case(number):  # an atom that is not part of the block is overwritten by the next
+                        m.d.sync += block[number].eq(first)
+                        if number + 1 < BLOCK:
+                            m.d.sync += block[number + 1].eq(second)
         with m.If(self.release):
             m.d.sync += self.full.eq(0)
         with m.If(start):
-            m.d.sync += [signal.eq(0) for signal in (self.full, pair, pixel, upper)]
+            m.d.sync += [signal.eq(0) for signal in (self.full, count, pixel, upper)]
         return m
 
 

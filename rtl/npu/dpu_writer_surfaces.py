@@ -14,6 +14,7 @@ from rkcosim.rtl.npu.dpu_modes import (
     group_open,
     group_surfaces,
     makes_packets,
+    reduces,
     size_e_wrong,
     surfaces_m1,
 )
@@ -110,9 +111,10 @@ class SurfaceSettings(wiring.Component):
         with m.If(self.start):
             told = surfaces_m1(cfg.WDMA_SIZE_0.CHANNEL_WDMA, kind) + 1
             whole = surfaces & ~(want - 1)[:12]
+            row = reduces(cfg)  # of one surface, whose pixels are octets of maxima
             first = Mux(thin, 0, Mux(said < want, said, want))  # no atom is whole with half a surface
             m.d.comb += [
-                surfaces.eq(surfaces_m1(channel, kind) + 1),
+                surfaces.eq(Mux(row, 1, surfaces_m1(channel, kind) + 1)),
                 thin.eq((kind == Width.BITS4) & (self.octets == 2)),
                 group.eq(atoms_of(self.octets, kind) | thin),
                 flying.eq(feature.FLYING_MODE & once),
@@ -133,7 +135,7 @@ class SurfaceSettings(wiring.Component):
             ]
         settings = (
             (self.width, cfg.DATA_CUBE_WIDTH.WIDTH + 1),
-            (self.notched, cfg.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_0 != 0),
+            (self.notched, (cfg.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_0 != 0) & ~reduces(cfg)),
             (self.pitch, cfg.DATA_CUBE_WIDTH.WIDTH + 1 + cfg.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_0),
             (self.base, cfg.DST_BASE_ADDR.DST_BASE_ADDR),
             (self.stride, cfg.DST_SURF_STRIDE.DST_SURF_STRIDE),
@@ -156,6 +158,7 @@ class SurfaceSettings(wiring.Component):
             (
                 self.by_pixel,
                 (cfg.DATA_CUBE_WIDTH.WIDTH == 0)
+                & ~reduces(cfg)
                 & apart
                 & ((near & (series == group) & (kept == 16)) | joined)
                 & ~thin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from fractions import Fraction
 
 import numpy as np
 
@@ -109,3 +110,40 @@ class Image:
             self.bytes[16 * atom : 16 * atom + 16] = data[16 * n : 16 * n + 16]
             self.written[atom] += 1
             self.atoms += 1
+
+
+def converted(raw: int, channel: int, cvt: dict, bits: int) -> int:
+    """Return the bits in CBUF for an input element of a channel, or element of an atom [HW 4.3]."""
+    con0 = cvt["CVT_CON0"]
+    if con0.get("CVT_BYPASS") or not cvt.get("CVT_CON5", {}).get("PER_CHANNEL_CVT_EN", 0) >> channel & 1:
+        return raw
+    half, channel = 1 << (bits - 1), channel % 4
+    x = raw - 2 * half if con0.get("DATA_SIGN") and raw >= half else raw
+    factors = cvt[f"CVT_CON{channel + 1}"]
+    scale, offset = factors[f"CVT_SCALE{channel}"], factors[f"CVT_OFFSET{channel}"]
+    t = (x + offset) * scale if con0.get("CVT_TYPE") else x * scale
+    exact = Fraction(t, 1 << con0.get(f"CVT_TRUNCATE_{channel}", 0))
+    rounded = (exact + Fraction(1, 2)).__floor__() if con0.get("ROUND_TYPE") else round(exact)
+    behind = 0 if con0.get("CVT_TYPE") else offset
+    return max(-half, min(half - 1, rounded + behind)) % (2 * half)
+
+
+def random_cvt(rng: random.Random) -> dict:
+    """Draw the registers of the input converter."""
+    kind = rng.choice(["bypass", "mesa", "random", "random", "mask"])
+    con0 = {"DATA_SIGN": rng.randint(0, 1), "ROUND_TYPE": rng.randint(0, 1), "CVT_TYPE": rng.randint(0, 1)}
+    cvt = {"CVT_CON0": con0, "CVT_CON5": {"PER_CHANNEL_CVT_EN": 0xFFFF}}
+    con0["CVT_BYPASS"] = int(kind == "bypass")
+    if kind == "mask":
+        cvt["CVT_CON5"]["PER_CHANNEL_CVT_EN"] = rng.randrange(1 << 16)
+    for c in range(4):
+        scale, offset, shift = 16384, -128, 14
+        if kind == "mesa":
+            con0 |= {"DATA_SIGN": 0, "CVT_TYPE": 1}
+        else:
+            scale = rng.choice([rng.randint(-32768, 32767), rng.randint(-5, 5), 1])
+            offset = rng.choice([rng.randint(-32768, 32767), rng.randint(-128, 128)])
+            shift = rng.choice([rng.randrange(64), rng.randrange(20), rng.randrange(4)])
+        con0[f"CVT_TRUNCATE_{c}"] = shift
+        cvt[f"CVT_CON{c + 1}"] = {f"CVT_SCALE{c}": scale, f"CVT_OFFSET{c}": offset}
+    return cvt

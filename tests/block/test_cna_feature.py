@@ -12,7 +12,7 @@ from rkcosim.rtl.layouts import DiagnosticCode
 from rkcosim.rtl.npu.cna_feature import FeatureLoader
 from rkcosim.spec.config import RK3588, SMALL, NpuConfig
 from rkcosim.spec.regs import registers
-from tests.block.cna_bench import Image, Memory, configure, memory_bytes
+from tests.block.cna_bench import Image, Memory, configure, converted, memory_bytes, random_cvt
 from tests.extent import extent
 from tests.simulation import shared, simulation
 
@@ -116,7 +116,10 @@ def twin(task: Task, cfg: NpuConfig) -> tuple[np.ndarray, np.ndarray, list[np.nd
                     continue  # it is not stored
                 atom = entry * 4 + column
                 addr = task.base + 16 * (c1 * surface + y * line + x)
-                image[16 * atom : 16 * atom + 16] = memory_bytes(addr % (1 << 32), 16)
+                raw = memory_bytes(addr % (1 << 32), 16)
+                if task.cvt:
+                    raw = [converted(int(byte), c, task.cvt, 8) for c, byte in enumerate(raw)]
+                image[16 * atom : 16 * atom + 16] = raw
                 written[atom] += 1
                 atoms.append(atom)
         rows.append(np.array(atoms, int))
@@ -217,6 +220,8 @@ def random_task(rng: random.Random) -> Task:
     if rng.random() < 0.1:
         task.entries += SMALL.cbuf_entries * rng.randint(1, 3)  # only one row is stored
     task.weight_bank = rng.choice([1, 1, 1, 6, 10, 11, 12, 15])
+    if task.precision == 0 and rng.random() < 0.5:
+        task.cvt = random_cvt(rng)
     return task
 
 
@@ -325,7 +330,6 @@ GOOD = Task(width=4, height=4, channels=64, line_stride=16, surf_stride=0, entri
         ("DMA_CON1", {"LINE_STRIDE": 18}, "SIZE_MISMATCH"),
         ("FC_DATA_SIZE0", {"DMA_WIDTH": 5}, "SIZE_MISMATCH"),
         ("FC_DATA_SIZE1", {"DMA_CHANNEL": 32}, "SIZE_MISMATCH"),
-        ("CVT_CON0", {"CVT_BYPASS": 0}, "RESERVED_MODE"),
         ("CONV_CON1", {"CONV_MODE": 1}, "RESERVED_MODE"),
         ("CONV_CON1", {"ARGB_IN": 3}, "RESERVED_MODE"),
         ("CONV_CON1", {"ARGB_IN": 12, "NONALIGN_DMA": 1}, "RESERVED_MODE"),
@@ -376,6 +380,29 @@ def test_footprint_is_exact(channels):
         if task.height:
             ((*_, diagnostics, _),) = run_loader([task], lambda *_: None, random.Random(6))
             assert not diagnostics
+
+
+def test_rows_behind_the_last_window_do_not_count():
+    """Of 17 rows with a stride of 2 one may be of no window: 16 that fit are enough, 15 are not."""
+    rows = SMALL.bank_entries // 4
+    for height, codes in ((rows + 1, []), (rows + 2, [DiagnosticCode.FEATURE_FOOTPRINT])):
+        task = Task(
+            width=4, height=height, channels=64, line_stride=16, entries=4, data_bank=1, weight_bank=1
+        )
+        task.cvt = {"CONV_CON3": {"CONV_Y_STRIDE": 2}}
+        ((*_, diagnostics, _),) = run_loader([task], lambda *_: None, random.Random(6))
+        assert [code for code, *_ in diagnostics] == codes
+
+
+def test_other_types_are_not_converted():
+    """CVT_BYPASS 0 outside of ARGB mode is reported for int16, whose atoms are stored as they are."""
+    task = Task(width=2, height=2, channels=16, line_stride=8, entries=4, precision=1)
+    expected = twin(task, SMALL)[0]
+    task.cvt = {"CVT_CON0": {"CVT_BYPASS": 0}, "CVT_CON5": {"PER_CHANNEL_CVT_EN": 0xFFFF}}
+    ((image, _, diagnostics, _),) = run_loader([task], lambda *_: None, random.Random(5))
+    where = registers()["CNA"]["CVT_CON0"].offset
+    assert [(code, register) for code, register, _ in diagnostics] == [(DiagnosticCode.RESERVED_MODE, where)]
+    assert (image.bytes == expected).all()
 
 
 def test_empty_size_ends():

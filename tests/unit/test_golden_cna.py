@@ -168,7 +168,7 @@ def test_types_that_disagree() -> None:
         ("CBUF_CON0", {"WEIGHT_BANK": 1, "FC_DATA_BANK": 1}, "RESERVED_MODE", "CBUF_CON0"),
         ("DATA_SIZE3", {"SURF_MODE": 1}, None, ""),
         ("DATA_SIZE3", {"SURF_MODE": 2}, "RESERVED_MODE", "DATA_SIZE3"),
-        ("CVT_CON0", {"CVT_BYPASS": 0}, "RESERVED_MODE", "CVT_CON0"),
+        ("CVT_CON0", {"CVT_BYPASS": 0}, None, ""),  # no bit of CVT_CON5 is set
         ("FC_DATA_SIZE0", {"DMA_WIDTH": 9}, "SIZE_MISMATCH", "FC_DATA_SIZE0"),
         ("FC_DATA_SIZE1", {"DMA_CHANNEL": 9}, "SIZE_MISMATCH", "FC_DATA_SIZE1"),
         ("DMA_CON1", {"LINE_STRIDE": 14}, "SIZE_MISMATCH", "DMA_CON1"),
@@ -237,3 +237,49 @@ def test_float_types_pass_the_input_converter() -> None:
     got, findings = run(case, layer, strict=False)
     assert findings == [("RESERVED_MODE", "CVT_CON0")]
     assert [a[:1] for a in got.lanes(12, 1, 2)[0]] == layer.expect()[0]
+
+
+Q_SCALE, K_SCALE, LOGIT_SCALE = 0.037083130329847336, 0.0384504459798336, 0x2D70
+"""Scales of the two inputs of an attention layer, and the fp16 bits of the factor behind their product, in
+darkice9x/Yolo11_rknn 5f3c11f, models/detect/yolo11n-RK3588_320_i8.rknn."""
+
+
+def test_products_of_two_activations_need_the_converter() -> None:
+    """The factors of a vendor's layer give the product of both inputs only with the converter (4.3)."""
+    case = of(INT8, channels=32, kernels=32, size=(1, 6), kernel=(1, 1), out=(1, 6), pad=(0, 0), pad_word=0)
+    for i in range(4):
+        case = with_fields(case, "CNA", f"CVT_CON{i + 1}", **{f"CVT_SCALE{i}": 30925, f"CVT_OFFSET{i}": -7})
+    shifts = {f"CVT_TRUNCATE_{i}": 15 for i in range(4)}
+    case = with_fields(case, "CNA", "CVT_CON0", CVT_BYPASS=0, CVT_TYPE=1, DATA_SIGN=1, **shifts)
+    case = with_fields(case, "CNA", "CVT_CON5", PER_CHANNEL_CVT_EN=0xFFFF)
+    layer = Layer(case, np.random.default_rng(5))
+    got, findings = run(case, layer)
+    assert findings == []
+    acc, total = (
+        np.array([[signed(v, bits) for v in pixel[:32]] for pixel in lanes])
+        for lanes, bits in zip(got.lanes(6, 1, 4), (48, 32), strict=True)
+    )
+    codes = (acc + total) * (23170 / 2**17) * (18643 / 2**20)  # zero point -1 of the kernels
+    logits = codes * float(np.uint16(LOGIT_SCALE).view(np.float16))
+    q = np.array([[signed(v, 8) - 7 for v in layer.x[c][0]] for c in range(32)])
+    k = np.array([[signed(v, 8) + 1 for v in kernel[0]] for kernel in layer.w])
+    exact = Q_SCALE * K_SCALE * (q.T @ k.T) / np.sqrt(32)
+    rounding = 0.5 * Q_SCALE * 2**15 / 30925 * K_SCALE * np.abs(k).sum(1) / np.sqrt(32)
+    assert (np.abs(logits - exact) <= rounding + 1e-3 * np.abs(exact)).all()
+    assert np.abs(exact).max() > 20 * rounding.min()
+
+
+def test_atoms_use_the_sets_of_the_converter_in_turn() -> None:
+    case = of(INT8, channels=16, kernels=16, size=(1, 1), kernel=(1, 1), out=(1, 1), pad=(0, 0), pad_word=0)
+    for i, (scale, offset) in enumerate(((1, 1), (2, 0), (3, 100), (-1, 0))):
+        values = {f"CVT_SCALE{i}": scale, f"CVT_OFFSET{i}": offset}
+        case = with_fields(case, "CNA", f"CVT_CON{i + 1}", **values)
+    case = with_fields(case, "CNA", "CVT_CON0", CVT_BYPASS=0, CVT_TYPE=0, DATA_SIGN=1)
+    case = with_fields(case, "CNA", "CVT_CON5", PER_CHANNEL_CVT_EN=0xFF0F)
+    layer = Layer(case, np.random.default_rng(5))
+    layer.x = [[[c * 16 % 256]] for c in range(16)]
+    layer.w = [[[int(c == k) for c in range(32)]] for k in range(16)]
+    got, _ = run(case, layer)
+    # channels 4 to 7 are not converted; the others: x + 1, 2x, 3x + 100, -x, saturated
+    expected = [1, 32, 127, -48, 64, 80, 96, 112, -127, -128, -128, 80, -63, -96, 4, 16]
+    assert [signed(v, 48) for v in got.lanes(1, 1, 4)[0][0][:16]] == expected

@@ -315,3 +315,67 @@ def test_two_readers_deliver_the_main_data_of_a_board_program(combines: int) -> 
         return
     p.run(dev)
     assert list(dev.memory.read(OUT, 16)) == [1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 1, 0, 1, 1, 1, 1]
+
+
+# -- maximum over channels -----------------------------------------------------------------------------
+
+
+def maximum(pixels: int, channels: int, **changed: int) -> Program:
+    """Return the first task of a Softmax of the vendor's compiler, for a row of pixels (7.16)."""
+    program = flying((channels, 1, pixels), 2, 2)
+    program.set("DPU", "FEATURE_MODE_CFG", NONALIGN=1, SURF_LEN=-(-pixels // 8))
+    program.set("DPU", "DATA_CUBE_HEIGHT", MINMAX_CTL=7)
+    program.set("DPU", "DST_SURF_STRIDE", 0)
+    program.set("DPU", "SURFACE_ADD", SURF_ADD=0)
+    program.set("DPU", "OFFSET_PEND", OFFSET_PEND=-1025)  # -65504
+    program.set("DPU", "OUT_CVT_SCALE", FP32TOFP16_EN=0, OUT_CVT_SCALE=1)
+    program.set("DPU_RDMA", "FEATURE_MODE_CFG", MRDMA_FP16TOFP32_EN=0)
+    for name, value in changed.items():
+        register = {"SURF_LEN": "FEATURE_MODE_CFG", "MINMAX_CTL": "DATA_CUBE_HEIGHT"}[name]
+        program.set("DPU", register, **{name: value})
+    return program
+
+
+@pytest.mark.parametrize(("pixels", "channels"), [(1, 8), (41, 176), (100, 104), (128, 40)])
+def test_the_largest_channel_of_each_pixel(pixels: int, channels: int) -> None:
+    """Sizes of the vendor's files: each pixel's maximum as numpy has it, one number after the other."""
+    rng = np.random.default_rng(pixels)
+    data = rng.normal(0, 30, (pixels, channels)).astype(np.float16)
+    data[::3] = -np.abs(data[::3]) - np.float16(1)
+    dev = device()
+    bits = data.view(np.uint16)
+    put(dev, MAIN, 16, (channels, 1, pixels), lambda c, y, x: int(bits[x, c]), pixels, pixels)
+    dev.memory.write(OUT, b"\xa5" * 300)
+    maximum(pixels, channels).run(dev)
+    found = np.frombuffer(dev.memory.read(OUT, 2 * pixels), np.float16)
+    np.testing.assert_array_equal(found, data.max(1))
+    whole = -(-pixels // 8) * 16
+    assert dev.memory.read(OUT + 2 * pixels, 300 - 2 * pixels) == bytes(whole - 2 * pixels) + b"\xa5" * (
+        300 - whole
+    )
+
+
+@pytest.mark.parametrize("changed", [{"SURF_LEN": 4}, {"MINMAX_CTL": 5}])
+def test_other_forms_of_the_maximum_have_no_effect(changed: dict[str, int]) -> None:
+    dev = device(strict=False)
+    bits = np.arange(24 * 8, dtype=np.uint16).reshape(24, 8)
+    put(dev, MAIN, 16, (8, 1, 24), lambda c, y, x: int(bits[x, c]), 24, 24)
+    maximum(24, 8, **changed).run(dev)
+    registers = [
+        finding.register.split(".")[0] for finding in dev.findings if finding.code == "RESERVED_MODE"
+    ]
+    assert set(registers) == {"FEATURE_MODE_CFG", "DATA_CUBE_HEIGHT"}
+    assert get(dev, OUT, 16, 3, 0, 23, 24, 24) == 23 * 8 + 3  # the bits of each element [HW 7.10.4]
+
+
+def test_rows_of_another_width_are_the_same_pixels() -> None:
+    """12 rows of 2 columns are written as 2 rows of 12, as in the vendor's attention layers (8.1)."""
+    dev = device()
+    put(dev, MAIN, 8, (32, 12, 2), lambda c, y, x: (24 * c + 2 * y + x) % 251, 2, 24)
+    program = flying((32, 2, 12), 0, 0)
+    program.set("DPU_RDMA", "DATA_CUBE_WIDTH", WIDTH=1)
+    program.set("DPU_RDMA", "DATA_CUBE_HEIGHT", HEIGHT=11)
+    program.run(dev)
+    for c in range(32):
+        for n in range(24):
+            assert get(dev, OUT, 8, c, n // 12, n % 12, 12, 24) == (24 * c + n) % 251

@@ -169,6 +169,15 @@ def test_packets_of_data_from_memory(
     assert image_of(p, raw, 4096) == bytes(want)
 
 
+def test_blocks_of_packets_run_across_surfaces() -> None:
+    """48 surfaces of 18 atoms as 54 blocks of 16: a task of a Transpose node that exchanges all rows with all
+    bytes (cqu20160901/LPRNet_rknn_Cplusplus d8f48a8, LPRNet.rknn; 7.12.1)."""
+    data = np.random.default_rng(6).integers(0, 256, (48 * 18, 16)).astype(np.uint8)
+    p = flying((384, 18, 1), 1, 1)
+    packet_task(p, 1, (54, 2, 1), (1, 432, 54))
+    assert image_of(p, data.tobytes(), data.size) == data.T.tobytes()
+
+
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("rows", [4, 12, 32])
 @pytest.mark.board("7.12.3", source="notes-transpose", place="order of a product of N 32")

@@ -16,6 +16,9 @@ from rkcosim.golden.task.shapes import ConvShape
 from rkcosim.spec.config import ENTRY_BYTES
 from rkcosim.spec.types import ATOM, BANK_ENTRIES, BANKS, DEPTHWISE_GROUP, ENTRY_ATOMS
 
+CONVERTERS = 4
+"""Sets of factors of the input converter."""
+
 
 def feature_entries(cna: View) -> int:
     """Entries that can hold features: those before the banks of the weights (2.7)."""
@@ -80,6 +83,8 @@ class Cbuf:
             if fetch:
                 addresses = feature_addresses(ctx, cna, shape)
                 fetched = ctx.read("feature", "CNA", "FEATURE_DATA_ADDR", addresses)
+                if shape.converts and not shape.argb:
+                    fetched = convert_input(cna, shape.type.bits, fetched)
                 self.atoms[atoms[stored]] = fetched[stored.ravel()]
             self._held["feature"] = atoms[stored][:, None] * ATOM + np.arange(ATOM)
             read = np.zeros((*atoms.shape, ATOM), np.uint8)
@@ -165,7 +170,9 @@ def load_argb(ctx: Context, cna: View, shape: ConvShape, image: NDArray[np.uint8
     total, size = shape.height * pitch, shape.type.bits // 8
     base = ctx.place(cna, "FEATURE_DATA_ADDR")
     raw = ctx.read_run("feature", "CNA", "FEATURE_DATA_ADDR", base, total * shape.argb * size)
-    pixels = convert_input(cna, shape, raw.reshape(total, -1))
+    pixels = raw.reshape(total, -1)
+    if shape.converts:
+        pixels = convert_input(cna, shape.type.bits, pixels)
     step = shape.pixel_bytes
     stored = np.zeros((total, step), np.uint8)
     stored[:, : shape.argb * size] = pixels
@@ -181,25 +188,25 @@ def argb_places(cna: View, shape: ConvShape) -> NDArray[np.int64]:
     return (y * cna("DMA_CON1", "LINE_STRIDE") + x) * shape.pixel_bytes + byte
 
 
-def convert_input(cna: View, shape: ConvShape, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Input converter: bytes of pixels, uint8 [pixels, C * e], to the same form [HW 4.3]."""
-    if cna("CVT_CON0", "CVT_BYPASS") or shape.type.is_float:
-        return raw
-    bits = shape.type.bits
-    elements = decode(shape.type, raw).astype(np.int64)
-    for channel in range(shape.argb):
+def convert_input(cna: View, bits: int, raw: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Input converter: integers of `bits` bits, uint8 [..., channels * bytes], to the same form [HW 4.3].
+
+    The channels are those of a pixel of the first layer, or those of an atom.
+    """
+    elements = np.ascontiguousarray(raw).view(f"<i{bits // 8}").astype(np.int64)
+    for channel in range(elements.shape[-1]):
         if not cna("CVT_CON5", "PER_CHANNEL_CVT_EN") >> channel & 1:
             continue
-        x = elements[:, channel]
+        x, number = elements[..., channel], channel % CONVERTERS
         if not cna("CVT_CON0", "DATA_SIGN"):
             x = x % (1 << bits)
-        scale = signed(cna(f"CVT_CON{channel + 1}", f"CVT_SCALE{channel}"), 16)
-        offset = signed(cna(f"CVT_CON{channel + 1}", f"CVT_OFFSET{channel}"), 16)
-        shift = cna("CVT_CON0", f"CVT_TRUNCATE_{channel}")
+        scale = signed(cna(f"CVT_CON{number + 1}", f"CVT_SCALE{number}"), 16)
+        offset = signed(cna(f"CVT_CON{number + 1}", f"CVT_OFFSET{number}"), 16)
+        shift = cna("CVT_CON0", f"CVT_TRUNCATE_{number}")
         add_first = cna("CVT_CON0", "CVT_TYPE")
         t = (x + offset) * scale if add_first else x * scale
         t = shift_up(t, shift) if cna("CVT_CON0", "ROUND_TYPE") else shift_even(t, shift)
-        elements[:, channel] = saturate(t if add_first else t + offset, bits)
+        elements[..., channel] = saturate(t if add_first else t + offset, bits)
     return elements.astype(f"<i{bits // 8}").view(np.uint8).reshape(raw.shape)
 
 

@@ -28,6 +28,7 @@ from rkcosim.golden.task.dpu_writer import (
     SurfacePlan,
     pack,
     padded,
+    write_maxima,
     write_packets,
     write_surfaces,
 )
@@ -218,7 +219,8 @@ class Dpu:
         clients = {"MRDMA": offered.main, "BRDMA": offered.bs, "NRDMA": offered.bn, "ERDMA": offered.ew}
         if any(data is not None for data in clients.values()):
             size = (offered.width, offered.height, offered.channels)
-            if size != (self.width, self.height, self.channels) and not self._same_atoms(offered):
+            pixels = offered.width * offered.height == self.width * self.height
+            if not self._same_atoms(offered) and not (pixels and offered.channels == self.channels):
                 raise self._hang(f"DPU_RDMA's cube {size} differs from the DPU's", "DATA_CUBE_WIDTH", "WIDTH")
         combination, reader = offered.missing
         if reader:
@@ -479,6 +481,8 @@ class Dpu:
         if dpu("FEATURE_MODE_CFG", "OUTPUT_MODE") & 2:
             if self.cube.packets:
                 write_packets(self.ctx, self.cube, atoms)
+            elif self.cube.reduces:
+                write_maxima(self.ctx, dpu, atoms)
             elif self.out in ELEMENT_BITS:  # a result with the reserved type code is not written
                 write_surfaces(self.ctx, dpu, atoms, self.width, self._plan())
         if not self.cube.feeds_ppu:

@@ -12,7 +12,7 @@ from rkcosim.golden.task.context import Context
 from rkcosim.golden.task.memory import Bytes
 from rkcosim.golden.task.registers import View
 from rkcosim.golden.task.shapes import DpuCube
-from rkcosim.spec.types import ATOM, PACKET, STRIPE
+from rkcosim.spec.types import ATOM, LANES, PACKET, STRIPE
 
 Ints = NDArray[np.int64]
 _INT32_ATOMS = 4
@@ -109,6 +109,20 @@ def write_surfaces(ctx: Context, dpu: View, atoms: Bytes, width: int, plan: Surf
             order = np.lexsort([key.ravel() for key in keys])
             places, atoms = places.ravel()[order], atoms.reshape(-1, ATOM)[order]
         ctx.write("dpu", "DPU", "DST_BASE_ADDR", places, atoms.reshape(-1, ATOM))
+
+
+def write_maxima(ctx: Context, dpu: View, atoms: Bytes) -> None:
+    """Write the maximum over the channels of each pixel of fp16 atoms, uint8 [surfaces, pixels, 16], one
+    number after the other [HW 7.16]."""
+    pixels = atoms.shape[1]
+    bits = np.ascontiguousarray(atoms).view(np.uint16).astype(np.int64)
+    ordered = np.where(bits & 0x8000, -1 - (bits & 0x7FFF), bits)
+    most = ordered.max(axis=(0, 2))
+    row = np.zeros(-(-pixels // LANES) * LANES, np.uint16)
+    row[:pixels] = np.where(most < 0, 0x8000 | (-1 - most), most)
+    raw = row.view(np.uint8).reshape(-1, ATOM)
+    places = ctx.place(dpu, "DST_BASE_ADDR") + ATOM * np.arange(raw.shape[0], dtype=np.int64)
+    ctx.write("dpu", "DPU", "DST_BASE_ADDR", places, raw)
 
 
 def write_packets(ctx: Context, cube: DpuCube, atoms: Bytes) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rkcosim.golden.task.packed_weights import is_packed
-from rkcosim.golden.task.rules import ERROR, WARNING, Check, present, rule
+from rkcosim.golden.task.rules import ERROR, NOTE, WARNING, Check, present, rule
 from rkcosim.golden.task.shapes import BLOCK_ATOMS, ConvShape, ceil, cut
 from rkcosim.spec import weight_code as form
 from rkcosim.spec.types import (
@@ -126,9 +126,9 @@ def _type(check: Check) -> None:
 
 @rule("conv.converter", WARNING, "[HW 4.3]", blocks=_CNA)
 def _converter(check: Check) -> None:
-    """The input converter only works for first-layer input of integers."""
+    """The input converter only works for first-layer input of integers, and for int8."""
     conv = present(check.conv)
-    if not conv.view("CVT_CON0", "CVT_BYPASS") and (not conv.argb or conv.type.is_float):
+    if not conv.view("CVT_CON0", "CVT_BYPASS") and not conv.converts:
         message = "the converter is enabled, but has no effect"
         check.say(message, "CNA", "CVT_CON0", "CVT_BYPASS", code="RESERVED_MODE")
 
@@ -223,7 +223,7 @@ def _channels_last(conv: ConvShape) -> bool:
 
 @rule("cbuf.features", ERROR, "[HW 4.5] to [HW 4.8], [HW 4.10], [HW 4.4]", blocks=_CNA)
 def _features(check: Check) -> None:
-    """All feature rows of a task must fit the feature banks, at a distance of DATA_ENTRIES."""
+    """All feature rows that windows read must fit the feature banks, at a distance of DATA_ENTRIES."""
     conv, code = present(check.conv), "FEATURE_FOOTPRINT"
     cna = conv.view
     if cna("CBUF_CON0", "DATA_REUSE"):
@@ -232,13 +232,25 @@ def _features(check: Check) -> None:
     if not conv.argb and conv.height != 1 and cna("CBUF_CON1", "DATA_ENTRIES") < conv.row_entries:
         message = f"a row of {conv.width} pixels takes {conv.row_entries} entries: rows overlap"
         check.say(message, "CNA", "CBUF_CON1", "DATA_ENTRIES", code=code)
+    spare = ", but no output needs the last rows"
+
+    def said(message: str, name: str, room: int, code: str) -> None:
+        unread = conv.entries_read <= room
+        severity = NOTE if unread else ERROR
+        check.say(message + spare * unread, "CNA", "CBUF_CON0", name, severity=severity, code=code)
+
     if data and conv.entries > data * BANK_ENTRIES:
         message = f"the features take {conv.entries} entries, {data} banks have {data * BANK_ENTRIES}"
-        check.say(message, "CNA", "CBUF_CON0", "DATA_BANK", code=code)
+        said(
+            message,
+            "DATA_BANK",
+            data * BANK_ENTRIES,
+            code if conv.entries_counted > data * BANK_ENTRIES else "",
+        )
     free = (BANKS - weight) * BANK_ENTRIES
     if conv.height and conv.width and data + weight <= BANKS and conv.entries > free:
         message = f"features to entry {conv.entries} reach the weights at entry {free} and are lost there"
-        check.say(message, "CNA", "CBUF_CON0", "WEIGHT_BANK")
+        said(message, "WEIGHT_BANK", free, "")
 
 
 @rule("cbuf.no-bank", ERROR, "[HW 4.8]", blocks=_CNA)

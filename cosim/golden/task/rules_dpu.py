@@ -41,13 +41,13 @@ def _reserved(check: Check) -> None:
     """The mode has no known behaviour; real programs write 0."""
     cube, code = present(check.dpu), "RESERVED_MODE"
     dpu = cube.view
-    if dpu(_MODE, "SURF_LEN") and not cube.packets:
+    if dpu(_MODE, "SURF_LEN") and not cube.packets and not cube.reduces:
         check.say("mode without a known behaviour", "DPU", _MODE, "SURF_LEN", code=code)
+    maximum = ((_MODE, "NONALIGN"), ("DATA_CUBE_HEIGHT", "MINMAX_CTL"))
     for register, name in (
+        *(() if cube.reduces else maximum),
         (_MODE, "RGP_TYPE"),
-        (_MODE, "NONALIGN"),
         ("DATA_FORMAT", "MC_SURF_OUT"),
-        ("DATA_CUBE_HEIGHT", "MINMAX_CTL"),
         ("BS_OW_CFG", "RGP_CNTER"),
         ("BS_MUL_CFG", "BS_TRUNCATE_SRC"),
         ("BN_MUL_CFG", "BN_TRUNCATE_SRC"),
@@ -221,6 +221,8 @@ def _float_output(check: Check) -> None:
     if cube.moves or dpu("DATA_FORMAT", "OUT_PRECISION") != FP16.dpu_code:
         return
     narrows = bool(dpu("OUT_CVT_SCALE", "FP32TOFP16_EN"))
+    if cube.reduces:
+        return
     if cube.divides and narrows:
         message = "must be 0 for a division, whose result is fp16 already"
         check.say(message, "DPU", "OUT_CVT_SCALE", "FP32TOFP16_EN", code="RESERVED_MODE")
@@ -378,10 +380,13 @@ def _rdma_type(check: Check) -> None:
         if half == BF16.dpu_code and not widens:
             message = "must be set for bf16; this model widens it in any case"
             check.say(message, *bit, severity=WARNING, code=code)
-        elif dpu is not None and dpu.flying and half == FP16.dpu_code and widens == dpu.divides:
-            message = "must be 0 for a division" if widens else "must be 1, except for a division"
+        elif dpu is not None and dpu.flying and half == FP16.dpu_code:
+            raw = dpu.divides or dpu.reduces
+            message = "must be 0 for a division or maximum over channels"
+            if not widens:
+                message = "must be 1, except for a division or a maximum over channels"
             plain = dpu.view("BS_CFG", "BS_BYPASS") and dpu.view("BN_CFG", "BN_BYPASS")
-            if plain or not widens:  # BS and BN may make the dividend of widened data, as a constant
+            if widens == raw and (plain or not widens):  # BS and BN may make the dividend of widened data
                 check.say(f"{message}, which takes fp16 bits", *bit, severity=WARNING)
     if dpu is not None and rdma.main and rdma.flying:
         mine, theirs = (bits_of(code) for code in (half, dpu.type))

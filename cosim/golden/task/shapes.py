@@ -18,16 +18,19 @@ from rkcosim.spec.types import (
     ENTRY_ATOMS,
     ERDMA_BITS,
     FLOAT_CODES,
+    FP16,
     INT8,
     INT16,
     INT32,
     LANES,
+    MAXIMUM,
     PACKET,
     PLAIN_ONLY,
     POOL_BITS,
     RESIDUAL,
     SIXTEEN_BITS,
     SPREADS,
+    STRIPE,
     SURFACES_NAMED,
     bits_of,
     conv_type,
@@ -107,6 +110,12 @@ class ConvShape:
         """Number of channels according to CORE."""
 
     @property
+    def converts(self) -> bool:
+        """Whether the input converter works on the features (2.x): integers of packed pixels, and int8."""
+        able = self.type.bits >= 8 and not self.type.is_float if self.argb else self.type is INT8
+        return able and not self.view("CVT_CON0", "CVT_BYPASS")
+
+    @property
     def taps(self) -> int:
         """Kernel rows times columns."""
         return self.kernel[0] * self.kernel[1]
@@ -181,11 +190,26 @@ class ConvShape:
     @property
     def entries(self) -> int:
         """Number of CBUF entries of all features (2.2, 2.3)."""
+        return self._entries_of(self.height)
+
+    def _entries_of(self, rows: int) -> int:
         if self.argb:
-            return ceil(
-                self.height * self.view("DMA_CON1", "LINE_STRIDE") * self.pixel_bytes, ENTRY_ATOMS * ATOM
-            )
-        return max(self.height - 1, 0) * self.view("CBUF_CON1", "DATA_ENTRIES") + self.row_entries
+            return ceil(rows * self.view("DMA_CON1", "LINE_STRIDE") * self.pixel_bytes, ENTRY_ATOMS * ATOM)
+        return max(rows - 1, 0) * self.view("CBUF_CON1", "DATA_ENTRIES") + self.row_entries
+
+    @property
+    def entries_counted(self) -> int:
+        """Number of entries without the rows, fewer than a stride, that may lie behind the last window."""
+        behind = max(self.stride[0] - 1, 0)
+        return self._entries_of(self.height - behind if self.height > behind else self.height)
+
+    @property
+    def entries_read(self) -> int:
+        """Number of CBUF entries up to the last row that a window covers."""
+        rows = ceil(self.pixels, self.out_width) if self.out_width else 0
+        reach = (self.kernel[0] - 1) * self.dilation[0] + 1
+        last = max(rows - 1, 0) * self.stride[0] + reach - self.pads[0]
+        return self._entries_of(self.height if self.spread != (1, 1) else min(self.height, max(last, 0)))
 
     @property
     def pitches(self) -> tuple[int, int]:
@@ -235,12 +259,12 @@ class DpuCube(Cube):
 
     def __init__(self, dpu: View, copies: int = 0) -> None:
         super().__init__(dpu, "DATA_FORMAT")
-        self.copies = copies if self.flying else 0
+        self.output = dpu("FEATURE_MODE_CFG", "OUTPUT_MODE")
+        self.copies = copies if self.flying and not self.reduces else 0
         self.bits = bits_of(dpu("DATA_FORMAT", "OUT_PRECISION"))
         readers = 2 if dpu("FEATURE_MODE_CFG", "COMB_USE") else 1
         self.given = readers * 8 * ATOM // bits_of(self.type)
         """Channels of an input atom of a flying task, of two atoms with COMB_USE."""
-        self.output = dpu("FEATURE_MODE_CFG", "OUTPUT_MODE")
         self.floats = dpu("DATA_FORMAT", "PROC_PRECISION") in FLOAT_CODES
         on = not dpu("EW_CFG", "EW_BYPASS")
         self.lut = on and not dpu("EW_CFG", "EW_LUT_BYPASS")
@@ -276,8 +300,8 @@ class DpuCube(Cube):
 
     @property
     def packet_run(self) -> int:
-        """Atoms of a surface, or of the four surfaces of an int32 kernel group; they make whole blocks."""
-        return self.pixels * (1 if self.flying else 4)
+        """Atoms of all surfaces, or of the four surfaces of an int32 kernel group; they make whole blocks."""
+        return self.pixels * (self.surfaces if self.flying else 4)
 
     @property
     def packets_told(self) -> int:
@@ -295,6 +319,18 @@ class DpuCube(Cube):
     def feeds_ppu(self) -> bool:
         """Whether the result is sent to the PPU."""
         return bool(self.output & 1) and not self.packets and not self.copies
+
+    @property
+    def reduces(self) -> bool:
+        """Whether the task writes one number for each pixel, the maximum over the channels (7.16)."""
+        dpu, mode = self.view, "FEATURE_MODE_CFG"
+        asked = dpu("DATA_CUBE_HEIGHT", "MINMAX_CTL") == MAXIMUM and dpu(mode, "NONALIGN")
+        types = {dpu("DATA_FORMAT", f"{name}_PRECISION") for name in ("IN", "PROC", "OUT")}
+        halves = types == {FP16.dpu_code} and not dpu("OUT_CVT_SCALE", "FP32TOFP16_EN")
+        alone = self.flying and self.output == 2 and not dpu(mode, "COMB_USE")
+        fits = self.height == 1 and self.width <= STRIPE * LANES
+        told = dpu(mode, "SURF_LEN") == ceil(self.width, LANES)
+        return bool(asked) and halves and alone and not self.depthwise and fits and told
 
     @property
     def surfaces(self) -> int:

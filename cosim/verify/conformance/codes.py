@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rkcosim.spec.types import BANK_BYTES, BF16, DPU_TYPES, FP16, FP32, INT4, INT8, INT16, INT32
+from rkcosim.spec.types import BANK_BYTES, BF16, DPU_TYPES, FP16, FP32, INT4, INT8, INT16, INT32, TF32
 from rkcosim.verify.conformance import values
 from rkcosim.verify.conformance.arena import UNMAPPED
 from rkcosim.verify.conformance.case import Plan
@@ -55,7 +55,7 @@ def _stride(d: Draw, plan: Plan) -> None:
     plan.task.set("CNA", **{name: 0})
 
 
-CODES.sets("converter", small_conv, "CNA", CVT_BYPASS=0)
+CODES.sets("converter", conv_of((INT16, FP16, INT4, BF16, TF32), PLAIN, budget=400), "CNA", CVT_BYPASS=0)
 
 
 @CODES.add()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rkcosim.spec.types import ATOM, BANK_BYTES, BANKS, ElementType
+from rkcosim.spec.types import ATOM, BANK_BYTES, BANKS, INT8, ElementType
 from rkcosim.verify.conformance import values
 from rkcosim.verify.conformance.arena import Arena
 from rkcosim.verify.conformance.choices import Chooser, Refused
@@ -63,7 +63,7 @@ def draw_conv(ch: Chooser, arena: Arena, wish: ConvWish) -> Conv:
     c.qd = int(ch.chance("conv.qd", 0.8))
     if ch.chance("conv.clip", 0.35):
         c.clip = (ch.corner("conv.truncate", 0, 31), ch.integer("conv.round", 0, 1))
-    if wish.argb:
+    if wish.argb or (c.type is INT8 and ch.chance("conv.converter", 0.15)):
         _converter(ch, c)
     _fill(ch, arena, c)
     _pad_value(ch, c)

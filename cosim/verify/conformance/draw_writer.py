@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from rkcosim.spec.types import ATOM, ELEMENT_BITS, FP16, INT4, INT8, INT16, INT32, PACKET
+from rkcosim.spec.types import (
+    ATOM,
+    ELEMENT_BITS,
+    FP16,
+    INT4,
+    INT8,
+    INT16,
+    INT32,
+    LANES,
+    MAXIMUM,
+    PACKET,
+    STRIPE,
+)
 from rkcosim.verify.conformance import values
 from rkcosim.verify.conformance.case import Plan
 from rkcosim.verify.conformance.choices import Chooser, Refused
@@ -59,11 +71,18 @@ def _packets(d: Draw, task: Task, form: int, count: int) -> None:
 
 
 def _flying(d: Draw, form: int) -> tuple[Task, int]:
-    """Draw a task of int16 whose surfaces make whole blocks, and its packets."""
+    """Draw a task of int16 whose atoms make whole blocks, and its packets."""
     ch, block = d.ch, 16 if form == NARROW else PACKET
     pixels = block * ch.integer("packets.blocks", 1, 8)
-    width = ch.pick("packets.columns", [n for n in range(1, pixels + 1) if pixels % n == 0])
     channels = ch.integer("packets.channels", 1, 44)
+    if ch.chance("packets.across", 0.4):  # blocks run across surfaces
+        surfaces = ch.integer("packets.surfaces", 1, 16)
+        fits = [n for n in range(1, 129) if n * surfaces % block == 0 and n * surfaces <= 400]
+        if not fits:
+            raise Refused("too many atoms")
+        pixels = ch.pick("packets.pixels", fits)
+        channels = 8 * surfaces - ch.integer("packets.less", 0, 7)
+    width = ch.pick("packets.columns", [n for n in range(1, pixels + 1) if pixels % n == 0])
     wish = DpuWish(out=(INT16,), element="none")
     size = (width, pixels // width, channels)
     task, _ = d.flying_task(size, INT16, 2.0**14.5, wish)
@@ -95,6 +114,67 @@ def products(d: Draw) -> Plan:
     _packets(d, task, form, channels // 4 * pixels // PACKET)
     d.facts.append(("packets of a convolution", "int16", {"channels": channels}))
     return plan
+
+
+def maximum(d: Draw) -> Plan:
+    """Draw the maximum over the channels of each pixel, and forms that are not known (7.16)."""
+    ch = d.ch
+    width = ch.corner("maximum.width", 1, 128)
+    wish = DpuWish(out=(FP16,), element="none")
+    size = (width, 1, ch.integer("maximum.channels", 1, 100))
+    task, settings = d.flying_task(size, FP16, 1.0, wish)
+    if settings.alternate or settings.proc != FP16.dpu_code:
+        raise Refused("two readers, or another type")
+    for stage in ("BS", "BN"):
+        task.set("DPU", **{f"{stage}_BYPASS": 1})
+    task.set("DPU", MINMAX_CTL=MAXIMUM, NONALIGN=1, SURF_LEN=-(-width // LANES), FP32TOFP16_EN=0)
+    task.set("DPU_RDMA", MRDMA_FP16TOFP32_EN=int(ch.chance("maximum.widened", 0.1)))
+    if ch.chance("maximum.apart", 0.7):  # nothing looks at these
+        task.set("DPU", DST_SURF_STRIDE=0, SURF_ADD=0)
+    task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(STRIPE * ATOM, "maxima"))
+    task.description += "; maximum over the channels"
+    d.facts.append(("maximum over channels", "fp16", {"width": width, "channels": settings.channels}))
+    return Plan([task], d.facts)
+
+
+def other_maxima(d: Draw) -> Plan:
+    """Draw settings that are like those of a maximum over channels but for one, which have no effect."""
+    plan = maximum(d)
+    task, kind = plan.task, d.turn % 4
+    if kind == 0:
+        task.set("DPU", MINMAX_CTL=d.ch.integer("maximum.code", 1, 6))
+    elif kind == 1:
+        task.set("DPU", NONALIGN=0)
+    elif kind == 2:
+        task.set("DPU", SURF_LEN=task.get("DPU", "SURF_LEN") + d.ch.integer("maximum.more", 1, 9))
+    else:
+        task.set("DPU", FP32TOFP16_EN=1)
+    pitch = task.get("DPU", "WIDTH") + 1 + d.ch.integer("maximum.pitch", 0, 3)
+    task.set("DPU", DST_SURF_STRIDE=pitch, SURF_ADD=pitch, NOTCH_ADDR_0=0, NOTCH_ADDR_1=0)
+    task.address("DPU", "DST_BASE_ADDR", d.arena.alloc(14 * pitch * ATOM, "surfaces"))
+    return plan
+
+
+def other_rows(d: Draw) -> Plan:
+    """Draw a cube in memory whose rows are longer or shorter than those of the DPU's cube (8.1)."""
+    ch, kind = d.ch, d.any_type((INT8, INT16, FP16, INT32, INT4))
+    pixels = ch.integer("rows.pixels", 2, 120)
+    sizes = [(n, pixels // n) for n in range(1, pixels + 1) if pixels % n == 0]
+    (width, height), (columns, rows) = ch.pick("rows.of_dpu", sizes), ch.pick("rows.of_rdma", sizes)
+    channels = ch.integer("rows.channels", 1, 3 * kind.flying_group)
+    spread = 1.0 if kind.is_float else 2.0 ** (kind.bits - 1.5)
+    wish = DpuWish(element="none")
+    task, settings = d.flying_task((width, height, channels), kind, spread, wish)
+    if settings.alternate:
+        raise Refused("two readers")
+    main = place_operand(ch, d.arena, settings, "MRDMA input", kind, columns, rows)
+    notch = (main.surface - main.line * (rows - 1) - columns) % (1 << 28)
+    task.set("DPU_RDMA", WIDTH=columns - 1, HEIGHT=rows - 1)
+    task.set("DPU_RDMA", LINE_NOTCH_ADDR=main.line - columns, SURF_NOTCH_ADDR=notch)
+    task.address("DPU_RDMA", "SRC_BASE_ADDR", main.address)
+    task.description += f"; from {rows} rows of {columns}"
+    d.facts.append(("flying, other rows", kind.name, {"width": width, "columns": columns}))
+    return Plan([task], d.facts)
 
 
 def unpooling(d: Draw) -> Plan:
@@ -194,6 +274,8 @@ def _few_packets(d: Draw) -> Plan:
     if d.ch.chance("writer.misaligned", 0.4):
         for block in ("DPU", "DPU_RDMA"):
             task.set(block, HEIGHT=0, WIDTH=8 * d.ch.integer("writer.eights", 0, 3) + 2)
+        if not (task.get("DPU", "WIDTH") + 1) * (task.get("DPU", "CHANNEL") // 8 + 1) % 8:
+            raise Refused("whole blocks")
         task.set("DPU_RDMA", LINE_NOTCH_ADDR=0, SURF_NOTCH_ADDR=0)
         task.address("DPU_RDMA", "SRC_BASE_ADDR", d.arena.alloc(1 << 14, "input"))
         return Plan([task], note="no whole blocks", written=True)

@@ -126,6 +126,8 @@ _GROUPS = (
     Group("packets", draw_writer.packets),
     Group("packets of convolutions", draw_writer.products, 0.5),
     Group("unpooling", draw_writer.unpooling, 0.7),
+    Group("maximum over channels", draw_writer.maximum, 0.7),
+    Group("flying, other rows", draw_writer.other_rows, 0.7),
     Group("pool int8", lambda d: d.pool(INT8)),
     Group("pool int16", lambda d: d.pool(INT16)),
     Group("pool fp16", lambda d: d.pool(FP16)),

@@ -22,13 +22,14 @@ from rkcosim.verify.conformance.choices import Refused
 from rkcosim.verify.conformance.dpu import in_floats, input_surface, size_e, surfaces_made
 from rkcosim.verify.conformance.draw_conv import ConvWish
 from rkcosim.verify.conformance.draw_dpu import DpuWish
-from rkcosim.verify.conformance.draw_writer import settings_packets, settings_unpooling
+from rkcosim.verify.conformance.draw_writer import other_maxima, settings_packets, settings_unpooling
 from rkcosim.verify.conformance.draws import COMMON, PLAIN, Draw, Kinds, conv_of, fly
 from rkcosim.verify.crosscheck.program import Task
 
 SETTINGS = Kinds(diagnostics=True)
 SETTINGS.draws(settings_packets)
 SETTINGS.draws(settings_unpooling)
+SETTINGS.draws(other_maxima)
 
 
 @SETTINGS.add(conv_of(COMMON, PLAIN, argb=True, budget=400))

@@ -26,6 +26,7 @@ from rkcosim.rknn_file.plan import FilePlan
 from rkcosim.rknn_file.tasks import field_of, values_of
 from rkcosim.spec.layouts import unpack_feature
 from rkcosim.spec.types import ATOM, BF16, DEPTHWISE, FLOAT_CODES
+from rkcosim.verify.crosscheck.file_attention import attention
 from rkcosim.verify.crosscheck.file_tables import NotJudged, Real, Table, function_name
 
 Cube = npt.NDArray[Any]
@@ -194,6 +195,9 @@ class _Node:
             return self._concatenated()
         if self.node.type == "Expand" and len(self.cubes) == 1:
             return self._expanded()
+        if self.node.type == "exSDPAttention":
+            parts = [(task.blocks, self._registers_of(task)) for task in self.tasks]
+            return attention(self, parts)
         if self.node.type in ("Transpose", "Reshape", "Resize") and not self.file.ours:
             return to_cube(self._moved(), self.step.output).astype(np.float64)
         if "PPU" in self.main.blocks and "DPU" not in self.main.blocks:
@@ -298,6 +302,11 @@ class _Node:
             raise NotJudged("its tasks repeat pixels")
         if not part.get("DPU", "FEATURE_MODE_CFG", "FLYING_MODE"):
             raise NotJudged("its tasks take no cube from memory")
+        return part
+
+    def _registers_of(self, task: Task) -> _Node:
+        part = copy(self)
+        part.main, part.registers = task, values_of(task.settings)
         return part
 
     def _elements(self, tensor: Tensor) -> tuple[Ref, npt.NDArray[np.int64]]:

@@ -11,7 +11,7 @@ from rkcosim.golden.task.registers import View
 from rkcosim.golden.task.shapes import ConvShape, DpuCube, PoolShape, RdmaCube, ceil
 from rkcosim.regcmd.lint.rule import Check
 from rkcosim.spec.regs import registers
-from rkcosim.spec.types import ATOM, PACKET
+from rkcosim.spec.types import ATOM, LANES, PACKET
 from rkcosim.spec.weight_code import MOST_UNITS
 
 SPACE = 1 << 32
@@ -122,10 +122,12 @@ def _writer(dpu: DpuCube, base: int) -> Access:
     stride = ("DST_SURF_STRIDE", "DST_SURF_STRIDE")
     if dpu.packets:
         pieces: tuple[tuple[int, int], ...] = tuple(_packets(dpu, start))
+    elif dpu.reduces:
+        pieces = ((start, ATOM * ceil(dpu.width, LANES)),)
     else:
         pieces = _cube(start, dpu.written_surfaces, dpu.line, dpu.height, dpu.width)
     real = None
-    if not dpu.packets and len(dpu.written_surfaces):
+    if not dpu.packets and not dpu.reduces and len(dpu.written_surfaces):
         channels = dpu.view("DATA_CUBE_CHANNEL", "ORIG_CHANNEL") + 1
         surfaces = min(ceil(channels * dpu.bits, 8 * ATOM), len(dpu.written_surfaces))
         real = len(pieces) * surfaces // len(dpu.written_surfaces)

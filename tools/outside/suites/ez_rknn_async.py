@@ -17,7 +17,8 @@ def _run(here: Checkout, engine: str, folder: Path) -> Mapping[str, Outcome]:
     asked = [here.python, "-c", f"import importlib.util as u; exit(u.find_spec({PACKAGE!r}) is None)"]
     if subprocess.run(asked, check=False).returncode:
         raise NotHere(f"{here.python} has no package {PACKAGE}; build it as AGENTS.md of the suite says")
-    return pytest_under(here, "rknn", engine, ["tests"], folder, 2700)
+    chosen = ["tests"] if engine == "golden" else ["tests", "-k", "not large_add"]
+    return pytest_under(here, "rknn", engine, chosen, folder, 2700)
 
 
 SUITE = Suite(
@@ -25,7 +26,8 @@ SUITE = Suite(
     repository="happyme531/ztu_somemodelruntime_ez_rknn_async",
     tests="a Python runtime over `librknnrt.so`: layouts, zero copy, 3-D to 5-D, fp16, fp32, int32, int64, "
     "shared weights; models made by `rknn.api`",
-    how="Its pytest suite runs under `rkcosim rknn`; the package is built as its AGENTS.md says.",
+    how="Its pytest suite runs under `rkcosim rknn`; the package is built as its AGENTS.md says. "
+    "The additions of large tensors run on the golden model only.",
     board_source="no log of a board is known.",
     run=_run,
 )
