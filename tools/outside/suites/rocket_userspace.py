@@ -72,12 +72,16 @@ WITHOUT_WEIGHTS = ("siglip_rocket", "sam_rocket")
 GATES = {name: gate for name, gate in _gates().items() if name not in LEFT_OUT}
 
 RTL_TOO = (
-    *("activation_lut_rocket", "bytes_moved_rocket", "chain_layout_rocket", "conv_act_rocket"),
-    *("conv_dw_int8_runtime", "conv_transpose_rocket", "elu_rocket", "ew_minmax_rocket", "ew_mul_rocket"),
-    *("exp_lut_rocket", "gelu_rocket", "layernorm_rocket", "leaky_relu_rocket", "lut_tanh_rocket"),
-    *("prelu_rocket", "recip_rsqrt_rocket", "replay_dw_mesa", "softplus_mish_rocket"),
-    *("uapi_bo_lifetime_rocket", "uapi_bo_ranges_rocket", "uapi_selftest_rocket"),
-    *("uapi_submit_errpath_rocket", "prep_signal_robust_rocket"),
+    *("activation_lut_rocket", "bytes_moved_rocket", "chain_layout_rocket", "conv1d_rocket"),
+    *("conv2d_int8_rocket", "conv_act_rocket", "conv_dw_int8_runtime", "conv_transpose_rocket"),
+    *("cross_entropy_rocket", "crossop_chain_rocket", "cumsum_rocket", "elu_rocket"),
+    *("ew_minmax_rocket", "ew_mul_rocket", "exp_lut_rocket", "gelu_rocket", "layernorm_rocket"),
+    *("leaky_relu_rocket", "lut_tanh_rocket", "matmul_int8_dequant_rocket", "matmul_int8_tiled_rocket"),
+    *("matmul_tiled_rocket", "norm_vision_rocket", "pool_fp16_rocket", "pool_int8_rocket"),
+    *("prelu_rocket", "prep_signal_robust_rocket", "recip_rsqrt_rocket", "reduce_feature_rocket"),
+    *("reduce_mean_rocket", "replay_dw_mesa", "resize_rocket", "rmsnorm_rocket", "softmax_rocket"),
+    *("softplus_mish_rocket", "uapi_bo_lifetime_rocket", "uapi_bo_ranges_rocket"),
+    *("uapi_selftest_rocket", "uapi_submit_errpath_rocket"),
 )
 """Gates that are small enough for the RTL."""
 
