@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from rkcosim.compiler.graph import Window
 from rkcosim.compiler.loaders.onnx_fold import inferred, known_shapes
@@ -20,8 +20,9 @@ def exact_windows(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model whose pools with `ceil_mode` have the right size by padding and floor alone.
 
     An axis gets as many rows of trailing padding as its last window needs; without such an axis, or if
-    padding does not count, results are the same. Pools of unknown shape, and averages that count padding and
-    need more of it, stay as they are.
+    padding does not count, results are the same. Averages that count padding and need more of it keep
+    `ceil_mode`, and lose the rows behind their last window where inference would count another one. Pools of
+    unknown shape stay as they are.
     """
     if not any(_rounds_up(node) for node in proto.graph.node):
         return proto
@@ -34,11 +35,55 @@ def exact_windows(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 def _rewrite_some(proto: onnx.ModelProto, shapes: dict[str, list[int]]) -> bool:
     """Rewrite pools up to the first one of another size than inferred; return whether there is one."""
-    for node in proto.graph.node:
+    for place, node in enumerate(proto.graph.node):
         sizes = _rewrite(node, shapes) if _rounds_up(node) else None
         if sizes is not None and sizes != shapes.get(node.output[0], [])[2:]:
             return True
+        if sizes is None and _rounds_up(node) and (kept := _without_unused_rows(node, shapes)):
+            names = [f"{node.output[0]}_{part}" for part in ("starts", "ends", "axes", "rows")]
+            axes = range(2, 2 + len(kept))
+            for name, values in zip(names, ([0] * len(kept), kept, axes), strict=False):
+                array = np.array(values, np.int64)
+                proto.graph.initializer.append(numpy_helper.from_array(array, name))
+            rows = helper.make_node("Slice", [node.input[0], *names[:3]], names[3:], name=names[3])
+            node.input[0] = names[3]
+            proto.graph.node.insert(place, rows)
+            return True
     return False
+
+
+def _without_unused_rows(node: onnx.NodeProto, shapes: dict[str, list[int]]) -> list[int]:
+    """Return the rows of each axis of its input that a pool with `ceil_mode` uses; none if all have a use.
+
+    Its trailing padding becomes what its windows need, so that none can begin behind them.
+    """
+    values = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+    sizes = shapes.get(node.input[0], [])[2:]
+    if not sizes or values.get("auto_pad", b"NOTSET") != b"NOTSET":
+        return []
+    kernel, ones = list(values["kernel_shape"]), [1] * len(sizes)
+    strides, dilations = values.get("strides", ones), values.get("dilations", ones)
+    pads = list(values.get("pads", [0] * (2 * len(sizes))))
+    before, after, kept = pads[: len(sizes)], pads[len(sizes) :], []
+    changes = False
+    for axis, size in enumerate(sizes):
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        padded = before[axis] + size + after[axis]
+        counted = -(-(padded - reach) // strides[axis])  # by inference, less one
+        begin = counted * strides[axis]
+        if begin < before[axis] + size:
+            kept.append(size)
+            continue
+        end = begin - strides[axis] + reach - before[axis]  # of the last window
+        kept.append(min(size, end))
+        after[axis] = max(0, end - size)
+        changes = True
+    if not changes:
+        return []
+    pads = [item for item in node.attribute if item.name != "pads"]
+    del node.attribute[:]
+    node.attribute.extend([*pads, helper.make_attribute("pads", [*before, *after])])
+    return kept
 
 
 def _rounds_up(node: onnx.NodeProto) -> bool:
