@@ -14,15 +14,13 @@ from rkcosim.base import BAD_INPUT
 from rkcosim.cli.app import needs, option
 from rkcosim.cli.exits import OK, fail
 from rkcosim.cli.options import DramOptions
+from rkcosim.engines.snapshots.contents import INPUTS
 
 if TYPE_CHECKING:
     from rkcosim.cli.inputs import Batch
     from rkcosim.engines.snapshots.file import SnapshotFile
     from rkcosim.engines.snapshots.orders import Border, SaveOrder
     from rkcosim.waves.spec import TraceSpec
-
-INPUTS = "inputs"
-"""Block of a snapshot that holds the inputs of a model's run, as .npz."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -181,7 +181,7 @@ def test_shapes_that_do_not_fit_are_named() -> None:
 # -- both levels on random layers ------------------------------------------------------------------
 
 
-PLAIN = {"bn.on": 0, "bs.prelu": 0, "out.add_first": 0, "conv.round": 0}
+PLAIN = {"bn.on": 0, "bs.prelu": 0, "out.add_first": 0, "conv.round": 0, "conv.converter": 0}
 """Choices that limit a draw to what a graph node can express: CPEND, BS, OUT_CVT."""
 
 

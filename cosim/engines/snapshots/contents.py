@@ -50,8 +50,9 @@ def read_snapshot(path: Path) -> SnapshotFile:
 
 
 BLOCKS = ("state", "pages", "memory")
-HOST_BLOCKS = ("host", "host_pages")
-"""Blocks that every snapshot has, and those of a snapshot with a log of the host; any other is refused."""
+HOST_BLOCKS, INPUTS = ("host", "host_pages"), "inputs"
+"""Blocks that every snapshot has, those of one with a log of the host, and the inputs of a model's run as
+.npz; any other is refused."""
 
 
 def _check_sizes(path: Path, header: dict[str, Any]) -> None:
@@ -62,7 +63,7 @@ def _check_sizes(path: Path, header: dict[str, Any]) -> None:
         for name in BLOCKS:
             _need(name in sizes, f"there is no block '{name}'")
         for name in sizes:
-            _need(name in (*BLOCKS, *HOST_BLOCKS), f"its block {_shown(name)} is not known")
+            _need(name in (*BLOCKS, *HOST_BLOCKS, INPUTS), f"its block {_shown(name)} is not known")
         mapped = sum(size for _, size in header["ranges"])
         _need(sizes["pages"] % 4 == 0, f"block 'pages' has {sizes['pages']:,} bytes")
         wanted = sizes["pages"] // 4 * PAGE
