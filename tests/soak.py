@@ -28,6 +28,7 @@ from unittest import mock
 import numpy as np
 
 import rkcosim.rknn_api as rk
+from rkcosim.base.processes import resident
 from rkcosim.driver import Driver, Job, Task
 from rkcosim.driver.kernel import Kernel
 from rkcosim.driver.kernel import structs as s
@@ -122,9 +123,8 @@ def sample(jobs: int, seconds: float, folder: Path) -> Sample:
     """Return what this process has."""
     gc.collect()
     proc = Path("/proc/self")
-    resident = int((proc / "statm").read_text().split()[1]) * mmap.PAGESIZE
     counts = {
-        "RSS": resident,
+        "RSS": resident(),
         "descriptors": len(os.listdir(proc / "fd")),
         "threads": len(os.listdir(proc / "task")),
         "mappings": (proc / "maps").read_text().count("\n"),

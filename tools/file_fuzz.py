@@ -18,7 +18,6 @@ import io
 import json
 import os
 import random
-import resource
 import runpy
 import shutil
 import signal
@@ -40,6 +39,7 @@ from PIL import Image
 
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR
 from rkcosim.base.files import identify
+from rkcosim.base.processes import resident
 from rkcosim.cli.estimate import as_json
 from rkcosim.cli.exits import exit_code
 from rkcosim.cli.inputs import load_archive, load_batch
@@ -226,7 +226,7 @@ def _quiet_alarm() -> Iterator[None]:
 def _resident() -> int:
     """Return the resident memory of this process in bytes."""
     gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return resident()
 
 
 # -- changes ---------------------------------------------------------------------------------------

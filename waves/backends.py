@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.util import find_spec
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 from rkcosim.base.extras import install, missing, needed
+from rkcosim.base.processes import end_child
 from rkcosim.waves.files import FileFacts, WaveError
 from rkcosim.waves.framing import receive, send
 
@@ -289,7 +290,7 @@ class _Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self._end = weakref.finalize(self, _ended, self._child)
+        self._end = weakref.finalize(self, end_child, self._child)
         numerator, denominator, signals = self._answer()
         self.unit = Fraction(numerator, denominator)
         self.signals = [Signal(*item) for item in signals]
@@ -339,16 +340,3 @@ class _Process:
 
     def _unreadable(self, why: str) -> WaveError:
         return WaveError(f"{self._file}: not a readable {self._form.upper()} file ({why})")
-
-
-def _ended(child: subprocess.Popen[bytes]) -> int:
-    """End a process and return its exit code."""
-    for pipe in (child.stdin, child.stdout):
-        if pipe is not None:
-            with suppress(BrokenPipeError):
-                pipe.close()
-    try:
-        return child.wait(0.5)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        return child.wait()

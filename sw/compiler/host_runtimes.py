@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.base.extras import install
+from rkcosim.base.processes import resident
 from rkcosim.compiler.custom_operators import runtime as custom_operators
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.litert import LONGEST, LiteRtRuntime
@@ -218,15 +219,6 @@ def _watch(thread: threading.Thread, seconds: float, most: int | None) -> str:
             return f"{seconds:.0f} s" + (" in a loop" if most else "")
         if most is not None and resident() - before > most:
             return f"{most >> 30} GiB of memory in a loop"
-
-
-def resident() -> int:
-    """Return the resident bytes of this process; 0 where the system does not tell."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0
 
 
 class OnnxReference:

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.base.processes import end_child
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.litert_worker import receive, send
 
@@ -105,17 +106,7 @@ class _Worker:
         process, self.process = self.process, None
         if process is None or self.owner != os.getpid():
             return 0
-        if process.stdin is not None and process.stdout is not None:
-            for pipe in (process.stdin, process.stdout):
-                try:
-                    pipe.close()
-                except BrokenPipeError:
-                    pass
-        try:
-            return process.wait(0.5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return process.wait(LONGEST)
+        return end_child(process)
 
 
 _WORKER = _Worker()
