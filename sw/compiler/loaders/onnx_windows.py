@@ -6,6 +6,8 @@ AveragePool). onnx' shape inference counts it nevertheless, and everything that 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
@@ -36,88 +38,112 @@ def exact_windows(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _rewrite_some(proto: onnx.ModelProto, shapes: dict[str, list[int]]) -> bool:
     """Rewrite pools up to the first one of another size than inferred; return whether there is one."""
     for place, node in enumerate(proto.graph.node):
-        sizes = _rewrite(node, shapes) if _rounds_up(node) else None
-        if sizes is not None and sizes != shapes.get(node.output[0], [])[2:]:
-            return True
-        if sizes is None and _rounds_up(node) and (kept := _without_unused_rows(node, shapes)):
-            names = [f"{node.output[0]}_{part}" for part in ("starts", "ends", "axes", "rows")]
-            axes = range(2, 2 + len(kept))
-            for name, values in zip(names, ([0] * len(kept), kept, axes), strict=False):
-                array = np.array(values, np.int64)
-                proto.graph.initializer.append(numpy_helper.from_array(array, name))
-            rows = helper.make_node("Slice", [node.input[0], *names[:3]], names[3:], name=names[3])
-            node.input[0] = names[3]
-            proto.graph.node.insert(place, rows)
+        pool = _Pool.of(node, shapes) if _rounds_up(node) else None
+        if pool is None:
+            continue
+        if _rewrite(node, pool):
+            if [count for count, _ in pool.windows()] != shapes.get(node.output[0], [])[2:]:
+                return True
+        elif kept := _without_unused_rows(node, pool):
+            _insert_slice(proto.graph, place, kept)
             return True
     return False
-
-
-def _without_unused_rows(node: onnx.NodeProto, shapes: dict[str, list[int]]) -> list[int]:
-    """Return the rows of each axis of its input that a pool with `ceil_mode` uses; none if all have a use.
-
-    Its trailing padding becomes what its windows need, so that none can begin behind them.
-    """
-    values = {item.name: helper.get_attribute_value(item) for item in node.attribute}
-    sizes = shapes.get(node.input[0], [])[2:]
-    if not sizes or values.get("auto_pad", b"NOTSET") != b"NOTSET":
-        return []
-    kernel, ones = list(values["kernel_shape"]), [1] * len(sizes)
-    strides, dilations = values.get("strides", ones), values.get("dilations", ones)
-    pads = list(values.get("pads", [0] * (2 * len(sizes))))
-    before, after, kept = pads[: len(sizes)], pads[len(sizes) :], []
-    changes = False
-    for axis, size in enumerate(sizes):
-        reach = (kernel[axis] - 1) * dilations[axis] + 1
-        padded = before[axis] + size + after[axis]
-        counted = -(-(padded - reach) // strides[axis])  # by inference, less one
-        begin = counted * strides[axis]
-        if begin < before[axis] + size:
-            kept.append(size)
-            continue
-        end = begin - strides[axis] + reach - before[axis]  # of the last window
-        kept.append(min(size, end))
-        after[axis] = max(0, end - size)
-        changes = True
-    if not changes:
-        return []
-    pads = [item for item in node.attribute if item.name != "pads"]
-    del node.attribute[:]
-    node.attribute.extend([*pads, helper.make_attribute("pads", [*before, *after])])
-    return kept
 
 
 def _rounds_up(node: onnx.NodeProto) -> bool:
     return node.op_type in POOLS and any(item.name == "ceil_mode" and item.i for item in node.attribute)
 
 
-def _rewrite(node: onnx.NodeProto, shapes: dict[str, list[int]]) -> list[int] | None:
-    """Write a pool without `ceil_mode`; return the sizes of its result, None if it stays as it is."""
-    values = {item.name: helper.get_attribute_value(item) for item in node.attribute}
-    sizes = shapes.get(node.input[0], [])[2:]
-    if not sizes or values.get("auto_pad", b"NOTSET") != b"NOTSET":
-        return None
-    kernel, ones = list(values["kernel_shape"]), [1] * len(sizes)
-    strides, dilations = values.get("strides", ones), values.get("dilations", ones)
-    pads = list(values.get("pads", [0] * (2 * len(sizes))))
-    before, after = pads[: len(sizes)], pads[len(sizes) :]
-    counts = []
-    for axis, size in enumerate(sizes):
-        window = Window(
-            (kernel[axis], 1),
-            strides=(strides[axis], 1),
-            pads=(before[axis], 0, after[axis], 0),
-            dilations=(dilations[axis], 1),
-        )
-        counts.append(window.output(size, 1, ceil=True)[0])
-        reach = (counts[-1] - 1) * strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1
-        after[axis] += max(0, reach - before[axis] - size - after[axis])
-    padded = after != pads[len(sizes) :]
+@dataclass(frozen=True)
+class _Pool:
+    """A pool's attributes and the sizes of its input; a number for each axis."""
+
+    sizes: list[int]
+    kernel: list[int]
+    strides: list[int]
+    dilations: list[int]
+    before: list[int]
+    after: list[int]
+
+    @classmethod
+    def of(cls, node: onnx.NodeProto, shapes: dict[str, list[int]]) -> _Pool | None:
+        """Read a pool; None if its sizes or padding are not known."""
+        values = {item.name: helper.get_attribute_value(item) for item in node.attribute}
+        sizes = shapes.get(node.input[0], [])[2:]
+        if not sizes or values.get("auto_pad", b"NOTSET") != b"NOTSET":
+            return None
+        ones, pads = [1] * len(sizes), list(values.get("pads", [0] * (2 * len(sizes))))
+        strides, dilations = values.get("strides", ones), values.get("dilations", ones)
+        kernel, before, after = list(values["kernel_shape"]), pads[: len(sizes)], pads[len(sizes) :]
+        return cls(sizes, kernel, strides, dilations, before, after)
+
+    def reach(self, axis: int) -> int:
+        """Rows from the first to the last one that a window reads."""
+        return (self.kernel[axis] - 1) * self.dilations[axis] + 1
+
+    def windows(self) -> list[tuple[int, int]]:
+        """Return for each axis the number of windows, and the row of the input behind the last one."""
+        found = []
+        for axis, size in enumerate(self.sizes):
+            window = Window(
+                (self.kernel[axis], 1),
+                strides=(self.strides[axis], 1),
+                pads=(self.before[axis], 0, self.after[axis], 0),
+                dilations=(self.dilations[axis], 1),
+            )
+            count = window.output(size, 1, ceil=True)[0]
+            found.append((count, (count - 1) * self.strides[axis] + self.reach(axis) - self.before[axis]))
+        return found
+
+    def inferred(self, axis: int) -> int:
+        """Return the number of windows that onnx' inference finds: those of the padded rows, rounded up."""
+        padded = self.before[axis] + self.sizes[axis] + self.after[axis]
+        return -(-(padded - self.reach(axis)) // self.strides[axis]) + 1
+
+
+def _rewrite(node: onnx.NodeProto, pool: _Pool) -> bool:
+    """Write a pool without `ceil_mode`; return False if it stays as it is."""
+    needed = (end - size for (_, end), size in zip(pool.windows(), pool.sizes, strict=True))
+    after = [max(rows, more) for rows, more in zip(pool.after, needed, strict=True)]
     padding_counts = node.op_type == "LpPool" or (
-        node.op_type == "AveragePool" and values.get("count_include_pad", 0)
+        node.op_type == "AveragePool"
+        and any(item.name == "count_include_pad" and item.i for item in node.attribute)
     )
-    if (padded and padding_counts) or np.any(np.array(after) >= kernel):
-        return None
-    kept = [item for item in node.attribute if item.name not in ("ceil_mode", "pads")]
+    if (after != pool.after and padding_counts) or np.any(np.array(after) >= pool.kernel):
+        return False
+    _set_pads(node, [*pool.before, *after], "ceil_mode")
+    return True
+
+
+def _without_unused_rows(node: onnx.NodeProto, pool: _Pool) -> list[int]:
+    """Return the rows of each axis of its input that a pool with `ceil_mode` uses; none if all have a use.
+
+    Its trailing padding becomes what its windows need, so that none can begin behind them.
+    """
+    kept, after = list(pool.sizes), list(pool.after)
+    for axis, (count, end) in enumerate(pool.windows()):
+        if pool.inferred(axis) != count:
+            kept[axis], after[axis] = min(pool.sizes[axis], end), max(0, end - pool.sizes[axis])
+    if (kept, after) == (pool.sizes, pool.after):
+        return []
+    _set_pads(node, [*pool.before, *after])
+    return kept
+
+
+def _set_pads(node: onnx.NodeProto, pads: list[int], *without: str) -> None:
+    kept = [item for item in node.attribute if item.name not in ("pads", *without)]
     del node.attribute[:]
-    node.attribute.extend([*kept, helper.make_attribute("pads", [*before, *after])])
-    return counts
+    node.attribute.extend([*kept, helper.make_attribute("pads", pads)])
+
+
+def _insert_slice(graph: onnx.GraphProto, place: int, kept: list[int]) -> None:
+    """Let a node read only the first rows of each axis of its input."""
+    node = graph.node[place]
+    starts, ends, axes, rows = (f"{node.output[0]}_{part}" for part in ("starts", "ends", "axes", "rows"))
+    numbers = {starts: [0] * len(kept), ends: kept, axes: list(range(2, 2 + len(kept)))}
+    graph.initializer.extend(
+        numpy_helper.from_array(np.array(values, np.int64), name) for name, values in numbers.items()
+    )
+    cut = helper.make_node("Slice", [node.input[0], starts, ends, axes], [rows], name=rows)
+    node.input[0] = rows
+    graph.node.insert(place, cut)
