@@ -7,7 +7,9 @@ its last one (`cycle` + 1 for events without a duration). docs/events.md describ
 
 from __future__ import annotations
 
+import itertools
 import json
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -214,6 +216,10 @@ class Summary:
                 mine[key] = mine.get(key, 0) + value
 
 
+def _job(event: Event) -> tuple[int, int]:
+    return event.core, event.job
+
+
 class EventLog:
     """Events in order of `cycle`, with facts about the run.
 
@@ -335,13 +341,20 @@ class EventLog:
 
     def tasks(self) -> list[TaskSpan]:
         """Return the tasks in the order of their start, with the names of their layers."""
-        names: dict[tuple[int, int, int], str] = {}
+        tasks = list(self.where(kind="task"))
+        numbers = {
+            key: sorted({e.task for e in same})
+            for key, same in itertools.groupby(sorted(tasks, key=_job), key=_job)
+        }
+        names = {key: np.full(len(same), "", object) for key, same in numbers.items()}
         for e in self.where(kind="layer"):  # its `value` is the number of its tasks from `task` on
-            names.update({(e.core, e.job, e.task + n): e.reason for n in range(max(e.value, 1))})
+            if (same := numbers.get(_job(e))) is not None:
+                first, last = (bisect_left(same, n) for n in (e.task, e.task + max(e.value, 1)))
+                names[_job(e)][first:last] = e.reason
         return [
             TaskSpan(e.core, e.job, e.task, e.cycle, e.end, layer, e.reason != "running")
-            for e in self.where(kind="task")
-            for layer in [names.get((e.core, e.job, e.task), "")]
+            for e in tasks
+            for layer in [names[_job(e)][bisect_left(numbers[_job(e)], e.task)]]
         ]
 
     def summary(self) -> list[Summary]:

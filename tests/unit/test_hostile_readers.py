@@ -33,7 +33,7 @@ from rkcosim.base.files import GivenFileError, read_given
 from rkcosim.verify.streams.stream import Stream, StreamError
 from rkcosim.waves import backends, events
 from rkcosim.waves.decode import open_wave
-from rkcosim.waves.events import METADATA_KEY, EventLog, EventsError, load, save
+from rkcosim.waves.events import METADATA_KEY, Event, EventLog, EventsError, load, save
 from rkcosim.waves.files import WaveError, inspect
 from rkcosim.waves.timeline import write_timeline
 
@@ -387,3 +387,18 @@ def test_only_as_many_images_as_are_run_become_floats(tmp_path: Path) -> None:
     archive(file, images=np.zeros((5, 1, 16, 16), np.uint8), labels=np.zeros(4, np.int64))
     with pytest.raises(InputError, match="4 labels for 5 images"):
         load_batch([file], [info], None)
+
+
+def test_a_layer_of_more_tasks_than_the_log_has() -> None:
+    """Only the tasks of the log get its name, those of later layers the later one's."""
+    rows = [Event("task", 100 * n, 100 * n + 50, core, n, 0, "PC") for core in (0, 1) for n in (0, 1, 2, 5)]
+    rows += [
+        Event("layer", 0, 600, 0, 1, 0, reason="all", value=(1 << 63) - 1),
+        Event("layer", 200, 300, 0, 2, 0, reason="one", value=0),
+        Event("layer", 0, 600, 7, 0, 0, reason="nowhere", value=3),
+    ]
+    found = {(span.core, span.task): span.layer for span in EventLog.of(rows).tasks()}
+    assert found == {
+        **{(0, 0): "", (0, 1): "all", (0, 2): "one", (0, 5): "all"},
+        **{(1, n): "" for n in (0, 1, 2, 5)},
+    }
