@@ -234,11 +234,14 @@ def test_closed_streams_are_as_the_null_device(tmp_path: Path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full")
-@pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("--version",)])
+@pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("--version",), ("--show-completion",)])
 def test_help_for_a_full_disk(words: tuple[str, ...]):
     with open("/dev/full", "w") as full:
-        env = {**os.environ, "SHELL": "/bin/bash"}
-        done = command(*words, stdout=full, stderr=subprocess.PIPE, capture_output=False, env=env)
+        done = subprocess.run(  # within bash, which is then the shell of the completion
+            ["bash", "-c", '"$@"; exit $?', "bash", sys.executable, "-m", "rkcosim.cli.main", *words],
+            cwd=ROOT,
+            **{**LIMITS, "stdout": full, "stderr": subprocess.PIPE, "capture_output": False},
+        )
     assert done.returncode == exits.BAD_INPUT
     assert done.stderr == "rkcosim: standard output: No space left on device\n"
 
