@@ -389,7 +389,8 @@ def _local(distributed: Any, workers: int, security: Any) -> Iterator[Any]:
 def _deaf() -> Iterator[None]:
     """Block Ctrl-C for threads that are started within the `with` block, and for their processes.
 
-    One that comes meanwhile is delivered to this thread at the end.
+    One that comes meanwhile is delivered to this thread at the end, or at once by another thread
+    that does not block it (those of numpy's libraries): Python raises it here in both cases.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
