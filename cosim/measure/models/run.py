@@ -31,10 +31,10 @@ from rkcosim.measure.models.outputs import (
 from rkcosim.measure.models.progress import Inferences
 from rkcosim.measure.models.rows import LayerRow, buffers, layer_row, task_rows
 from rkcosim.measure.perf.boards.expected import board_json
-from rkcosim.measure.perf.measure import meter
 from rkcosim.rknn_api.custom_graph import leaving_out_custom
 from rkcosim.rknn_api.session import Model, RknnError
 from rkcosim.rknn_file.model import network_only
+from rkcosim.running.meter import meter
 from rkcosim.spec.config import RK3588
 from rkcosim.verify.crosscheck.batch_check import BatchChecker, checker_of
 from rkcosim.verify.crosscheck.compare import trace_mismatch, wants_mismatch
