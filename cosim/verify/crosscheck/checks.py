@@ -13,6 +13,22 @@ from rkcosim.verify.crosscheck.batch_check import BatchChecker, checker_of
 from rkcosim.verify.crosscheck.model_check import ModelChecker
 
 
+def checker_for(loaded: Any, device: str) -> Any:
+    """Return the checker (`rkcosim.running.session.Checker`) for a model on a device.
+
+    Parameters
+    ----------
+    loaded
+        A compiled model or a vendor file in a device's memory.
+    device
+        Name of the device in messages.
+    """
+    from rkcosim.rknn_file.model import FileModel
+    from rkcosim.verify.crosscheck.file_check import FileChecker
+
+    return (FileChecker if isinstance(loaded.model, FileModel) else checker_of)(loaded, device)
+
+
 class Checks(Listener):
     """Compares each inference, and sets `RunningModel.verdict`; comes behind listeners that must be told of
     each inference, because it raises `Mismatch`.
