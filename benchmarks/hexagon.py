@@ -15,7 +15,7 @@ import numpy as np
 
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.driver import Driver
-from rkcosim.engines.engine import open_named
+from rkcosim.engines.named import open_named
 from rkcosim.frontends.hexagon_nn.layers import exact_scaling
 from rkcosim.frontends.hexagon_nn.npu import Npu
 from rkcosim.plugins.instruments import open_machine

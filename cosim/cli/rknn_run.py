@@ -133,7 +133,7 @@ def _run(asked: RunOptions, program: list[str]) -> int:
     from rkcosim.driver.kernel import BoardView
     from rkcosim.driver.kernel.boards import board_named
     from rkcosim.driver.server import Server
-    from rkcosim.engines.engine import open_named
+    from rkcosim.engines.named import open_named
     from rkcosim.measure.models.products import products_table
     from rkcosim.measure.report.kept import keeping, write_page
     from rkcosim.rknn_api.server import RknnServer

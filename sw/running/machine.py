@@ -21,12 +21,10 @@ from rkcosim.compiler import (
 from rkcosim.compiler.batch import BatchModel, compile_divided, load
 from rkcosim.compiler.options import using_options
 from rkcosim.driver import Driver
-from rkcosim.engines.engine import open_named
-from rkcosim.engines.event_files import EventFiles, beside, writing
+from rkcosim.engines.named import open_named
 from rkcosim.engines.protocol import require
 from rkcosim.running.meter import meter
 from rkcosim.running.settings import Settings
-from rkcosim.waves.spec import TraceSpec
 
 Array = npt.NDArray[Any]
 AnyModel = CompiledModel | BatchModel
@@ -216,11 +214,7 @@ class Machine:
         self.graphs: list[GraphCount] = []
         self._open: list[RunningModel] = []
         self._finishing: list[Callable[[], Ending]] = []
-        trace = TraceSpec.of(settings.trace) if settings.trace is not None else None
-        with writing(_event_files(settings, trace)):
-            for path in (settings.trace, settings.events, settings.timeline):
-                if path is not None:
-                    path.parent.mkdir(parents=True, exist_ok=True)
+        with _recording(settings) as trace:
             self.engine = open_named(settings.engine, exact=settings.exact, cores=settings.cores, trace=trace)
         self.driver = Driver(self.engine)
         self.meter = meter(self.engine) if self.engine.has_cycles else None
@@ -287,8 +281,22 @@ class Machine:
             listener.end(self, endings)
 
 
-def _event_files(settings: Settings, trace: TraceSpec | None) -> list[EventFiles]:
-    """Return the files of events that the options ask for."""
+@contextlib.contextmanager
+def _recording(settings: Settings) -> Iterator[Any]:
+    """Let the engine that is opened within the block write the waveform and events that the options ask for.
+
+    Yields
+    ------
+    The waveform (`rkcosim.waves.spec.TraceSpec`), or None.
+    """
+    paths = [path for path in (settings.trace, settings.events, settings.timeline) if path is not None]
+    if not paths:
+        yield None
+        return
+    from rkcosim.engines.event_files import EventFiles, beside, take, writing
+    from rkcosim.waves.spec import TraceSpec
+
+    trace = TraceSpec.of(settings.trace) if settings.trace is not None else None
     files = []
     if settings.events or settings.timeline:
         require(settings.engine, "has_events", "an event log")
@@ -297,4 +305,7 @@ def _event_files(settings: Settings, trace: TraceSpec | None) -> list[EventFiles
         require(settings.engine, "can_trace", "a waveform")
         if settings.events is None and (log := beside(trace)) is not None:
             files.append(log)
-    return files
+    with writing([*take(), *files]):
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        yield trace

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from rkcosim import rknn_api as api
 from rkcosim.base import BAD_INPUT, progress
 from rkcosim.compiler import keeping_tensors, using_cores
-from rkcosim.engines.engine import open_named
 from rkcosim.engines.library import DramConfig
+from rkcosim.engines.named import open_named
 from rkcosim.rknn_api.custom_graph import leaving_out_custom
 from rkcosim.rknn_api.session import Model, RknnError
 from rkcosim.rknn_file.model import network_only

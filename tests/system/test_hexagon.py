@@ -18,7 +18,7 @@ pytest.importorskip("tflite", reason="needs the extra tflite")
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.devices.preload import c_compiler, sanitizer_runtime
 from rkcosim.driver import Driver
-from rkcosim.engines.engine import open_named
+from rkcosim.engines.named import open_named
 from rkcosim.frontends.hexagon_nn.geometry import Padding
 from rkcosim.frontends.hexagon_nn.library import environment, hexagon_library, lay_out
 from rkcosim.frontends.hexagon_nn.npu import Npu

@@ -16,8 +16,9 @@ from rkcosim.compiler.batch import batch_size, load
 from rkcosim.compiler.container import is_container
 from rkcosim.compiler.tiling import BANKS, fixed_weight_banks
 from rkcosim.driver import Driver
-from rkcosim.engines.engine import open_engine, open_named
+from rkcosim.engines.engine import open_engine
 from rkcosim.engines.library import DramConfig
+from rkcosim.engines.named import open_named
 from rkcosim.engines.settings import Number
 from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.perf.boards.expected import board_milliseconds
