@@ -15,7 +15,6 @@ from rkcosim.cli import results
 
 if TYPE_CHECKING:
     from rkcosim.frontends.nnapi.conformance import Tally, Verdict
-    from rkcosim.plugins.instruments import open_machine
     from rkcosim.running.machine import Machine
 
 SHARE = 100
@@ -58,6 +57,7 @@ def run_specs(asked: Chosen, folder: Path) -> Tally:
     """
     from rkcosim.engines.protocol import GOLDEN
     from rkcosim.frontends.nnapi.conformance import Tally, all_examples, fraction, operation_of, run_example
+    from rkcosim.plugins.instruments import open_machine
     from rkcosim.running.settings import Settings
 
     seed = secrets.randbits(32) if asked.seed is None else asked.seed
