@@ -228,7 +228,7 @@ class Doors:
     def _items(self, path: Path, graph: Graph) -> list[list[Array]]:
         """Return the inputs of each inference, as `--input` reads them from files."""
         from rkcosim.cli.inputs import load_batch
-        from rkcosim.rknn_file.model import open_file
+        from rkcosim.rknn_file.opening import open_file
 
         files = []
         for number, array in enumerate(graph.feeds.values()):
