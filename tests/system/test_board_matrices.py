@@ -17,14 +17,19 @@ import pytest
 
 from rkcosim.regcmd import TaskBuilder
 from tests.models.board_bench import (
+    ADD,
     BASE,
+    ELEMENT,
     FP32,
     INT8,
     INT16,
     INT32,
+    MAIN,
+    OUT,
     Board,
     Task,
     convolution,
+    element_wise,
     flying,
     open_board,
     operation,
@@ -304,14 +309,23 @@ def some_rows(seed: int, rows: int, channels: int) -> tuple[np.ndarray, np.ndarr
     return x, rng.uniform(0.005, 0.02, channels).astype(np.float16)
 
 
-@pytest.mark.board("7.5.5", "7.8.2", "8.4.2", source="expert-rows", place="middle_body without gate")
-def test_rows_of_products_times_scales(board: Board) -> None:
-    """The operand is the low half of 32-bit elements, as fp16."""
-    x, scales = some_rows(2, 4, 64)
+BOUNDARIES = np.array([2.0**-24, 2.0**-14, 1, 65504, 0.0137], np.float16)
+"""Scales with which a board was compared: the least fp16 number, the least normal and the largest one."""
+
+
+@pytest.mark.parametrize("scale", BOUNDARIES)
+@pytest.mark.board(
+    "7.5.5", "7.8.2", "8.4.2", source="split-products", place="tests/test_i8_dpu_chain.cpp --scale-boundaries"
+)
+def test_rows_of_products_times_scales(board: Board, scale: np.float16) -> None:
+    """(x * row's scale) * channel's scale, rounded twice; the operand is the low half of 32-bit elements."""
+    x, _ = some_rows(2, 4, 64)
+    scales = np.resize(BOUNDARIES, 64)
     task = operation(row_of(2, 4, 64), None, bits=32, bypass=True).word("DPU_RDMA", "EW_BASE_ADDR", B)
+    task.set("DPU", "BS_MUL_CFG", BS_MUL_OPERAND=int(scale.view(np.uint16)))
     ended(board, [task], {A: surfaces(x), B: scales.view(np.uint16).astype(np.uint32)})
-    exact = x[2].astype(np.float64) / 2 * scales
-    np.testing.assert_allclose(board.read(64, "<f4", C), exact, rtol=2**-22)
+    exact = x[2] * scale.astype(np.float32) * scales.astype(np.float32)
+    np.testing.assert_array_equal(board.read(64, "<f4", C), exact)
 
 
 @pytest.mark.board(
@@ -337,3 +351,15 @@ def test_silu_of_rows_of_products(board: Board) -> None:
     assert values.max() > 8  # beyond the table
     got = board.read(64, "<f4", C) / UNIT
     assert np.abs(got - silu(values)).max() < 0.003  # SiLU(8) is 0.0027 less than 8
+
+
+@pytest.mark.parametrize("out", [INT32, FP32])
+@pytest.mark.board("7.8.4", "7.10.1", source="split-products", place="add_body, middle_body")
+def test_sums_of_products_in_parts(board: Board, out: int) -> None:
+    """int32 parts of products are added, the last ones to fp32, which rounds."""
+    rng = np.random.default_rng(out)
+    a, b = (rng.integers(-(2**30), 2**30, (8, 64)).astype(np.int32) for _ in range(2))
+    task = element_wise(INT32, ADD, out, channels=64, width=8)
+    ended(board, [task], {MAIN: surfaces(a), ELEMENT: surfaces(b)})
+    exact = (a.astype(np.int64) + b).astype(np.float32 if out == FP32 else np.int64)
+    np.testing.assert_array_equal(result(board, 8, 64, "<f4" if out == FP32 else "<i4", OUT), exact)
