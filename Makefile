@@ -8,6 +8,8 @@ DEV    := $(VENV)/.installed-dev
 DOCS   := $(VENV)/.installed-docs
 # uv installs in a fraction of pip's time; it is used if it is on the path (`make UV= ...` prevents it).
 UV     ?= $(shell command -v uv 2>/dev/null)
+# Python keeps what it has compiled, also where the environment forbids it: tests start hundreds of processes.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help demo test proofs coverage synthesis test-all test-lowest lock licences soak test-shared test-rknn test-aarch64 outside check bench docs pictures registers wheel wheel-prebuilt clean
 help:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import tomllib
@@ -50,8 +51,13 @@ class Group:
 
 def matches(pattern: str, test: str) -> bool:
     """Return whether a pattern of the table stands for a test."""
+    return _expression(pattern).fullmatch(test) is not None
+
+
+@functools.cache  # thousands of tests are compared with hundreds of patterns
+def _expression(pattern: str) -> re.Pattern[str]:
     text = ".*".join(map(re.escape, pattern.split("*")))
-    return re.fullmatch(rf"{text}(::.*|\[.*)?", test, re.DOTALL) is not None
+    return re.compile(rf"{text}(::.*|\[.*)?", re.DOTALL)
 
 
 def groups(table: Path = TABLE) -> list[Group]:

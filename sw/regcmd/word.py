@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 
 from rkcosim.spec.regs import Register, registers
 
@@ -26,13 +27,23 @@ def pack_word(target: int, value: int, offset: int) -> int:
     ValueError
         If a part does not fit its bits.
     """
+    (t, targets), (v, values), (o, offsets) = _parts()
+    if 0 <= target <= targets and 0 <= value <= values and 0 <= offset <= offsets:
+        return int(target) << t | int(value) << v | int(offset) << o
     return registers().word.encode(TARGET=target, VALUE=value, OFFSET=offset)
 
 
 def unpack_word(word: int) -> tuple[int, int, int]:
     """Split a word into (target, value, offset)."""
-    fields = registers().word.decode(word)
-    return fields["TARGET"], fields["VALUE"], fields["OFFSET"]
+    (t, targets), (v, values), (o, offsets) = _parts()
+    return word >> t & targets, word >> v & values, word >> o & offsets
+
+
+@lru_cache(1)
+def _parts() -> tuple[tuple[int, int], ...]:
+    """Return the lowest bit and the largest value of target, value and offset, which have no signs."""
+    fields = registers().word.fields
+    return tuple((fields[n].lsb, (1 << fields[n].width) - 1) for n in ("TARGET", "VALUE", "OFFSET"))
 
 
 def register_word(register: Register, value: int) -> int:
@@ -49,6 +60,7 @@ def register_word(register: Register, value: int) -> int:
     return pack_word(target, value, register.offset)
 
 
+@lru_cache(64)
 def target_code(name: str) -> int:
     """Code of a word target by name: a block, NOP, CONFIG_END or OP_ENABLE."""
     codes = registers().word.fields["TARGET"].enum or {}
