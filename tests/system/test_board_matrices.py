@@ -363,3 +363,36 @@ def test_sums_of_products_in_parts(board: Board, out: int) -> None:
     ended(board, [task], {MAIN: surfaces(a), ELEMENT: surfaces(b)})
     exact = (a.astype(np.int64) + b).astype(np.float32 if out == FP32 else np.int64)
     np.testing.assert_array_equal(result(board, 8, 64, "<f4" if out == FP32 else "<i4", OUT), exact)
+
+
+@pytest.mark.parametrize(("rows", "parts", "stored"), [(10, 3, 10), (8, 5, 24)])
+@pytest.mark.board("4.1.1", "4.1.2", source="reduced-parts", place="reduction_regs, W4A8NpuReduce::prepare")
+def test_parts_of_products_by_a_convolution(board: Board, rows: int, parts: int, stored: int) -> None:
+    """16 x + y of pairs of int16 rows, summed over parts: kernels of two columns, of rows cut out of more."""
+    rng = np.random.default_rng(rows)
+    x = rng.integers(-30000, 30000, (parts, 2 * stored, 8)).astype(np.int16)
+    weights = np.zeros((parts, 2, 8, 16), np.int16)  # part, column, kernel, channel
+    weights[:, 0, range(8), range(8)], weights[:, 1, range(8), range(8)] = 16, 1
+    task, pitch = convolution(parts, 2 * rows, 32, 16, (parts, 2), (1, rows)), -(-rows // 4) * 4
+    whole = rows == stored
+    task.set("CNA", "CONV_CON1", IN_PRECISION=INT16, PROC_PRECISION=INT16, GROUP_LINE_OFF=int(not whole))
+    task.set("CNA", "CONV_CON3", CONV_X_STRIDE=2)
+    task.set("CNA", "DATA_SIZE1", DATAIN_CHANNEL=16, DATAIN_CHANNEL_REAL=7)
+    task.set("CNA", "WEIGHT_SIZE0", WEIGHT_BYTES=weights.nbytes)
+    task.set("CNA", "WEIGHT_SIZE1", WEIGHT_BYTES_PER_KERNEL=weights.nbytes // 8)
+    task.set("CNA", "WEIGHT_SIZE2", WEIGHT_KERNELS=8).set("CNA", "CBUF_CON1", DATA_ENTRIES=rows)
+    task.set("CNA", "FC_DATA_SIZE1", DMA_CHANNEL=16).set("CNA", "CVT_CON5", PER_CHANNEL_CVT_EN=7)
+    task.set("CNA", "DMA_CON1", LINE_STRIDE=(8 if whole else 2) * stored)
+    task.set("CNA", "DMA_CON2", SURF_STRIDE=2 * stored * max(parts - 4, 0))
+    first = 0 if whole else 4
+    task.word("CNA", "FEATURE_DATA_ADDR", A + 32 * first).word("CNA", "DCOMP_ADDR0", B)
+    task.set("CORE", "MISC_CFG", PROC_PRECISION=INT16, QD_EN=1)
+    task.set("DPU", "DATA_FORMAT", OUT_PRECISION=INT32, IN_PRECISION=INT16, PROC_PRECISION=INT16)
+    task.set("DPU", "DATA_CUBE_CHANNEL", ORIG_CHANNEL=7)
+    task.set("DPU", "BS_OW_CFG", SIZE_E_0=3, SIZE_E_1=3, SIZE_E_2=3)
+    task.word("DPU", "OUT_CVT_SCALE", 1).word("DPU", "DST_BASE_ADDR", C)
+    task.set("DPU", "DST_SURF_STRIDE", DST_SURF_STRIDE=pitch).set("DPU", "SURFACE_ADD", SURF_ADD=2 * pitch)
+    ended(board, [task], {A: x, B: weights})
+    pairs = x[:, 2 * first :][:, : 2 * rows].reshape(parts, rows, 2, 8).astype(np.int64)
+    got = board.read(8 * pitch, "<i4", C).reshape(2, pitch, 4)[:, :rows].transpose(1, 0, 2).reshape(rows, 8)
+    np.testing.assert_array_equal(got, (16 * pairs[:, :, 0] + pairs[:, :, 1]).sum(0))
