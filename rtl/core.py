@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -110,7 +112,7 @@ class NpuCore(wiring.Component):
         }
         super().__init__(buses | members)
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         config = self._config
 
@@ -301,7 +303,9 @@ class NpuCore(wiring.Component):
             m.d.sync += self.idle.eq(1)
         return m
 
-    def _counted(self, m: Module, pc, blocks, buffers: dict[str, WriteBuffer], ddma) -> None:
+    def _counted(
+        self, m: Module, pc: Any, blocks: dict[str, Any], buffers: dict[str, WriteBuffer], ddma: Any
+    ) -> None:
         """Drive the inputs of the performance counters (rtl/counters.py); they are held unless `counting`."""
         cna, dpu_rdma, ppu_rdma = (blocks[name] for name in ("CNA", "DPU_RDMA", "PPU_RDMA"))
         stated = {name: block.activity for name, block in blocks.items() if name != "CNA"}
@@ -318,7 +322,9 @@ class NpuCore(wiring.Component):
                 self.array_macs.eq(cna.status.array_macs),
             ]
 
-    def _diagnostics(self, m: Module, fabric, pc, files, blocks, ddma) -> wiring.PureInterface:
+    def _diagnostics(
+        self, m: Module, fabric: Any, pc: Any, files: dict[str, Any], blocks: dict[str, Any], ddma: Any
+    ) -> wiring.PureInterface:
         """Merge the diagnostics of all blocks into one port, one event per cycle."""
         ports = {"FABRIC": [fabric.diag], "PC": [pc.diag]}
         for block in GROUPED_BLOCKS:

@@ -71,7 +71,7 @@ class NpuSoc(wiring.Component):
         }
         super().__init__(members | flat_members(COUNTER_PREFIX, AxiLite().flip()))
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.counters = counters = CounterWindow(len(self._cores))
         connect_flat(m, COUNTER_PREFIX, self, counters.axil)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from rkcosim.base.extras import needed
 from rkcosim.waves.decode import Wave
@@ -96,7 +97,7 @@ def _unit(unit: Fraction) -> Fraction:
     return power
 
 
-def _group(out, group: Group, filters: dict[tuple[str, str], Path]) -> None:
+def _group(out: Any, group: Group, filters: dict[tuple[str, str], Path]) -> None:
     with out.group(group.name, closed=group.closed):
         for item in group.items:
             if isinstance(item, Group):
@@ -105,7 +106,7 @@ def _group(out, group: Group, filters: dict[tuple[str, str], Path]) -> None:
                 _row(out, item, filters)
 
 
-def _row(out, row: Row, filters: dict[tuple[str, str], Path]) -> None:
+def _row(out: Any, row: Row, filters: dict[tuple[str, str], Path]) -> None:
     from vcd.gtkw import GTKWColor
 
     width = row.signal.width

@@ -10,14 +10,18 @@ results.npz gets the inputs, the outputs of the first inference, and as JSON wha
 import argparse
 import json
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 CALLS, SECONDS = 6, 10.0
 """Inferences are repeated up to this number, until this many seconds have passed."""
 
+Made = tuple[list[np.ndarray], Callable[[], list[np.ndarray]], list[Any]]
 
-def draw(rng, shape, dtype, quantised):
+
+def draw(rng: np.random.Generator, shape: Any, dtype: Any, quantised: bool) -> np.ndarray:
     """Return codes for a quantised input, normal numbers for floats, and 0 or 1 for other integers."""
     dtype = np.dtype(dtype)
     if dtype.kind == "f":
@@ -28,7 +32,7 @@ def draw(rng, shape, dtype, quantised):
     return rng.integers(0, 2, shape).astype(dtype)
 
 
-def with_litert(given, options, rng):
+def with_litert(given: argparse.Namespace, options: dict[str, str], rng: np.random.Generator) -> Made:
     """Return the inputs, a function that runs one inference, and names with scales and zero points."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType, load_delegate
 
@@ -42,7 +46,7 @@ def with_litert(given, options, rng):
     takes, gives = interpreter.get_input_details(), interpreter.get_output_details()
     inputs = [draw(rng, x["shape"], x["dtype"], x["quantization"][0] != 0) for x in takes]
 
-    def call():
+    def call() -> list[np.ndarray]:
         for detail, array in zip(takes, inputs, strict=True):
             interpreter.set_tensor(detail["index"], array)
         interpreter.invoke()
@@ -51,7 +55,7 @@ def with_litert(given, options, rng):
     return inputs, call, [[[x["name"], *x["quantization"]] for x in details] for details in (takes, gives)]
 
 
-def with_onnxruntime(given, options, rng):
+def with_onnxruntime(given: argparse.Namespace, options: dict[str, str], rng: np.random.Generator) -> Made:
     """Return the inputs, a function that runs one inference, and names with scales and zero points."""
     import onnxruntime
 
@@ -74,7 +78,7 @@ def with_onnxruntime(given, options, rng):
     return list(inputs.values()), lambda: session.run(None, inputs), details
 
 
-def main():
+def main() -> None:
     """Run the model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("model", help="TFLite or ONNX file")
@@ -97,7 +101,7 @@ def main():
         outputs = call()
         calls.append(time.perf_counter() - begun)
         first = first or outputs
-    arrays = {f"input {n}": array for n, array in enumerate(inputs)}
+    arrays: dict[str, Any] = {f"input {n}": array for n, array in enumerate(inputs)}
     arrays |= {f"output {n}": np.asarray(array) for n, array in enumerate(first)}
     told = {"takes": takes, "gives": gives, "start": start, "calls": calls}
     np.savez(given.results, told=json.dumps(told), **arrays)

@@ -50,7 +50,7 @@ class AtomReader(wiring.Component):
         self._beats = fifo_beats
         super().__init__()
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.beats = beats = SyncFIFOBuffered(width=AXI_BITS, depth=self._beats)
         m.submodules.bursts = bursts = SyncFIFOBuffered(width=6, depth=max(4, self._beats // 4))

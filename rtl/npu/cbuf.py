@@ -25,7 +25,7 @@ class FillTurn(wiring.Component):
     take_weight: In(1)
     weight: Out(1)
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         with m.If(self.valid):
             m.d.sync += self.weight.eq(~self.take_weight)
@@ -57,7 +57,7 @@ class Cbuf(wiring.Component):
         self._depth = cfg.cbuf_entries // 2
         super().__init__()
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
 
         # 1. One fill per cycle; after a fill of one side the other side goes first.

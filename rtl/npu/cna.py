@@ -54,7 +54,7 @@ class Cna(wiring.Component):
         self._config = config
         super().__init__()
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.feature = feature = FeatureLoader(self._config)
         m.submodules.weight = weight = WeightLoader(self._config)

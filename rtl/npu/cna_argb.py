@@ -82,7 +82,7 @@ class ArgbUnpack(wiring.Component):
     beat: In(stream.Signature(AtomBeat))
     atoms: Out(stream.Signature(PixelAtoms))
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         cfg = self.cfg
         channels, wide = Signal(3, reset_less=True), Signal(reset_less=True)

@@ -1,6 +1,8 @@
 """Decompression of weights: 16 segments are decoded in parallel into one stream [HW 4.13]."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
@@ -201,7 +203,7 @@ class SegmentDecoder(wiring.Component):
             ]
         return m
 
-    def _header_fault(self, m: Module, header, take: Signal) -> Signal:
+    def _header_fault(self, m: Module, header: Value, take: Signal) -> Signal:
         """Return whether a header requests an unknown code, and store the first such byte in `fault`."""
         wrong = Signal()
         flags, zero, low, high = (
@@ -508,7 +510,7 @@ class Decompressor(wiring.Component):
         refused = Cat(*(check.when for check in checks), control).any()
         return checks, ~refused, atoms
 
-    def _told(self, port, kind: DiagnosticCode, number: Signal, value) -> list:
+    def _told(self, port: Any, kind: DiagnosticCode, number: Signal, value: ValueLike) -> list:
         """Return the assignments that report a diagnostic at a segment's DCOMP_AMOUNT register."""
         first = registers()["CNA"]["DCOMP_AMOUNT0"].offset
         return [
@@ -518,7 +520,7 @@ class Decompressor(wiring.Component):
             port.payload.value.eq(value),
         ]
 
-    def _told_fault(self, port, number: int, fault, amount) -> list:
+    def _told_fault(self, port: Any, number: int, fault: Any, amount: ValueLike) -> list:
         """Return the assignments that report the reason for which a segment cannot be decoded."""
         named = Cat(fault.value, fault.byte)
         kind = Mux(fault.short, DiagnosticCode.SIZE_MISMATCH, DiagnosticCode.WEIGHT_CODE)

@@ -83,7 +83,7 @@ class FeatureLoader(wiring.Component):
         self._cfg = cfg
         super().__init__(loader_members("CNA_FEATURE") | {"rows_ready": Out(12), "asking": Out(1)})
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         cfg = self.cfg
         m.submodules.prepare = now = FeatureSettings(self._cfg)

@@ -92,7 +92,7 @@ class BurstReader(wiring.Component):
         self._beats = cfg.read_fifo_beats
         super().__init__()
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.beats = beats = SyncFIFOBuffered(width=AXI_BITS + 2, depth=self._beats)
         m.submodules.borders = borders = SyncFIFO(width=2, depth=self._beats)

@@ -1,5 +1,7 @@
 """Settings of the feature loader, derived from the registers once per task, and the checks on them."""
 
+from typing import Any
+
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
@@ -73,7 +75,7 @@ class FeatureSettings(wiring.Component):
         self._cfg = cfg
         super().__init__()
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         entries = self._cfg.cbuf_entries
         cfg = self.cfg
@@ -164,7 +166,7 @@ class FeatureSettings(wiring.Component):
                 m.d.sync += [step.eq(0), self.busy.eq(0)]
         return m
 
-    def checks(self, cfg) -> list[Check]:
+    def checks(self, cfg: Any) -> list[Check]:
         """Checks on a task, from the configuration and from these settings."""
         con1, banks, size = cfg.CONV_CON1, cfg.CBUF_CON0, cfg.DATA_SIZE0
         argb = self.argb

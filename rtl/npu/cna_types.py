@@ -1,8 +1,9 @@
 """Differences between the types of the CNA: sizes of atoms, groups and tiles [HW 3]."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from amaranth.hdl import Cat, Mux, Value
+from amaranth.hdl import Cat, Mux, Value, ValueLike
 from amaranth.lib import enum
 
 from rkcosim.spec import types
@@ -77,7 +78,7 @@ class TypeOf:
         """Whether the type is a floating-point type."""
         return one_of(self.field, *FLOATS)
 
-    def _choose(self, int4, int8, half_word, tf32) -> Value:
+    def _choose(self, int4: ValueLike, int8: ValueLike, half_word: ValueLike, tf32: ValueLike) -> Value:
         return Mux(self.int4, int4, Mux(self.tf32, tf32, Mux(self.half_word, half_word, int8)))
 
     @property
@@ -118,14 +119,14 @@ def at_most(value: Value, limit: int | Value) -> Value:
     return Mux(value > limit, limit, value)
 
 
-def feature_entries(banks, config: NpuConfig) -> Value:
+def feature_entries(banks: Any, config: NpuConfig) -> Value:
     """Entries of CBUF that can hold features: those before the banks of weights [HW 4.10]."""
     all_banks = config.cbuf_banks
     before = (all_banks - banks.WEIGHT_BANK)[:4] * config.bank_entries
     return Mux(banks.WEIGHT_BANK < all_banks, before, 0)
 
 
-def is_argb(con1) -> Value:
+def is_argb(con1: Any) -> Value:
     """Whether CONV_CON1 selects first-layer input with a type that supports it [HW 4.2]."""
     of = TypeOf(con1.IN_PRECISION)
     return (Value.cast(con1.ARGB_IN)[2:] == 2) & ~of.int4 & ~of.tf32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -46,7 +46,7 @@ class WeightLoader(wiring.Component):
             | {"three_atoms": In(1), "code_diag": Out(DiagnosticPort())}
         )
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         cfg = self.cfg
         total = cfg.WEIGHT_SIZE0.WEIGHT_BYTES
@@ -208,7 +208,7 @@ class WeightLoader(wiring.Component):
             m.d.sync += loading.eq(0)
         return m
 
-    def _count_needed(self, m: Module, starting, needed: Signal, group: Signal, part: Signal) -> None:
+    def _count_needed(self, m: Module, starting: Signal, needed: Signal, group: Signal, part: Signal) -> None:
         """Weight bytes of the task, of its first group and of a depthwise block [HW 3.6]."""
         cfg = self.cfg
         size = cfg.WEIGHT_SIZE2
@@ -258,7 +258,7 @@ class WeightLoader(wiring.Component):
                 shifted.eq(shifted << 4),
             ]
 
-    def _checks(self, needed, group, part, ring_atoms) -> list[Check]:
+    def _checks(self, needed: Signal, group: Signal, part: Signal, ring_atoms: ValueLike) -> list[Check]:
         cfg = self.cfg
         banks = cfg.CBUF_CON0
         total = cfg.WEIGHT_SIZE0.WEIGHT_BYTES
@@ -280,7 +280,7 @@ class WeightLoader(wiring.Component):
             Check("DCOMP_CTRL", other_control & ~banks.WEIGHT_REUSE),
         ]
 
-    def _decompress(self):
+    def _decompress(self) -> Value:
         """Return whether the registers request decompression."""
         control = self.cfg.DCOMP_CTRL
         return (control.DECOMP_CONTROL != 0) & ~control.WT_DEC_BYPASS

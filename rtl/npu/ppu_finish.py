@@ -87,7 +87,7 @@ class PpuFinish(wiring.Component):
     i: In(stream.Signature(Partial))
     o: Out(stream.Signature(Pooled))
 
-    def elaborate(self, platform) -> Module:
+    def elaborate(self, platform: object) -> Module:
         m = Module()
         constants = self._constants(m)
         best = (self.kind == Lanes.BEST8) | (self.kind == Lanes.BEST16)

@@ -1,6 +1,6 @@
 """Write side of the PPU: output rows, and the positions of extrema, as runs of atoms ([HW 9.4], [HW 9.5])."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -103,7 +103,7 @@ class PpuWriter(wiring.Component):
             writer.run.payload.atoms.eq(piece),
         ]
 
-        def begin_group(start_addr, remaining) -> list:
+        def begin_group(start_addr: ValueLike, remaining: Value) -> list:
             return [
                 here.eq(Mux(remaining < self.group, remaining, self.group)),
                 surface.eq(1),

@@ -90,7 +90,7 @@ def _output(value: Ints, output: ops.Output) -> NDArray:
 
 def _windows(
     x: NDArray, kernel: ops.Pair, size: ops.Pair, stride: ops.Pair, dilation: ops.Pair, pad: ops.Pair
-):
+) -> tuple[NDArray, NDArray]:
     """Windows [C, OH, OW, kh, kw] of x, and the mask [OH, OW, kh, kw] of taps inside the image."""
     rows = np.arange(size[0])[:, None] * stride[0] + np.arange(kernel[0])[None, :] * dilation[0] - pad[0]
     columns = np.arange(size[1])[:, None] * stride[1] + np.arange(kernel[1])[None, :] * dilation[1] - pad[1]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import bisect
 import mmap
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,7 +140,7 @@ class Memory:
         for at, select, places in self._split(addresses, "write"):
             self._data[at].reshape(-1, ATOM)[places] = atoms[select]
 
-    def _split(self, addresses: NDArray[np.int64], what: str):
+    def _split(self, addresses: NDArray[np.int64], what: str) -> Iterator[tuple[int, Any, NDArray[np.int64]]]:
         """Group atoms by mapped range: (number of the range, mask of the atoms, their places in the range).
 
         The low four bits of an address are ignored.
