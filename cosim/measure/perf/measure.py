@@ -10,11 +10,12 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.base.numbered import Numbered
 from rkcosim.compiler import CompiledModel
 from rkcosim.compiler.runtime import LoadedModel, TaskMeasure
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import Engine
-from rkcosim.engines.records import TaskRecord
+from rkcosim.engines.records import KEPT, TaskRecord
 
 COMMANDS = "PC"
 """AXI client that reads command words, which are not data."""
@@ -38,15 +39,20 @@ def measure(record: TaskRecord, cycles: int) -> TaskMeasure:
     )
 
 
-def meter(engine: Engine) -> Callable[[], list[TaskMeasure]]:
-    """Return a meter for `rkcosim.compiler.LoadedModel`: measurements of all ended tasks, oldest first."""
-    measures: list[TaskMeasure] = []
+def meter(engine: Engine) -> Callable[[], Numbered[TaskMeasure]]:
+    """Return a meter for `rkcosim.compiler.LoadedModel`: measurements of ended tasks, oldest first."""
+    measures: Numbered[TaskMeasure] = Numbered()
 
-    def read() -> list[TaskMeasure]:
-        for record in engine.task_log()[len(measures) :]:
+    def read() -> Numbered[TaskMeasure]:
+        nonlocal measures
+        log = engine.task_log()
+        if getattr(log, "gone", 0) > len(measures):
+            measures = Numbered((), log.gone)
+        for record in log[len(measures) :]:
             if record.cycles is None:
                 break
             measures.append(measure(record, record.cycles))
+        measures.trim(KEPT)
         return measures
 
     return read
