@@ -50,6 +50,7 @@ from rkcosim.frontends.nnapi.memory import ashmem
 from rkcosim.frontends.nnapi.model import DataLocation
 from rkcosim.frontends.tnn.instance import Instance
 from rkcosim.golden.task import GoldenNpu
+from rkcosim.golden.task.npu import KEPT_REPORTS
 from rkcosim.measure.perf import measure
 from rkcosim.plugins import machine as plugin_machine
 from rkcosim.plugins.machine import Machine
@@ -390,6 +391,16 @@ def _hexagon(_: Path) -> Iterator[Step]:
 
 
 @contextlib.contextmanager
+def few_reports() -> Iterator[None]:
+    """Golden devices that others open keep 16 reports."""
+    made = GoldenNpu.__init__
+    given = tuple(16 if value == KEPT_REPORTS else value for value in made.__defaults__ or ())
+    named = {key: 16 if key == "kept" else value for key, value in (made.__kwdefaults__ or {}).items()}
+    with mock.patch.object(made, "__defaults__", given), mock.patch.object(made, "__kwdefaults__", named):
+        yield
+
+
+@contextlib.contextmanager
 def _engine(_: Path) -> Iterator[Step]:
     """The RTL, whose logs keep few tasks, with a client that asks for them."""
     stream = streams()["conv"]
@@ -411,7 +422,7 @@ def _tnn(_: Path) -> Iterator[Step]:
     rng = np.random.default_rng(seeds.seed("soak"))
     net = network_of("Pooling", CASES["Pooling"](rng))
     inputs = {item.name: rng.normal(size=item.dims).astype(np.float32) for item in net.structure.inputs}
-    with Instance(net, on_device(), {}) as kept:
+    with few_reports(), Instance(net, on_device(), {}) as kept:
 
         def step(number: int) -> None:
             run_instance(kept, inputs)
@@ -429,6 +440,7 @@ def _diopi(_: Path) -> Iterator[Step]:
         small(diopi_npu, "MOST_KEPT", 2),
         small(plugin_machine, "MOST_MODELS", 4),
         mock.patch.dict(os.environ, options),
+        few_reports(),
     ):
         diopi.init_library()
         try:
@@ -471,7 +483,7 @@ def _worker(_: Path) -> Iterator[Step]:
     """The process of a plug-in, by its socket; some requests bring new shared memory."""
     theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     x, size = _image().tobytes(), 1 << 16
-    with mock.patch.object(plugin_machine, "MOST_MODELS", 4), theirs, ours:
+    with mock.patch.object(plugin_machine, "MOST_MODELS", 4), few_reports(), theirs, ours:
         thread = threading.Thread(target=Worker(theirs, _Kept).serve)
         thread.start()
 
