@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable
 
@@ -26,7 +27,17 @@ def pack_word(target: int, value: int, offset: int) -> int:
     ValueError
         If a part does not fit its bits.
     """
-    return registers().word.encode(TARGET=target, VALUE=value, OFFSET=offset)
+    word = registers().word
+    described = word.fields["VALUE"]
+    if not 0 <= value <= described.most:
+        return word.encode(TARGET=target, VALUE=value, OFFSET=offset)  # raises the error
+    return _frame(target, offset) | int(value) << described.lsb
+
+
+@functools.cache
+def _frame(target: int, offset: int) -> int:
+    """Return a word without a value; a compiled network has thousands of words of a few hundred registers."""
+    return registers().word.encode(TARGET=target, OFFSET=offset)
 
 
 def unpack_word(word: int) -> tuple[int, int, int]:
