@@ -256,7 +256,9 @@ class Doors:
         for number, array in enumerate(graph.feeds.values()):
             files.append(self.folder / f"in{number}.npy")
             np.save(files[-1], array)
-        items = [list(item) for item in load_batch(files, list(open_file(path).inputs), None).items]
+        items: list[list[Array]] = [
+            list(item) for item in load_batch(files, list(open_file(path).inputs), None).items
+        ]
         self._read = [[array.copy() for array in item] for item in items]
         return items
 
