@@ -43,12 +43,13 @@ from rkcosim.frontends.nnapi.hal_types import Request, RequestArgument
 from rkcosim.frontends.nnapi.memory import ashmem
 from rkcosim.frontends.nnapi.model import DataLocation
 from rkcosim.golden.task import GoldenNpu
-from rkcosim.plugins import machine as plugin_machine
-from rkcosim.plugins.machine import Machine
-from rkcosim.plugins.settings import Settings
+from rkcosim.plugins.instruments import open_machine
 from rkcosim.regcmd import build_task_list
 from rkcosim.rknn_api.server import RknnServer
 from rkcosim.rknn_api.session import Model, use
+from rkcosim.running import machine as running_machine
+from rkcosim.running.machine import Machine
+from rkcosim.running.settings import Settings
 from rkcosim.verify.crosscheck.kick import run_kick
 from tests import seeds
 from tests.models.hexagon_graphs import Builder, execute
@@ -186,8 +187,8 @@ def _driver(_: Path) -> Iterator[Step]:
 def machine_of() -> Iterator[Machine]:
     """Yield a machine that lists few models and whose engine keeps few reports."""
     small = mock.patch.object
-    with small(plugin_machine, "MOST_MODELS", 4), small(hexagon_account, "MOST_MODELS", 4):
-        machine = Machine(Settings(engine="golden", summary=False))
+    with small(running_machine, "MOST_MODELS", 4), small(hexagon_account, "MOST_MODELS", 4):
+        machine = open_machine(Settings(engine="golden", summary=False))
         machine.engine._kept = 16
         try:
             yield machine

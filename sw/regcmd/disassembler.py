@@ -14,7 +14,8 @@ Omitted fields are 0; `RESERVED=` has the bits that belong to no field.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from rkcosim.regcmd.word import (
     RegcmdError,
@@ -42,7 +43,6 @@ class Command:
     kind : "register", "op_enable", "config_end", "nop" or "unknown".
     target, value, offset : parts of the word.
     block, register : None if the word writes no known register of its target's block.
-    fields : values of the register's fields.
     canonical : the text form without RAW gives the same word.
     """
 
@@ -54,8 +54,16 @@ class Command:
     offset: int
     block: str | None = None
     register: Register | None = None
-    fields: dict[str, int] = field(default_factory=dict)
     canonical: bool = False
+
+    @cached_property
+    def fields(self) -> dict[str, int]:
+        """Values of the fields of the register, or of the blocks that an op-enable word names."""
+        if self.register:
+            return self.register.decode(self.value)
+        if self.kind == "op_enable":
+            return registers()["GLOBAL"]["OPERATION_ENABLE"].decode(self.value)
+        return {}
 
     @property
     def name(self) -> str:
@@ -79,10 +87,7 @@ def decode_word(word: int, index: int = 0) -> Command:
         return Command(index, word, "config_end", target, value, offset, canonical=canonical)
     if target == target_code("OP_ENABLE"):
         canonical = word == op_enable_word(value)
-        mask = regs["GLOBAL"]["OPERATION_ENABLE"]
-        return Command(
-            index, word, "op_enable", target, value, offset, fields=mask.decode(value), canonical=canonical
-        )
+        return Command(index, word, "op_enable", target, value, offset, canonical=canonical)
     # Bit 48 is set in every valid word and ignored by the decoder [HW 1.4].
     marker = target_code("PC") & target_code("CNA")
     block = regs.block_of_target(target | marker)
@@ -98,7 +103,6 @@ def decode_word(word: int, index: int = 0) -> Command:
         offset,
         block.name,
         register,
-        register.decode(value),
         target == block.target,
     )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 
 from rkcosim.spec.regs import Register, registers
 
@@ -27,23 +27,23 @@ def pack_word(target: int, value: int, offset: int) -> int:
     ValueError
         If a part does not fit its bits.
     """
-    word = registers().word
-    described = word.fields["VALUE"]
-    if not 0 <= value <= described.most:
-        return word.encode(TARGET=target, VALUE=value, OFFSET=offset)  # raises the error
-    return _frame(target, offset) | int(value) << described.lsb
-
-
-@functools.cache
-def _frame(target: int, offset: int) -> int:
-    """Return a word without a value; a compiled network has thousands of words of a few hundred registers."""
-    return registers().word.encode(TARGET=target, OFFSET=offset)
+    (t, targets), (v, values), (o, offsets) = _parts()
+    if 0 <= target <= targets and 0 <= value <= values and 0 <= offset <= offsets:
+        return int(target) << t | int(value) << v | int(offset) << o
+    return registers().word.encode(TARGET=target, VALUE=value, OFFSET=offset)
 
 
 def unpack_word(word: int) -> tuple[int, int, int]:
     """Split a word into (target, value, offset)."""
-    fields = registers().word.decode(word)
-    return fields["TARGET"], fields["VALUE"], fields["OFFSET"]
+    (t, targets), (v, values), (o, offsets) = _parts()
+    return word >> t & targets, word >> v & values, word >> o & offsets
+
+
+@lru_cache(1)
+def _parts() -> tuple[tuple[int, int], ...]:
+    """Return the lowest bit and the largest value of target, value and offset, which have no signs."""
+    fields = registers().word.fields
+    return tuple((fields[n].lsb, (1 << fields[n].width) - 1) for n in ("TARGET", "VALUE", "OFFSET"))
 
 
 def register_word(register: Register, value: int) -> int:
@@ -60,6 +60,7 @@ def register_word(register: Register, value: int) -> int:
     return pack_word(target, value, register.offset)
 
 
+@lru_cache(64)
 def target_code(name: str) -> int:
     """Code of a word target by name: a block, NOP, CONFIG_END or OP_ENABLE."""
     codes = registers().word.fields["TARGET"].enum or {}

@@ -155,6 +155,10 @@ def _listed(record: TaskRecord, words: list[int], base: int) -> ListedTask:
     return ListedTask(fetched, base + record.first * 8, amount_code(count))
 
 
+_SIZES = ("rdma.cube", "dpu.surfaces")
+"""Rules about sizes of readers and writers that a bilinear Resize of the toolkit 2.3 breaks."""
+
+
 def _label(plan: FilePlan, number: int) -> str:
     """Return the node and the number of a task in the file."""
     node = plan.file.nodes[plan.file.records[number].node]
@@ -170,6 +174,9 @@ def _refusal(plan: FilePlan, core: _Core, finding: Finding, task: int | None = N
             where += f" of task {core.records[finding.set_in]}"
     value = "" if finding.value is None else f" = 0x{finding.value & (1 << 64) - 1:X}"
     what = f"{finding.path}{value}: " if finding.path else ""
+    needed = ""
+    if plan.file.nodes[plan.file.records[number].node].type == "Resize" and finding.rule in _SIZES:
+        needed = "; needed is a board's answer to how the writer counts there, the question in docs/board.md"
     return RknnFileError(
-        f".rknn file that the NPU cannot run: {where}: {what}{finding.message} [{finding.rule}]"
+        f".rknn file that the NPU cannot run: {where}: {what}{finding.message} [{finding.rule}]{needed}"
     )

@@ -31,7 +31,7 @@ from rkcosim.rknn_file.memory import (
     place_constants,
     place_of,
 )
-from rkcosim.rknn_file.schema import Kind
+from rkcosim.rknn_file.schema import Kind, Version
 from rkcosim.rknn_file.tables import RknnFileError
 from rkcosim.rknn_file.tasks import Replay, file_task, written_bytes
 from rkcosim.spec.regs import registers
@@ -549,7 +549,9 @@ class _Maker:
                 self._flush(plan, chain)
                 chain = _Chain()
             self._append(plan, chain, index, parts)
-            if len(parts) > 1 and all(self._is_barrier(part[-1]) for part in parts):
+            if len(parts) > 1 and (
+                all(self._is_barrier(part[-1]) for part in parts) or self._runs_alone(parts)
+            ):
                 self._flush(plan, chain)
                 chain = _Chain()
         self._flush(plan, chain)
@@ -569,6 +571,17 @@ class _Maker:
             if w in self.file.relocations
         ]
         return bool(names) and all(name.startswith(BARRIER) for name in names)
+
+    def _runs_alone(self, parts: list[list[int]]) -> bool:
+        """Return whether cores must wait for each other behind a divided node that no barrier follows.
+
+        Containers before version 6 have no barriers and no links; the reader makes the chains. Cores wait for
+        each other only at tasks of a convolution [HW 1.9], and a convolution behind a divided Concat reads
+        rows of other cores.
+        """
+        if self.file.version == Version.TOOLKIT_2:
+            return False
+        return any("CNA" not in blocks_of_mask(self.file.records[part[-1]].enable_mask) for part in parts)
 
     def _joins(self, chain: _Chain, parts: list[list[int]]) -> bool:
         """Return whether a node's tasks continue the job."""

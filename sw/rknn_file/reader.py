@@ -84,6 +84,11 @@ def _parts(data: bytes) -> tuple[bytes, int, bytes]:
         )
     buffer = data[start:end]
     if buffer[4:8] != schema.IDENTIFIER:
+        if (chip := _chip(data, version)) and schema.TARGET not in chip:
+            raise RknnFileError(
+                f".rknn file for {chip}, of another toolkit: no flatbuffer follows its header; files for "
+                f"{schema.TARGET} are read"
+            )
         raise RknnFileError(f"damaged .rknn file: the flatbuffer's identifier is {buffer[4:8].hex(' ')}")
     if len(data) < end + 8:
         return buffer, version, b""

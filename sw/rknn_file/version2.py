@@ -16,7 +16,7 @@ import numpy as np
 
 from rkcosim.regcmd.job import completion_mask
 from rkcosim.regcmd.tasks import TASK_ALIGN, TaskBuilder, build_task_list
-from rkcosim.regcmd.word import WORD_BYTES, blocks_of_mask
+from rkcosim.regcmd.word import WORD_BYTES, blocks_of_mask, pack_word
 from rkcosim.rknn_file import schema
 from rkcosim.rknn_file.container import (
     MOST_TASKS,
@@ -222,26 +222,35 @@ def _completed(task: _Task, tensors: Sequence[FileTensor]) -> tuple[TaskBuilder,
     where = f"the list of a task of node {task.node}"
     if len(tensor.data) % _WORD.itemsize:
         raise RknnFileError(f"damaged .rknn file: {where} has {len(tensor.data)} bytes")
-    builder = TaskBuilder(where)
-    changed: dict[int, Relocation] = {}
+    held = np.frombuffer(tensor.data, _WORD)
     wanted = dict(task.relocations)
-    for index, item in enumerate(np.frombuffer(tensor.data, _WORD)):
-        offset, value = int(item["register"]), int(item["value"])
-        register = registers().at(offset)
-        if register is None:
-            raise RknnFileError(f"damaged .rknn file: {where}: there is no register at 0x{offset:04X}")
-        if register.name == "S_POINTER" and "CORE_INDEX" in register.fields:
-            value = register.update(value, CORE_INDEX=task.part)
-        try:
-            builder.set_word(register.block, register.name, value)
-        except ValueError as error:
-            raise RknnFileError(f"damaged .rknn file: {where}: {error}") from error
-        if offset in wanted:
-            changed[index] = wanted[offset]
-    if missing := set(wanted) - {int(v) for v in np.frombuffer(tensor.data, _WORD)["register"]}:
+    at = held["register"].tolist()
+    if missing := set(wanted) - set(at):
         names = ", ".join(f"0x{offset:04X}" for offset in sorted(missing))
         raise RknnFileError(f"damaged .rknn file: {where} does not write the relocated registers {names}")
+    builder = TaskBuilder(where)
+    writes = {offset: _write(offset, task.part, where) for offset in set(at)}
+    for offset, value in zip(at, held["value"].tolist(), strict=True):
+        target, kept, index = writes[offset]
+        builder.raw(pack_word(target, value & kept | index, offset))
+    changed = {index: wanted[offset] for index, offset in enumerate(at) if offset in wanted}
     try:
         return builder.enable(*blocks_of_mask(task.enable_mask)), changed
     except ValueError as error:
         raise RknnFileError(f"damaged .rknn file: {where}: {error}") from error
+
+
+def _write(offset: int, core: int, where: str) -> tuple[int, int, int]:
+    """Return the target of a register's words, the bits of their values that stay, and an index to add."""
+    register = registers().at(offset)
+    if register is None:
+        raise RknnFileError(f"damaged .rknn file: {where}: there is no register at 0x{offset:04X}")
+    target = registers()[register.block].target
+    if not target:
+        raise RknnFileError(
+            f"damaged .rknn file: {where}: {register.path}: no register word reaches this block"
+        )
+    every = (1 << register.width) - 1
+    if register.name != "S_POINTER" or "CORE_INDEX" not in register.fields:
+        return target, every, 0
+    return target, every & ~register.fields["CORE_INDEX"].mask, register.encode(CORE_INDEX=core)

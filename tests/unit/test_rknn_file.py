@@ -21,10 +21,10 @@ from rkcosim.regcmd import disassemble, words_to_bytes
 from rkcosim.rknn_file import RknnFileError, is_rknn, read_rknn, schema
 from rkcosim.rknn_file.compressed import decompress
 from rkcosim.rknn_file.constants import weights
-from rkcosim.rknn_file.container import FileTensor
+from rkcosim.rknn_file.container import FileTensor, read_node
 from rkcosim.rknn_file.info import info_json, info_lines
 from rkcosim.rknn_file.model import FileModel, jobs_by, open_model
-from rkcosim.rknn_file.schema import Kind
+from rkcosim.rknn_file.schema import Kind, NodeSlot
 from rkcosim.rknn_file.tables import root_table
 from rkcosim.rknn_file.writer import write_rknn
 from rkcosim.spec.regs import registers
@@ -33,7 +33,7 @@ from rkcosim.verify.crosscheck.file_meaning import NotJudged, judge
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
 from rkcosim.verify.streams.sources import open_source
 from tests.extent import extent
-from tests.models.rknn_files import as_version_2
+from tests.models.rknn_files import _Builder, as_version_2
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
 
@@ -277,6 +277,27 @@ def test_a_check_names_the_node_that_is_wrong(data: bytes):
         checker.close()
 
 
+def test_an_input_that_is_overwritten_later_is_judged_from_before(data: bytes):
+    """As the padding lanes of a Softmax, or an Add in place: the task-level model keeps what a step reads
+    before it runs, since the memory has other bytes at the end."""
+    model = as_file(data, reuse=False)
+    values = [np.ones(info.shape, np.float32) for info in model.inputs]
+    (name,) = {tensor.name for tensor in model.plan.steps[3].inputs}
+    with LoadedModel(model, GoldenDriver()) as loaded:
+        loaded.set_input(0, values[0])
+        loaded.run()
+        loaded.memory(name)[:] = 0x55  # as if a later task had written
+        checker = FileChecker(loaded, "device")
+        checker.check(list(values))
+        assert [row.right for row in checker.nodes if row.step == 3] == [False]
+        checker.close()
+        model.plan.lost = {model.graph.root(name)}
+        checker = FileChecker(loaded, "device")
+        assert checker.check(list(values)).match
+        assert [row.right for row in checker.nodes if row.step == 3] == [True]
+        checker.close()
+
+
 def test_plans_for_several_cores():
     wide = layer_models.conv(64, 96, (40, 40), int8=True, kernel=3, pad=1)
     compiled = compile_model(wide, reuse=True, cores=3)
@@ -308,6 +329,12 @@ def test_what_the_command_shows(data: bytes, tmp_path: Path):
 
 
 REFUSED = {
+    "no flatbuffer, as toolkit 1 for the RK1808 in Sologala/nanodet_rknn": (
+        lambda data: (data[:8] + (1).to_bytes(8, "little") + data[16:]).replace(
+            b'"target_platform":["rk3588"]', b'"target_platform":["RK1808"]'
+        ),
+        "for RK1808, of another toolkit",
+    ),
     "encrypted": (lambda data: schema.ENCRYPTED + data[8:], "encrypted"),
     "version of another chip": (
         lambda data: (data[:8] + (0x1004).to_bytes(8, "little") + data[16:]).replace(
@@ -455,6 +482,27 @@ def test_version_1_is_version_2_behind_a_header_of_24_bytes():
     assert all(np.array_equal(a, b) for a, b in zip(outputs(model), outputs(compiled), strict=True))
     with pytest.raises(RknnFileError, match=f"a flatbuffer of .* bytes from {24} on"):
         read_rknn(first[:-100])
+
+
+def test_the_axis_of_a_softmax_of_the_host_is_in_slot_8():
+    """Toolkit 1.2 from Caffe: [1, 1000, 1, 1] has the axis 1 (dog-qiuqiu/simple-rknn2 8be21b03,
+    demo/mobilenetv2_3588.rknn); the file has no names of attributes."""
+    made = _Builder()
+    node = made.table(
+        {
+            NodeSlot.TYPE: made.builder.CreateString("Softmax"),
+            NodeSlot.NAME: made.builder.CreateString("prob"),
+            NodeSlot.INPUTS: made.numbers([0]),
+            NodeSlot.OUTPUTS: made.numbers([1]),
+            NodeSlot.ATTRIBUTES: made.table({}, {0: (1, 4)}),
+        },
+        {NodeSlot.CODE: (18, 1)},
+    )
+    made.builder.Finish(made.table({0: node}), file_identifier=schema.IDENTIFIER)
+    table = root_table(bytes(made.builder.Output()), "root").table(0, "node")
+    assert table is not None
+    found = read_node(table, 0, 2)
+    assert found.attributes == {"axis": 1} and not found.unknown_attributes and not found.on_npu
 
 
 def test_weights_that_nobody_can_decode_name_the_header_byte():

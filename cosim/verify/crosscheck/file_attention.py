@@ -83,11 +83,11 @@ def _half(registers: Registers, register: str, name: str) -> float:
     return float(np.uint16(registers.get("DPU", register, name) & 0xFFFF).view(np.float16))
 
 
-def _single(registers: Registers, register: str, name: str) -> float:
+def single(registers: Registers, register: str, name: str) -> float:
     return float(np.uint32(registers.get("DPU", register, name) & 0xFFFF_FFFF).view(np.float32))
 
 
-def _probabilities(low: Real, high: Real) -> tuple[Real, Real]:
+def probabilities(low: Real, high: Real) -> tuple[Real, Real]:
     """Return the least and the largest softmax of logits within bounds, with the errors of fp16 steps."""
     largest = max(float(np.abs(low).max()), float(np.abs(high).max()))
     wrong = np.expm1(4 * HALF * (largest + 1)) + 4 * HALF
@@ -104,7 +104,7 @@ def _of_halves(q: Real, k: Real, tasks: Tasks) -> tuple[Real, Real]:
         raise NotJudged("its product is not scaled")
     scale = _half(product, "BN_MUL_CFG", "BN_MUL_OPERAND")
     logits = np.einsum("bdi,bdj->bij", q, k) * scale
-    return _probabilities(logits, logits)
+    return probabilities(logits, logits)
 
 
 def _of_bytes(q: Real, k: Real, tasks: Tasks) -> tuple[Real, Real]:
@@ -120,14 +120,15 @@ def _of_bytes(q: Real, k: Real, tasks: Tasks) -> tuple[Real, Real]:
     product = _first(tasks, "CNA", lambda r: mode(r) == (byte, byte))
     widened = _first(tasks, "DPU", lambda r: mode(r) == (half, half) and live(r, "BS"))
     narrowed = _first(tasks, "DPU", lambda r: mode(r) == (half, byte) and live(r, "BS"))
-    if product.get("CNA", "CVT_CON0", "CVT_BYPASS") or not product.get("CNA", "CVT_CON0", "CVT_TYPE"):
-        raise NotJudged("the first input of its product is not converted")
+    kept = product.get("CNA", "CVT_CON0", "CVT_BYPASS")
+    if not kept and not product.get("CNA", "CVT_CON0", "CVT_TYPE"):
+        raise NotJudged("the converter of the first input of its product multiplies first")
 
     # Q through the converter, the exact sums, and the codes of the products.
     scale = product.signed("CNA", "CVT_CON1", "CVT_SCALE0", 16)
     offset = product.signed("CNA", "CVT_CON1", "CVT_OFFSET0", 16)
     factor = scale / 2.0 ** product.get("CNA", "CVT_CON0", "CVT_TRUNCATE_0")
-    q = np.clip(np.round((q + offset) * factor), -128, 127)
+    q = q if kept else np.clip(np.round((q + offset) * factor), -128, 127)
     sums = np.einsum("bdi,bdj->bij", q, k + product.signed("DPU", "BS_OW_OP", "OW_OP", 16))
     shift = product.get("DPU", "BN_MUL_CFG", "BN_MUL_SHIFT_VALUE")
     by = product.signed("DPU", "BN_MUL_CFG", "BN_MUL_OPERAND", 16) / 2.0**shift
@@ -139,11 +140,11 @@ def _of_bytes(q: Real, k: Real, tasks: Tasks) -> tuple[Real, Real]:
 
     # Their numbers, the probabilities, and the codes of these.
     add, times = (
-        _single(widened, "BS_ALU_CFG", "BS_ALU_OPERAND"),
+        single(widened, "BS_ALU_CFG", "BS_ALU_OPERAND"),
         _half(widened, "BS_MUL_CFG", "BS_MUL_OPERAND"),
     )
-    low, high = _probabilities(*((bound + add) * times for bound in bounds))
+    low, high = probabilities(*((bound + add) * times for bound in bounds))
     times = _half(narrowed, "BS_MUL_CFG", "BS_MUL_OPERAND")
-    add = _single(narrowed, "BN_ALU_CFG", "BN_ALU_OPERAND")
+    add = single(narrowed, "BN_ALU_CFG", "BN_ALU_OPERAND")
     codes_low, codes_high = (np.clip(np.round(p * times + add), -128, 127) for p in (low, high))
     return (codes_low - add) / times, (codes_high - add) / times

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,16 @@ from rkcosim.compiler import LoadedModel
 from rkcosim.compiler.host_calls import call
 from rkcosim.compiler.host_steps import compute
 from rkcosim.compiler.steps import CallStep, HostStep, Step
+from rkcosim.driver import Job, JobResult
 from rkcosim.rknn_file.model import FileModel
 from rkcosim.verify.crosscheck.file_meaning import NotJudged, judge
-from rkcosim.verify.crosscheck.model_check import Difference, ModelChecker, SecondLevel, first_difference
+from rkcosim.verify.crosscheck.model_check import (
+    Difference,
+    GoldenDriver,
+    ModelChecker,
+    SecondLevel,
+    first_difference,
+)
 
 MEANING = "the node's meaning"
 """Name of the mathematical value in messages."""
@@ -46,6 +55,35 @@ class NodeJudgement:
     cancelled: int = 0
 
 
+class _Watching(GoldenDriver):
+    """The golden driver, which calls a function before the first task of some steps.
+
+    A job of one core is divided there; jobs of several cores, which wait for each other, are not.
+
+    Parameters
+    ----------
+    places : see `GoldenDriver`.
+    watched : indices of the steps.
+    """
+
+    def __init__(self, places: dict[str, int], watched: Collection[int]) -> None:
+        super().__init__(places)
+        self.watched = set(watched)
+        self.before: Callable[[int], None] = lambda index: None
+
+    def submit(self, job: Job) -> JobResult:
+        """Run a job in parts, see `Driver.submit`."""
+        if len(job.cores) > 1:
+            return super().submit(job)
+        layers = [task.op_idx for task in job.tasks]
+        marks = [n for n, layer in enumerate(layers) if layer in self.watched and layer not in layers[:n]]
+        for start, end in pairwise(sorted({0, *marks, len(layers)})):
+            if start in marks:
+                self.before(layers[start])
+            result = super().submit(replace(job, tasks=job.tasks[start:end]))
+        return result
+
+
 class FileChecker(ModelChecker):
     """Check the runs of a loaded `.rknn` file; for the parameters see `ModelChecker`.
 
@@ -57,6 +95,27 @@ class FileChecker(ModelChecker):
     def __init__(self, loaded: LoadedModel, device: str = "RTL") -> None:
         super().__init__(loaded, device)
         self.nodes: list[NodeJudgement] = []
+        self._kept: dict[int, list[npt.NDArray[Any]]] = {}
+
+    def _driver(self, places: dict[str, int]) -> GoldenDriver:
+        """Return a driver that keeps the inputs of steps whose inputs are overwritten later."""
+        model = self.loaded.model
+        assert isinstance(model, FileModel)
+        plan = model.plan
+        watched = [
+            index
+            for index, step in enumerate(plan.steps)
+            if not isinstance(step, HostStep)
+            and any(model.graph.root(tensor.name) in plan.lost for tensor in step.inputs)
+        ]
+        driver = _Watching(places, watched)
+        driver.before = self._keep
+        return driver
+
+    def _keep(self, index: int) -> None:
+        self._kept[index] = [
+            self.golden.tensor(tensor.name).copy() for tensor in self.loaded.model.plan.steps[index].inputs
+        ]
 
     def _second_level(self, inputs: list[npt.ArrayLike]) -> SecondLevel:
         """Return the function that compares a step's output with its value for the device's inputs."""
@@ -67,6 +126,8 @@ class FileChecker(ModelChecker):
         def compare(index: int, ours: tuple[str, npt.NDArray[Any]]) -> Difference | None:
             step = model.plan.steps[index]
             cubes = [self.loaded.tensor(tensor.name) for tensor in step.inputs]
+            if index in self._kept:
+                return self._judged(model, index, step, self._kept[index], [], ours)
             lost = [t.name for t in step.inputs if model.graph.root(t.name) in model.plan.lost]
             if isinstance(step, HostStep) and not lost:
                 made = call(step, cubes)[0] if isinstance(step, CallStep) else compute(step, cubes)

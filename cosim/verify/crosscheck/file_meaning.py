@@ -25,8 +25,9 @@ from rkcosim.rknn_file.host import permutation
 from rkcosim.rknn_file.plan import FilePlan
 from rkcosim.rknn_file.tasks import field_of, values_of
 from rkcosim.spec.layouts import unpack_feature
-from rkcosim.spec.types import ATOM, BF16, DEPTHWISE, FLOAT_CODES
+from rkcosim.spec.types import ATOM, BF16, DEPTHWISE, FLOAT_CODES, FP32
 from rkcosim.verify.crosscheck.file_attention import attention
+from rkcosim.verify.crosscheck.file_norms import converted, normalised, product, softmax
 from rkcosim.verify.crosscheck.file_tables import NotJudged, Real, Table, function_name
 
 Cube = npt.NDArray[Any]
@@ -195,18 +196,26 @@ class _Node:
             return self._concatenated()
         if self.node.type == "Expand" and len(self.cubes) == 1:
             return self._expanded()
+        parts = [(task.blocks, self._registers_of(task)) for task in self.tasks]
         if self.node.type == "exSDPAttention":
-            parts = [(task.blocks, self._registers_of(task)) for task in self.tasks]
             return attention(self, parts)
+        if self.node.type == "exNorm":
+            return normalised(self, parts)
+        if self.node.type == "exSoftmax13":
+            return softmax(self)
+        if self.node.type == "exMatMul":
+            return product(self)
+        if self.node.type == "exDataConvert":
+            return converted(self)
         if self.node.type in ("Transpose", "Reshape", "Resize") and not self.file.ours:
             return to_cube(self._moved(), self.step.output).astype(np.float64)
         if "PPU" in self.main.blocks and "DPU" not in self.main.blocks:
             return self._pool()
         if "PPU" in self.main.blocks:
             raise NotJudged("its convolution is followed by a pooling in the same task")
-        if len(self.step.nodes) > 1:
-            raise NotJudged("a node without tasks precedes it")
         if "CNA" in self.main.blocks:
+            if len(self.step.nodes) > 1:
+                raise NotJudged("a node without tasks precedes it")
             shape = self.step.inputs[0].shape
             if len(shape) == 4 and shape[0] > 1:
                 return self._samples()
@@ -276,14 +285,23 @@ class _Node:
         y = self.step.output
         target = self._elements(y)
         values, bound = np.full(y.elements, np.nan), np.zeros(y.elements)
+        wide: tuple[_Node, Real, Any] | None = None
         for task in self.tasks:
             if not self._writes(task):
                 continue
             if set(task.blocks) - {"DPU", "DPU_RDMA"}:
                 raise NotJudged("its element-wise tasks follow others")
             part = self._of_task(task)
+            if wide and part._ref(task, "DPU_RDMA", "SRC_BASE_ADDR") == part._ref(
+                wide[0].main, "DPU", "DST_BASE_ADDR"
+            ):
+                found, extra = part._of_wide(*wide[1:])
+            else:
+                found, extra = part._dpu(part.gathered())
+            if self.real and part.get("DPU", "DATA_FORMAT", "OUT_PRECISION") == FP32.dpu_code:
+                wide = part, found, extra
+                continue
             where = part._addresses("DST_BASE_ADDR", target)
-            found, extra = part._dpu(part.gathered())
             kept = where >= 0
             values[where[kept]] = found[kept]
             bound[where[kept]] = np.broadcast_to(extra, found.shape)[kept]
@@ -884,7 +902,11 @@ class _Node:
                 raise NotJudged("its tasks behind the convolution read something else than its result")
         part = copy(self)
         part.main, part.registers, part.error = later[0], values_of(later[0].settings), 0.0
-        (low, _), (middle, more), (high, _) = (part._dpu(v + side * error) for side in (-1, 0, 1))
+        return part._of_wide(v, error)
+
+    def _of_wide(self, v: Real, error: Any) -> tuple[Real, Any]:
+        """Return what the task makes of binary32 values that are `error` away from exact ones."""
+        (low, _), (middle, more), (high, _) = (self._dpu(v + side * error) for side in (-1, 0, 1))
         return middle, np.abs(high - low) / 2 + more
 
     def _function(self, v: Real) -> tuple[Real, Any]:

@@ -180,9 +180,13 @@ class ModelChecker:
     def __init__(self, loaded: LoadedModel, device: str = "RTL") -> None:
         self.loaded = loaded
         self.device = device
-        self.golden = LoadedModel(loaded.model, GoldenDriver(places=dict(loaded.bases)))
+        self.golden = LoadedModel(loaded.model, self._driver(dict(loaded.bases)))
         if self.golden.tasks.data != loaded.tasks.data:
             raise RuntimeError("the golden model did not get the device's addresses")
+
+    def _driver(self, places: dict[str, int]) -> GoldenDriver:
+        """Return the driver of the task-level model, whose buffers have the addresses `places`."""
+        return GoldenDriver(places)
 
     def check(self, inputs: list[npt.ArrayLike]) -> Verdict:
         """Compare the device's tensors after a run with those of both levels for the same inputs.
@@ -235,6 +239,10 @@ class ModelChecker:
         ours, theirs = self.loaded.buffers["activations"], self.golden.buffers["activations"]
         different = np.flatnonzero(ours.view() != theirs.view())
         return int(ours.iova + different[0]) if different.size else None
+
+    def taken(self) -> float:
+        """Return 0: nothing is checked within a run."""
+        return 0.0
 
     def close(self) -> None:
         """Release the golden device's memory."""

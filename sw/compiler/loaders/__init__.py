@@ -15,7 +15,6 @@ from rkcosim.compiler.loaders.onnx_file import read_onnx
 from rkcosim.compiler.loaders.onnx_source import OnnxSource, load_onnx
 from rkcosim.compiler.loaders.tflite_file import is_tflite, read_tflite
 from rkcosim.compiler.loaders.tflite_graph import TfliteSource, load_tflite
-from rkcosim.compiler.loaders.tnn import layer_types, read_network, to_onnx
 from rkcosim.compiler.options import load_options
 
 __all__ = ["ModelError", "is_tflite", "load_model", "load_onnx", "load_tflite", "open_source"]
@@ -37,7 +36,15 @@ def _tflite(data: bytes) -> Divided:
     return TfliteSource(data).divided()
 
 
+def _tnn_types(data: bytes) -> Mapping[str, int]:
+    from rkcosim.compiler.loaders.tnn import layer_types
+
+    return layer_types(data)
+
+
 def _tnn_file(data: bytes) -> OnnxSource:
+    from rkcosim.compiler.loaders.tnn import read_network, to_onnx
+
     return OnnxSource(to_onnx(read_network(data)).SerializeToString())
 
 
@@ -53,7 +60,7 @@ register(ModelInterpreter("ONNX model", lambda data: OnnxSource(data).graph, _on
 register(
     ModelInterpreter("TFLite model", lambda data: TfliteSource(data).graph, _tflite, structure=_tflite_types)
 )
-register(ModelInterpreter("TNN network", _tnn_source, _tnn, structure=layer_types))
+register(ModelInterpreter("TNN network", _tnn_source, _tnn, structure=_tnn_types))
 
 
 def open_source(data: bytes) -> Source:
