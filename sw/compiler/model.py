@@ -79,6 +79,9 @@ class CompiledModel:
     that was made earlier is used unchanged.
     """
 
+    lists_of_a_file = False
+    """Whether the command lists are those of a vendor's file, not the compiler's."""
+
     def __init__(
         self,
         graph: Graph,
@@ -291,7 +294,7 @@ def compile_model(
     if container.is_container(data):
         plan = container.load_plan(data, full)
         return CompiledModel(plan.graph, plan=plan)
-    from rkcosim.compiler.loaders import open_source  # the package onnx takes long to import
+    from rkcosim.compiler.loaders import open_source
 
     return compile_source(open_source(data), reuse, cores, fuse)
 

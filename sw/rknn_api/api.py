@@ -116,13 +116,15 @@ def _compile(data: bytes, flag: int, full: Context | None) -> Context:
     `full` is the context whose weights a model without weights gets.
     """
     from rkcosim.rknn_file import is_rknn
-    from rkcosim.rknn_file.model import FileModel, open_model
 
     try:
         if is_without_weights(data):
             whole = getattr(full.model, "head", full.model).plan if full is not None else None
             return Context(compile_divided(data, full=whole), None, flag, weightless=True)
         if is_rknn(data):
+            from rkcosim.rknn_file.model import FileModel
+            from rkcosim.rknn_file.opening import open_model
+
             model: Any = open_model(data)
             if not isinstance(model, FileModel):
                 return Context(model, None, flag)

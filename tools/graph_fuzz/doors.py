@@ -250,7 +250,7 @@ class Doors:
         if self._read is not None:
             return [[array.copy() for array in item] for item in self._read]
         from rkcosim.cli.inputs import load_batch
-        from rkcosim.rknn_file.model import open_file
+        from rkcosim.rknn_file.opening import open_file
 
         files = []
         for number, array in enumerate(graph.feeds.values()):
