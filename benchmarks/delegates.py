@@ -19,7 +19,7 @@ from ai_edge_litert.interpreter import Interpreter, load_delegate
 
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.driver import Driver
-from rkcosim.engines.engine import open_named
+from rkcosim.engines.named import open_named
 from rkcosim.plugins.library import delegate_library
 from tests.models.litert_scripts import small
 from tests.models.ort_scripts import registered, session

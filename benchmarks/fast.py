@@ -30,7 +30,8 @@ HEADS = ("network", "cycles", "default engine", "changes", "ratio", "fast", "rat
 def one(path: Path, engine: str) -> dict[str, Any]:
     """Run one inference in this process; returns cycles, seconds, and seconds of the simulating thread."""
     from rkcosim.engines.soc import SocEngine
-    from rkcosim.measure.models.run import Session, random_inputs
+    from rkcosim.measure.models.draw import random_inputs
+    from rkcosim.running.session import Session
 
     inside = 0.0
     simulate = SocEngine._run_chunks

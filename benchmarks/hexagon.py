@@ -15,11 +15,11 @@ import numpy as np
 
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.driver import Driver
-from rkcosim.engines.engine import open_named
+from rkcosim.engines.named import open_named
 from rkcosim.frontends.hexagon_nn.layers import exact_scaling
 from rkcosim.frontends.hexagon_nn.npu import Npu
-from rkcosim.plugins.machine import Machine
-from rkcosim.plugins.settings import Settings
+from rkcosim.plugins.instruments import open_machine
+from rkcosim.running.settings import Settings
 from tests.models.hexagon_graphs import execute
 from tests.models.hexagon_networks import Form, graph_of_tflite, random_layer
 
@@ -58,7 +58,7 @@ def network(path: Path, engine: str | None) -> None:
         wanted = loaded.get_output(0, raw=True).reshape(-1).astype(int)
     device.close()
     for form in FORMS:
-        machine = Machine(Settings(engine=engine, check=True))
+        machine = open_machine(Settings(engine=engine, check=True))
         graph, npu = graph_of_tflite(data, form), Npu(machine)
         graph.debug_level = 2
         outcome = execute(graph, [np.ascontiguousarray(x.transpose(0, 2, 3, 1))], npu)

@@ -28,7 +28,7 @@ from rkcosim import rknn_api
 from rkcosim.devices.preload import c_compiler
 from rkcosim.devices.rknn_library import environment, lay_out, rknn_library
 from rkcosim.driver import Driver
-from rkcosim.engines.engine import open_named
+from rkcosim.engines.named import open_named
 from rkcosim.measure.perf.measure import options
 from rkcosim.rknn_api.server import RknnServer
 

@@ -6,22 +6,16 @@ stream with its memory image; `with device():` gives this process the device nod
 
 from __future__ import annotations
 
-from typing import Any
+from rkcosim.base.homes import lazy
 
 __all__ = ["Stream", "device", "open_engine", "run_model"]
 
-_HOMES = {
-    "Stream": "rkcosim.verify.streams.stream",
-    "device": "rkcosim.devices",
-    "open_engine": "rkcosim.engines.engine",
-    "run_model": "rkcosim.measure.models.run",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used; the command line stays quick to start."""
-    if name in _HOMES:
-        from importlib import import_module
-
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'rkcosim' has no attribute {name!r}")
+__getattr__ = lazy(
+    __name__,
+    {
+        "Stream": "rkcosim.verify.streams.stream",
+        "device": "rkcosim.devices",
+        "open_engine": "rkcosim.engines.engine",
+        "run_model": "rkcosim.measure.models.run",
+    },
+)

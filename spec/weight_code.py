@@ -1,10 +1,9 @@
 """Format of compressed weights: segments, headers and the prefix code [HW 4.13].
 
-A stream of weights of 8 kernels and 16 channels is divided into 16 segments, which are decoded in parallel.
-Each segment consists of a header of 16 bytes and a bit string with a prefix code of eight ranks. A rank
-stands for a class of values, in most cases for all values of the same length in bits. The encoder
-(`rkcosim.spec.layouts.compressed`), the RTL and the golden model share these constants; each implements the
-code separately.
+A stream of int8 weights is divided into 16 segments, which are decoded in parallel.  Each segment consists of
+a header of 16 bytes and a bit string with a prefix code of eight ranks. A rank stands for a class of values,
+in most cases for all values of the same length in bits. The encoder (`rkcosim.spec.layouts.compressed`), the
+RTL and the golden model share these constants; each implements the code separately.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from rkcosim.spec.types import ATOM
 SEGMENTS = 16
 """Number of segments of a stream."""
 
-KERNELS, CHANNELS = 8, 16
-"""Kernels and stored channels of the only shape whose division into segments is known."""
-
 QUAD = 4
-"""Number of neighbouring channels of a kernel that are stored in the same segment."""
+"""Number of neighbouring weights that are stored in the same segment."""
 
 LANES_OF_ATOM = ATOM // QUAD
-"""Number of segments that hold the 16 channels of one kernel."""
+"""Number of segments that hold an atom of weights."""
+
+WHOLE = SEGMENTS * QUAD
+"""Weights of which each segment holds four; their number is a multiple of it in all known streams."""
 
 SEGMENT_ALIGN = 64
 """Alignment of a segment in bytes, relative to the address of the weights."""
@@ -35,8 +34,8 @@ CONTROL = 1
 REGNUM = 0x55555555
 """The only known value of DCOMP_REGNUM: 1 in the two bits of each segment."""
 
-MOST_UNITS = 1 << 10
-"""Exclusive upper limit of DCOMP_AMOUNT: the longest code of the largest kernel needs less."""
+MOST_UNITS = 1 << 20
+"""Exclusive upper limit of DCOMP_AMOUNT: the longest code of 128 MiB of weights needs less."""
 
 PREFIXES = ("00", "10", "111", "110", "011", "0101", "01001", "01000")
 """Prefix of each rank; the first character is the bit that is read first."""

@@ -37,7 +37,7 @@ from rkcosim.driver.kernel import structs as s
 from rkcosim.driver.server import Server
 from rkcosim.driver.server.protocol import Op
 from rkcosim.engines import records
-from rkcosim.engines.engine import open_named
+from rkcosim.engines.named import open_named
 from rkcosim.frontends.diopi import npu as diopi_npu
 from rkcosim.frontends.diopi import runtime as diopi
 from rkcosim.frontends.hexagon_nn import account as hexagon_account
@@ -51,15 +51,16 @@ from rkcosim.frontends.nnapi.model import DataLocation
 from rkcosim.frontends.tnn.instance import Instance
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.golden.task.npu import KEPT_REPORTS
-from rkcosim.measure.perf import measure
-from rkcosim.plugins import machine as plugin_machine
-from rkcosim.plugins.machine import Machine
+from rkcosim.plugins.instruments import open_machine
 from rkcosim.plugins.protocol import PROTOCOL, Call, Message, Runtime, Status
-from rkcosim.plugins.settings import Settings
 from rkcosim.plugins.worker import Worker
 from rkcosim.regcmd import build_task_list
 from rkcosim.rknn_api.server import RknnServer
 from rkcosim.rknn_api.session import Model, use
+from rkcosim.running import machine as running_machine
+from rkcosim.running import meter as running_meter
+from rkcosim.running.machine import Machine
+from rkcosim.running.settings import Settings
 from rkcosim.verify.crosscheck.kick import run_kick
 from tests import seeds
 from tests.models.diopi_tensors import Calls
@@ -200,8 +201,8 @@ def _driver(_: Path) -> Iterator[Step]:
 def machine_of() -> Iterator[Machine]:
     """Yield a machine that lists few models and whose engine keeps few reports."""
     small = mock.patch.object
-    with small(plugin_machine, "MOST_MODELS", 4), small(hexagon_account, "MOST_MODELS", 4):
-        machine = Machine(Settings(engine="golden", summary=False))
+    with small(running_machine, "MOST_MODELS", 4), small(hexagon_account, "MOST_MODELS", 4):
+        machine = open_machine(Settings(engine="golden", summary=False))
         machine.engine._kept = 16
         try:
             yield machine
@@ -404,10 +405,10 @@ def few_reports() -> Iterator[None]:
 def _engine(_: Path) -> Iterator[Step]:
     """The RTL, whose logs keep few tasks, with a client that asks for them."""
     stream = streams()["conv"]
-    with mock.patch.object(records, "KEPT", 16), mock.patch.object(measure, "KEPT", 16):
+    with mock.patch.object(records, "KEPT", 16), mock.patch.object(running_meter, "KEPT", 16):
         with open_named("verilator", cores=1) as device:
             stream.load_into(device.memory)
-            meter = measure.meter(device)
+            meter = running_meter.meter(device)
 
             def step(number: int) -> None:
                 check(run_kick(device, stream.kick, 0).done)
@@ -438,7 +439,7 @@ def _diopi(_: Path) -> Iterator[Step]:
     small, options = mock.patch.object, {diopi_npu.OPTIONS_VARIABLE: "engine=golden\n"}
     with (
         small(diopi_npu, "MOST_KEPT", 2),
-        small(plugin_machine, "MOST_MODELS", 4),
+        small(running_machine, "MOST_MODELS", 4),
         mock.patch.dict(os.environ, options),
         few_reports(),
     ):
@@ -483,7 +484,7 @@ def _worker(_: Path) -> Iterator[Step]:
     """The process of a plug-in, by its socket; some requests bring new shared memory."""
     theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     x, size = _image().tobytes(), 1 << 16
-    with mock.patch.object(plugin_machine, "MOST_MODELS", 4), few_reports(), theirs, ours:
+    with mock.patch.object(running_machine, "MOST_MODELS", 4), few_reports(), theirs, ours:
         thread = threading.Thread(target=Worker(theirs, _Kept).serve)
         thread.start()
 

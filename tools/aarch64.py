@@ -26,7 +26,7 @@ from rkcosim import rknn_api
 from rkcosim.base import BAD_INPUT
 from rkcosim.devices.rknn_library import FLAGS, NAME, compile_library, environment, lay_out
 from rkcosim.driver import Driver
-from rkcosim.engines.engine import open_named
+from rkcosim.engines.named import open_named
 from rkcosim.rknn_api.server import RknnServer
 from rkcosim.rknn_api.signatures import ALIASES, SIGNATURES
 

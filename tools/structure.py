@@ -33,6 +33,7 @@ ORDER = (
     ("rknn_file",),
     ("driver",),
     ("rknn_api",),
+    ("running",),
     ("verify",),
     ("devices",),
     ("measure",),

@@ -1,10 +1,15 @@
 """Waveforms and their tools. The engines write the files (`Engine.trace`); this package reads them."""
 
-from rkcosim.waves.backends import Signal
-from rkcosim.waves.bursts import Burst
-from rkcosim.waves.decode import DiagnosticSeen, Irq, MacActivity, RegisterWrite, Stall, Wave, WaveTask
-from rkcosim.waves.decode import open_wave as open
-from rkcosim.waves.files import WaveError
+from typing import TYPE_CHECKING
+
+from rkcosim.base.homes import lazy
+
+if TYPE_CHECKING:
+    from rkcosim.waves.backends import Signal
+    from rkcosim.waves.bursts import Burst
+    from rkcosim.waves.decode import DiagnosticSeen, Irq, MacActivity, RegisterWrite, Stall, Wave, WaveTask
+    from rkcosim.waves.decode import open_wave as open
+    from rkcosim.waves.files import WaveError
 
 __all__ = [
     "Burst",
@@ -22,3 +27,20 @@ __all__ = [
 
 if not __name__.startswith("rkcosim."):
     raise ImportError(f"{__name__} is a folder of the checkout; its modules are imported as rkcosim.waves")
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "Signal": "rkcosim.waves.backends",
+        "Burst": "rkcosim.waves.bursts",
+        "DiagnosticSeen": "rkcosim.waves.decode",
+        "Irq": "rkcosim.waves.decode",
+        "MacActivity": "rkcosim.waves.decode",
+        "RegisterWrite": "rkcosim.waves.decode",
+        "Stall": "rkcosim.waves.decode",
+        "Wave": "rkcosim.waves.decode",
+        "WaveTask": "rkcosim.waves.decode",
+        "open": "rkcosim.waves.decode:open_wave",
+        "WaveError": "rkcosim.waves.files",
+    },
+)

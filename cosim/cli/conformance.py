@@ -75,7 +75,7 @@ def conformance_command(asked: ConformanceOptions) -> None:
     The tasks cover every type and mode. All memory, registers and interrupts are compared. The exit code is 1
     if anything differs.
     """
-    from rkcosim.engines.engine import open_named
+    from rkcosim.engines.named import open_named
     from rkcosim.verify.conformance.campaign import Campaign
     from rkcosim.verify.conformance.groups import GROUPS
     from rkcosim.verify.conformance.runner import Runner
@@ -154,7 +154,7 @@ def _single(campaign: Any, name: str, case: int) -> Any:
 def _plans(asked: ConformanceOptions, folder: Path) -> NoReturn:
     """Run tile plans as jobs, on the number of cores that each plan names."""
     from rkcosim.driver import Driver
-    from rkcosim.engines.engine import open_named
+    from rkcosim.engines.named import open_named
     from rkcosim.engines.settings import cycles_text
     from rkcosim.verify.conformance.plan_tables import read_plans
     from rkcosim.verify.conformance.plans import run_plans

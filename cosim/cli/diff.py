@@ -109,7 +109,7 @@ def _first(kind: str, ours: Path, theirs: Path) -> tuple[Finding | None, list[st
 
 def _opened(asked: DiffOptions, stream: Stream) -> AbstractContextManager[Any]:
     """Open the device on which a stream runs."""
-    from rkcosim.engines.engine import open_named
+    from rkcosim.engines.named import open_named
 
     return closing(open_named(asked.engine, exact=asked.exact, cores=stream.core + 1, on_diagnostic="go on"))
 

@@ -15,7 +15,7 @@ from rkcosim.cli import results
 
 if TYPE_CHECKING:
     from rkcosim.frontends.nnapi.conformance import Tally, Verdict
-    from rkcosim.plugins.machine import Machine
+    from rkcosim.running.machine import Machine
 
 SHARE = 100
 """Default percentage of the examples whose jobs run on the RTL."""
@@ -57,8 +57,8 @@ def run_specs(asked: Chosen, folder: Path) -> Tally:
     """
     from rkcosim.engines.protocol import GOLDEN
     from rkcosim.frontends.nnapi.conformance import Tally, all_examples, fraction, operation_of, run_example
-    from rkcosim.plugins.machine import Machine
-    from rkcosim.plugins.settings import Settings
+    from rkcosim.plugins.instruments import open_machine
+    from rkcosim.running.settings import Settings
 
     seed = secrets.randbits(32) if asked.seed is None else asked.seed
     share = SHARE if asked.rtl_share is None else asked.rtl_share
@@ -76,7 +76,7 @@ def run_specs(asked: Chosen, folder: Path) -> Tally:
         def machine(rtl: bool) -> Machine:
             if rtl not in machines:
                 settings = Settings(engine=asked.engine if rtl else GOLDEN, exact=asked.exact and rtl)
-                machines[rtl] = stack.enter_context(closing(Machine(settings)))
+                machines[rtl] = stack.enter_context(closing(open_machine(settings)))
             return machines[rtl]
 
         shown = stack.enter_context(progress.step("examples", len(chosen), "examples"))

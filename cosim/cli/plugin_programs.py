@@ -26,7 +26,7 @@ class PluginOptions(EngineOptions):
     timeline: Path | None = option("Write a timeline for ui.perfetto.dev to this file.", writes=True)
 
     def given(self) -> dict[str, str]:
-        """Return the options of the process (`rkcosim.plugins.settings`)."""
+        """Return the options of the process (`rkcosim.running.settings`)."""
         files = {"trace": self.trace, "events": self.events, "timeline": self.timeline}
         options = {name: str(path.absolute()) for name, path in files.items() if path is not None}
         if self.engine is not None:
@@ -51,7 +51,7 @@ class LibraryOptions(PluginOptions):
         ValueError
             for a program with `--prefix` or none without it, and for a wrong option.
         """
-        from rkcosim.plugins.settings import read_settings
+        from rkcosim.running.settings import read_settings
 
         if self.prefix is not None:
             if self.program:

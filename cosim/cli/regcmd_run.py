@@ -59,7 +59,7 @@ def run_command(asked: RegcmdRunOptions) -> None:
 def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
     from rkcosim.cli.moments import Work, check_layer, check_trace
     from rkcosim.cli.snapshots import Run
-    from rkcosim.engines.engine import open_named
+    from rkcosim.engines.named import open_named
     from rkcosim.engines.settings import changed, timing_line
     from rkcosim.measure.report.kept import keeping, write_page
     from rkcosim.verify.crosscheck.compare import trace_mismatch, wants_mismatch

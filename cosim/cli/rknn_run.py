@@ -133,11 +133,11 @@ def _run(asked: RunOptions, program: list[str]) -> int:
     from rkcosim.driver.kernel import BoardView
     from rkcosim.driver.kernel.boards import board_named
     from rkcosim.driver.server import Server
-    from rkcosim.engines.engine import open_named
+    from rkcosim.engines.named import open_named
     from rkcosim.measure.models.products import products_table
-    from rkcosim.measure.perf.measure import meter
     from rkcosim.measure.report.kept import keeping, write_page
     from rkcosim.rknn_api.server import RknnServer
+    from rkcosim.running.meter import meter
 
     board = None if asked.board == NO_BOARD else board_named(asked.board)
     with asked.recording() as trace, keeping(asked.html) as kept, contextlib.ExitStack() as stack:

@@ -102,13 +102,12 @@ def run_command(asked: RunOptions) -> None:
 
 
 def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
-    import rkcosim.frontends.tnn.reference  # noqa: F401 - adds NAIVE
-    from rkcosim.base.files import read_model
+    from rkcosim.base.files import identify, read_model
     from rkcosim.measure.models.run import run_model
     from rkcosim.measure.models.summary import print_summary
-    from rkcosim.measure.report.kept import keeping, write_page
+    from rkcosim.measure.report.kept import keeping
     from rkcosim.rknn_file import is_rknn
-    from rkcosim.rknn_file.model import jobs_by
+    from rkcosim.rknn_file.opening import jobs_by
 
     console = results.console()
     sharded = asked.sharded(trace)
@@ -117,6 +116,8 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
     values.pop("plan", None)  # the context in which this runs
     how = None if asked_jobs == "auto" else asked_jobs
     data = read_model(asked.model)  # reports the kind of a file that is not a model
+    if identify(data) == "TNN network":
+        import rkcosim.frontends.tnn.reference  # noqa: F401 - adds NAIVE
     if sharded is not None and is_rknn(data):
         raise ValueError("--shards divides plans of this compiler only: run a .rknn file without it")
     batch = saving.batch(asked.batch())
@@ -158,6 +159,8 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
         console.print(f"CSV: {asked.csv}")
     asked.write(result.as_json(), say=True)
     if asked.html:
+        from rkcosim.measure.report.kept import write_page
+
         write_page(asked.html, result.as_json(), kept.log)
     saving.finish()
     raise SystemExit(MISMATCH if result.verdict["match"] is False else OK)

@@ -36,7 +36,7 @@ class ScriptOptions(PluginOptions):
     """Options of the plug-in that name files."""
 
     def given(self) -> dict[str, str]:
-        """Return the options of the plug-in (`rkcosim.plugins.settings`)."""
+        """Return the options of the plug-in (`rkcosim.running.settings`)."""
         report = {} if self.html is None else {"report": str(self.html.absolute())}
         return {**report, **super().given(), "cores": str(self.cores), "float": self.float_}
 
@@ -58,7 +58,7 @@ def run_script(asked: ScriptOptions, runtime: str, library: Callable[[], Path]) 
     from rkcosim.base.failures import FOLDER_VARIABLE
     from rkcosim.devices import program as run
     from rkcosim.plugins import script_site
-    from rkcosim.plugins.settings import read_settings
+    from rkcosim.running.settings import read_settings
 
     program = list(asked.program)
     if not program:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rkcosim.devices.simulated import Report, SimulatedMachine
+from rkcosim.base.homes import lazy
+
+if TYPE_CHECKING:
+    from rkcosim.devices.simulated import Report, SimulatedMachine
 
 __all__ = ["Report", "SimulatedMachine", "device"]
+
+__getattr__ = lazy(__name__, {name: "rkcosim.devices.simulated" for name in ("Report", "SimulatedMachine")})
 
 
 @contextmanager
@@ -36,6 +41,7 @@ def device(engine: str | None = None, **options: Any) -> Iterator[SimulatedMachi
     ValueError, rkcosim.engines.EngineError
         see `SimulatedMachine`.
     """
+    from rkcosim.devices.simulated import SimulatedMachine
     from rkcosim.driver.hooks import Hooks
 
     with SimulatedMachine(engine, **options) as machine, Hooks(machine.kernel):

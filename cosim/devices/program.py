@@ -100,7 +100,7 @@ def library_environment(
     ----------
     folder : a folder with the library in `lib`; results are written to its subfolder `results`.
     options_variable, results_variable : the library's variables, for the options and for the results.
-    options : names and values of `rkcosim.plugins.settings`.
+    options : names and values of `rkcosim.running.settings`.
     """
     return {
         **os.environ,

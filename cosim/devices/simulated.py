@@ -16,8 +16,8 @@ from rkcosim.driver.kernel.rknpu_jobs import CLEARS
 from rkcosim.driver.kernel.rocket_interface import DEFAULT
 from rkcosim.driver.kernel.trouble import Kind
 from rkcosim.engines.cache import Progress, say
-from rkcosim.engines.engine import open_named
 from rkcosim.engines.library import DramConfig
+from rkcosim.engines.named import open_named
 from rkcosim.engines.protocol import capabilities
 from rkcosim.engines.settings import Number, changed, timing_line
 from rkcosim.spec.regs import registers

@@ -1,4 +1,4 @@
-"""The functions that open an engine."""
+"""The function that builds and opens an engine of the RTL."""
 
 from __future__ import annotations
 
@@ -10,80 +10,12 @@ from rkcosim.engines import build, cache, event_files, toolchain, verilog
 from rkcosim.engines.build import Variant
 from rkcosim.engines.cache import Progress
 from rkcosim.engines.library import DramConfig
-from rkcosim.engines.protocol import CHANGES, ENGINES, FAST, GOLDEN, require, require_rtl_cell
+from rkcosim.engines.protocol import CHANGES, ENGINES, FAST, GOLDEN, require
 from rkcosim.engines.protocol import Engine as Engine  # re-exported next to the functions that open one
 from rkcosim.engines.snapshots import plan as snapshot_plan
 from rkcosim.engines.snapshots.contents import read_snapshot
 from rkcosim.engines.soc import SocEngine
 from rkcosim.engines.system import Source
-from rkcosim.waves.spec import TraceSpec
-
-
-def open_named(
-    name: str | None,
-    *,
-    cores: int = 3,
-    exact: bool = False,
-    dram: DramConfig | None = None,
-    on_diagnostic: str = "stop",
-    trace: TraceSpec | None = None,
-    threads: int | None = None,
-    progress: Progress = cache.say,
-) -> Any:
-    """Open any engine: `SocEngine`, `rkcosim.engines.fast.FastEngine` or `rkcosim.golden.task.GoldenNpu`.
-
-    Parameters
-    ----------
-    name : one of `ENGINES`, "changes", "fast", "golden", or None for the default of `open_engine`.
-    trace : a waveform to write from the start.
-    cores, exact, dram, on_diagnostic, threads, progress : as for `open_engine`; "changes", "fast" and the
-        golden model have only one form, and the last two only one thread.
-
-    Raises
-    ------
-    BuildError, WaveformError
-        as `open_engine` and `SocEngine.trace`.
-    ValueError
-        also for a memory timing or a waveform if the engine does not count cycles.
-    """
-    if name in (CHANGES, FAST):
-        from rkcosim.engines.changes import open_changes
-        from rkcosim.engines.fast import open_fast
-
-        if trace is not None:
-            require(name, "can_trace", "a waveform")
-        if exact:
-            require_rtl_cell(name)
-        if name == FAST:
-            return open_fast(cores=cores, dram=dram, on_diagnostic=on_diagnostic, progress=progress)
-        return open_changes(
-            cores=cores, dram=dram, on_diagnostic=on_diagnostic, threads=threads, progress=progress
-        )
-    if name == GOLDEN:
-        from rkcosim.golden.task import GoldenNpu
-
-        if dram is not None:
-            require(name, "has_cycles", "a memory timing")
-        if trace is not None:
-            require(name, "can_trace", "a waveform")
-        return GoldenNpu(cores, strict=on_diagnostic == "stop")
-    engine = open_engine(
-        name,
-        exact=exact,
-        cores=cores,
-        dram=dram,
-        on_diagnostic=on_diagnostic,
-        traced=trace is not None,
-        threads=threads,
-        progress=progress,
-    )
-    if trace is not None:
-        try:
-            engine.trace(trace)
-        except BaseException:
-            engine.close()
-            raise
-    return engine
 
 
 def open_engine(

@@ -20,7 +20,7 @@ def open_device(description: str | None) -> Any:
         rk.use_device(device)
         return device
     from rkcosim.engines.engine import open_engine
-    from rkcosim.measure.perf.measure import meter
+    from rkcosim.running.meter import meter
 
     device = open_engine(name, cores=1)
     rk.use_device(device, meter=meter(device))

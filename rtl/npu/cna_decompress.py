@@ -1,6 +1,6 @@
 """Decompression of weights: 16 segments are decoded in parallel into one stream [HW 4.13]."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
@@ -342,7 +342,7 @@ class Decompressor(wiring.Component):
         amounts = [getattr(cfg, f"DCOMP_AMOUNT{n}").as_value() for n in range(code.SEGMENTS)]
 
         # 1. Checks of the registers; then the first address of each segment.
-        checks, known, taps = self._checks()
+        checks, known, atoms = self._checks()
         reports = wiring.flipped(diagnostics.i[0])
         # One cycle late, so that only `active` follows the weight loader while no weights are compressed.
         begun = Signal()
@@ -363,7 +363,7 @@ class Decompressor(wiring.Component):
         m.d.comb += amount.eq(Array(amounts)[number])
         with m.If(begun):
             m.d.sync += [setting.eq(known), number.eq(0), failed.eq(~known)]
-            m.d.sync += [missing.eq(Cat(Const(0, 3), taps)), address.eq(cfg.DCOMP_ADDR0.DECOMPRESS_ADDR0)]
+            m.d.sync += [missing.eq(atoms), address.eq(cfg.DCOMP_ADDR0.DECOMPRESS_ADDR0)]
         with m.If(setting):
             units = Signal(AMOUNT_BITS + 1)
             m.d.comb += units.eq(amount[:AMOUNT_BITS] + 1)
@@ -493,24 +493,20 @@ class Decompressor(wiring.Component):
             m.d.sync += self.active.eq(0)
         return m
 
-    def _checks(self) -> tuple[list[Check], Signal, Signal]:
-        """Return the checks of the registers, whether all pass, and the number of taps of a kernel."""
+    def _checks(self) -> tuple[list[Check], Value, Value]:
+        """Return the checks of the registers, whether all pass, and the number of atoms of weights."""
         cfg = self.cfg
-        size, first = cfg.WEIGHT_SIZE2, cfg.CONV_CON1
-        taps = size.WEIGHT_WIDTH * size.WEIGHT_HEIGHT
+        first = cfg.CONV_CON1
         atoms = (cfg.WEIGHT_SIZE0.WEIGHT_BYTES + ATOM - 1) >> 4
-        needed = Cat(Const(0, 3), taps)
         control = cfg.DCOMP_CTRL.DECOMP_CONTROL != code.CONTROL  # reported with the other checks of weights
         other = (first.CONV_MODE == DEPTHWISE) | (first.IN_PRECISION != 0)
         checks = [
             Check("DCOMP_REGNUM", cfg.DCOMP_REGNUM.as_value() != code.REGNUM),
             Check("CONV_CON1", other),
-            Check("WEIGHT_SIZE2", size.WEIGHT_KERNELS != code.KERNELS),
-            Check("DATA_SIZE1", cfg.DATA_SIZE1.DATAIN_CHANNEL > code.CHANNELS),
-            Check("WEIGHT_SIZE0", atoms > needed, DiagnosticCode.SIZE_MISMATCH),
+            Check("WEIGHT_SIZE0", atoms[:2] != 0, DiagnosticCode.SIZE_MISMATCH),
         ]
-        refused = Cat(*(check.when for check in checks), control, atoms != needed).any()
-        return checks, ~refused, taps
+        refused = Cat(*(check.when for check in checks), control).any()
+        return checks, ~refused, atoms
 
     def _told(self, port, kind: DiagnosticCode, number: Signal, value) -> list:
         """Return the assignments that report a diagnostic at a segment's DCOMP_AMOUNT register."""

@@ -101,7 +101,7 @@ class FeatureSettings(wiring.Component):
                     self.channels.eq(code[:2] + 1),
                     self.grouped.eq(~con1.GROUP_LINE_OFF),
                     self.line_pitch.eq(Mux(con1.GROUP_LINE_OFF, line_stride, line_stride >> 2)),
-                    self.surface_pitch.eq(Mux(con1.GROUP_LINE_OFF, width, line_stride) + surface_stride),
+                    self.surface_pitch.eq(Mux(con1.GROUP_LINE_OFF, width, width << 2) + surface_stride),
                     self.width.eq(width),
                     self.row_entries.eq(at_most(cfg.CBUF_CON1.DATA_ENTRIES, entries)),
                     self.slab_entries.eq(width),

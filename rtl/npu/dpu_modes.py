@@ -18,8 +18,8 @@ from rkcosim.spec.types import LANES, MAXIMUM, PACKET, STRIPE
 PACKET_M1 = PACKET - 1
 """Atoms of a packet minus one: the required value of SIZE_E_1 when packets are made."""
 
-INT32_ATOMS = 4
-"""Atoms per pixel of 16 channels of int32."""
+INT32_ATOMS, FP16_ATOMS = 4, 2
+"""Atoms per pixel of 16 channels of int32, and of fp16."""
 
 
 def makes_packets(cfg: Any) -> Value:
@@ -30,7 +30,13 @@ def makes_packets(cfg: Any) -> Value:
     operand = ~ew.EW_BYPASS & ~ew.EW_OP_BYPASS & ew.EW_OP_SRC
     integers = (form.IN_PRECISION == Precision.INT16) & ~is_float(form.PROC_PRECISION)
     out = form.OUT_PRECISION == Mux(flying, Precision.INT16, Precision.INT32)
-    return asked & integers & out & (feature.CONV_MODE != DEPTHWISE) & ~operand
+    halves = ~flying & cfg.WDMA_SIZE_0.TP_PRECISION & _all_halves(form)
+    return asked & ((integers & out) | halves) & (feature.CONV_MODE != DEPTHWISE) & ~operand
+
+
+def _all_halves(form: Any) -> Value:
+    types = (form.IN_PRECISION, form.PROC_PRECISION, form.OUT_PRECISION)
+    return Cat(kind == Precision.FP16 for kind in types).all()
 
 
 def by_surface(cfg: Any) -> Value:
@@ -42,8 +48,7 @@ def reduces(cfg: Any) -> Value:
     """Whether the task writes one number for each pixel, the maximum over the channels [HW 7.16]."""
     feature, form, size = cfg.FEATURE_MODE_CFG, cfg.DATA_FORMAT, cfg.DATA_CUBE_WIDTH.WIDTH
     asked = (cfg.DATA_CUBE_HEIGHT.MINMAX_CTL == MAXIMUM) & feature.NONALIGN
-    types = [form.IN_PRECISION, form.PROC_PRECISION, form.OUT_PRECISION]
-    halves = Cat(kind == Precision.FP16 for kind in types).all() & ~cfg.OUT_CVT_SCALE.FP32TOFP16_EN
+    halves = _all_halves(form) & ~cfg.OUT_CVT_SCALE.FP32TOFP16_EN
     alone = feature.FLYING_MODE & (feature.OUTPUT_MODE == 2) & ~feature.COMB_USE
     row = (cfg.DATA_CUBE_HEIGHT.HEIGHT == 0) & (size < STRIPE * LANES)
     told = feature.SURF_LEN == (size >> LANES.bit_length() - 1) + 1
@@ -198,13 +203,16 @@ class PacketSizes:
         flying = cfg.FEATURE_MODE_CFG.FLYING_MODE
         on = makes_packets(cfg)
         channel = cfg.DATA_CUBE_CHANNEL.CHANNEL
-        last = Mux(flying, channel >> 3, channel >> 2)
+        half = cfg.DATA_FORMAT.OUT_PRECISION == Precision.FP16  # of packets only those of CORE
+        last = Mux(flying | half, channel >> 3, channel >> 2)
         told = Cat(0, 0, 0, lines * (cfg.WDMA_SIZE_1.WIDTH_WDMA + 1)).as_unsigned()
         atoms = area * (last + 1)
         bytes_ = cfg.BS_OW_CFG.TP_ORG_EN & ~cfg.WDMA_SIZE_0.TP_PRECISION
         # Blocks of data from memory run through all surfaces, those of CORE through a group of channels.
-        rest = Mux(flying, atoms[:4], Cat(0, 0, area[:2]).as_unsigned())
-        self.open_group = on & ~flying & (last[:2] != INT32_ATOMS - 1)
+        of_group = Mux(half, Cat(0, area[:3]), Cat(0, 0, area[:2])).as_unsigned()
+        rest = Mux(flying, atoms[:4], of_group)
+        whole = Mux(half, last[:1] == FP16_ATOMS - 1, last[:2] == INT32_ATOMS - 1)
+        self.open_group = on & ~flying & ~whole
         self.misaligned = on & (Mux(bytes_, rest, rest[:3]) != 0)
         self.other = on & ~self.misaligned & (atoms != told)
         self.missing = on & ~self.misaligned & (atoms < told)

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from rkcosim.rtl.npu.arith import held
 from rkcosim.rtl.npu.atom_writer import ATOM_BITS, AtomRun
 from rkcosim.rtl.npu.dpu_modes import PACKET_M1, PacketSizes, area_of
+from rkcosim.rtl.npu.dpu_types import Precision
 from rkcosim.rtl.npu.dpu_writer_surfaces import ATOMS, StripePort
 from rkcosim.rtl.regfile import config_signature
 
@@ -20,7 +21,7 @@ class PacketBlock(wiring.Component):
     """Read a block of atoms from the stripes, two per cycle, or one where a stripe or the block ends.
 
     The atoms of a block are consecutive along the surfaces one after the other (data from memory), or along
-    the four surfaces of a pixel (data of CORE).
+    the four surfaces of a pixel (int32 data of CORE), or its two surfaces (fp16).
 
     Members
     -------
@@ -52,15 +53,18 @@ class PacketBlock(wiring.Component):
         flying = held(m, start, cfg.FEATURE_MODE_CFG.FLYING_MODE)
         off = held(m, start, sizes.misaligned | sizes.open_group)  # there are no blocks: nothing is written
         narrow = held(m, start, cfg.BS_OW_CFG.TP_ORG_EN & ~cfg.WDMA_SIZE_0.TP_PRECISION)
+        half = held(m, start, cfg.DATA_FORMAT.OUT_PRECISION == Precision.FP16)
         block = [Signal(ATOM_BITS, name=f"atom{index}", reset_less=True) for index in range(BLOCK)]
         count, place, swap = Signal(4), Signal(4, reset_less=True), Signal(reset_less=True)
         pixel, upper = Signal(4), Signal()  # upper: surfaces 2 and 3 of the pixel
         read, ends, last, two, end = Signal(), Signal(), Signal(), Signal(), Signal(4)
+        done = Signal()  # these are the last surfaces of the pixel
         m.d.comb += [
+            done.eq(upper | half),
             read.eq(stripe.valid & ~self.full & ~off),
             end.eq(Mux(narrow, BLOCK - 1, BLOCK // 2 - 1)),
             two.eq(~flying | ((pixel != stripe.pixels_m1) & (count != end))),
-            ends.eq(Mux(flying, pixel + two == stripe.pixels_m1, upper & (pixel == stripe.pixels_m1))),
+            ends.eq(Mux(flying, pixel + two == stripe.pixels_m1, done & (pixel == stripe.pixels_m1))),
             last.eq(count + two == end),
             stripe.read.eq(read),
             stripe.pixel.eq(pixel),
@@ -76,7 +80,7 @@ class PacketBlock(wiring.Component):
             with m.If(flying):
                 m.d.sync += pixel.eq(pixel + 1 + two)
             with m.Else():
-                m.d.sync += [upper.eq(~upper), pixel.eq(pixel + upper)]
+                m.d.sync += [upper.eq(~done), pixel.eq(pixel + done)]
             with m.If(ends):
                 m.d.sync += [pixel.eq(0), upper.eq(0)]
             with m.If(last):

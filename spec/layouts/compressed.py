@@ -11,13 +11,11 @@ import numpy.typing as npt
 
 from rkcosim.spec.types import ATOM
 from rkcosim.spec.weight_code import (
-    CHANNELS,
     HEADER_BYTES,
     HEADER_CLASSES,
     HEADER_FLAGS,
     HEADER_OFFSET,
     HEADER_RUNS,
-    KERNELS,
     LANES_OF_ATOM,
     PLAIN,
     PREFIXES,
@@ -25,6 +23,7 @@ from rkcosim.spec.weight_code import (
     RUNS,
     SEGMENT_ALIGN,
     SEGMENTS,
+    WHOLE,
     WIDEST,
     ZERO_RUN,
 )
@@ -113,7 +112,7 @@ def segment_values(stream: Bytes) -> list[Bytes]:
     Parameters
     ----------
     stream
-        Weights in the layout of uncompressed weights in memory, uint8: for each tap 8 kernels of 16 channels.
+        Weights in the layout of uncompressed weights in memory, uint8, a multiple of 64.
 
     Returns
     -------
@@ -165,12 +164,12 @@ def best_code(weights: Bytes) -> SegmentCode:
 def compress_weights(
     stream: Bytes, codes: Sequence[SegmentCode] | None = None
 ) -> tuple[Bytes, tuple[int, ...]]:
-    """Compress weights of 8 kernels and 16 stored channels of int8.
+    """Compress weights of int8.
 
     Parameters
     ----------
     stream
-        Weights in the layout of `pack_weights`, uint8, 128 bytes for each tap.
+        Weights in the layout of `pack_weights`, uint8, a multiple of 64 bytes.
     codes
         Code of each of the 16 segments; None selects `best_code` for each.
 
@@ -182,12 +181,10 @@ def compress_weights(
     Raises
     ------
     ValueError
-        if the stream is empty or does not consist of whole taps, or if a code cannot encode its weights.
+        if the stream is empty or no multiple of 64 bytes, or if a code cannot encode its weights.
     """
-    if stream.size == 0 or stream.size % (KERNELS * CHANNELS):
-        raise ValueError(
-            f"weights must have a positive multiple of {KERNELS * CHANNELS} bytes, not {stream.size}"
-        )
+    if stream.size == 0 or stream.size % WHOLE:
+        raise ValueError(f"weights must have a positive multiple of {WHOLE} bytes, not {stream.size}")
     parts, amounts = [], []
     for number, weights in enumerate(segment_values(stream)):
         code = best_code(weights) if codes is None else codes[number]

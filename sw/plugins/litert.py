@@ -6,8 +6,8 @@ import numpy as np
 
 from rkcosim.plugins.litert_graph import RuntimeGraph, greeting, read_graph
 from rkcosim.plugins.litert_parts import Leave, Part, PartNumbers
-from rkcosim.plugins.machine import GraphCount, Left, Machine
 from rkcosim.plugins.protocol import Call, Message, ProtocolError, Reader, Status
+from rkcosim.running.machine import GraphCount, Left, Machine
 
 NOT_READ = "the delegate does not know this operator or a type of its tensors"
 

@@ -15,8 +15,8 @@ from rkcosim.compiler import CompiledModel, ModelError
 from rkcosim.compiler.runtime import hosted_operators
 from rkcosim.compiler.steps import CallStep
 from rkcosim.plugins.litert_graph import RESHAPES, RuntimeGraph, Tensor, constant_nodes, part_file
-from rkcosim.plugins.machine import Left, Machine, RunningModel
 from rkcosim.plugins.protocol import ALIGN, ProtocolError
+from rkcosim.running.machine import Left, Machine, RunningModel
 
 Array = npt.NDArray[Any]
 

@@ -6,10 +6,10 @@ import struct
 
 import numpy as np
 
-from rkcosim.plugins.machine import GraphCount, Machine
 from rkcosim.plugins.ort_graph import read_graph, read_values
 from rkcosim.plugins.ort_parts import FusedPart, Part, divide
 from rkcosim.plugins.protocol import Call, Message, ProtocolError, Reader
+from rkcosim.running.machine import GraphCount, Machine
 
 LEFT = -1
 """Number of the part of a node that remains with the runtime."""

@@ -15,10 +15,10 @@ from rkcosim.compiler import ModelError
 from rkcosim.compiler.loaders.onnx_file import planned_shapes
 from rkcosim.compiler.runtime import hosted_operators
 from rkcosim.compiler.steps import CallStep
-from rkcosim.plugins.machine import AnyModel, Left, Machine, RunningModel
 from rkcosim.plugins.ort_division import Division
 from rkcosim.plugins.ort_graph import RuntimeGraph, Shape, ValueInfo, part_model
 from rkcosim.plugins.protocol import ALIGN, ProtocolError
+from rkcosim.running.machine import AnyModel, Left, Machine, RunningModel
 
 Array = npt.NDArray[Any]
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler import CompiledModel, LoadedModel, host
+from rkcosim.compiler import RunReport, host
+from rkcosim.running.machine import AnyModel, Listener, RunningModel
 
 Array = npt.NDArray[Any]
 
 
-class PartFiles:
+class PartFiles(Listener):
     """Files of the parts in a folder.
 
     Part 1 is `part-1.tflite` or `part-1.onnx`; its inputs are `part-1-input-1.npy` and so on, as
@@ -26,31 +27,31 @@ class PartFiles:
     folder : the folder, which is made.
     """
 
+    needs_inputs = True
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._count = 0
         folder.mkdir(parents=True, exist_ok=True)
 
-    def write(self, data: bytes, loaded: LoadedModel, values: Sequence[Array]) -> None:
-        """Write the next part after its first inference.
-
-        Parameters
-        ----------
-        data : the model's file.
-        loaded : the model in the device's memory, with its results.
-        values : the inputs, codes or real numbers.
-        """
+    def inference(
+        self, model: RunningModel, inputs: Sequence[Array], report: RunReport, seconds: float
+    ) -> None:
+        """Write a model that has a file after its first inference."""
+        data = model.data
+        if data is None or model.inferences > 1:
+            return
         self._count += 1
         name = f"part-{self._count}"
         ending = "tflite" if data[4:8] == b"TFL3" else "onnx"
         (self._folder / f"{name}.{ending}").write_bytes(data)
-        for number, array in enumerate(_reals(loaded.model, values), 1):
+        for number, array in enumerate(_reals(model.model, inputs), 1):
             np.save(self._folder / f"{name}-input-{number}.npy", array)
-        for number in range(len(loaded.model.outputs)):
-            np.save(self._folder / f"{name}-output-{number + 1}.npy", loaded.get_output(number))
+        for number in range(len(model.model.outputs)):
+            np.save(self._folder / f"{name}-output-{number + 1}.npy", model.loaded.get_output(number))
 
 
-def _reals(model: CompiledModel, values: Sequence[Array]) -> list[Array]:
+def _reals(model: AnyModel, values: Sequence[Array]) -> list[Array]:
     """Return inputs as real numbers."""
     return [
         host.dequantize(array, info.scale, info.zero_point)

@@ -18,9 +18,10 @@ from typing import Protocol
 
 from rkcosim.base.failures import Failures, is_internal
 from rkcosim.devices.ending import Ending, say_now
-from rkcosim.plugins.machine import Machine
+from rkcosim.plugins.instruments import open_machine
 from rkcosim.plugins.protocol import PROTOCOL, Call, Channel, Message, ProtocolError, Runtime, Status
-from rkcosim.plugins.settings import read_settings
+from rkcosim.running.machine import Machine
+from rkcosim.running.settings import read_settings
 
 DESCRIPTOR = 3
 """The connection."""
@@ -95,7 +96,7 @@ class Worker:
             raise ProtocolError("the library is of another version of rkcosim: ask for its path again")
         texts = bytes(memory[: request.used]).decode(errors="replace").split("\0")[:-1]
         settings = read_settings(dict(zip(texts[::2], texts[1::2], strict=True)))
-        self._machine = Machine(settings)
+        self._machine = open_machine(settings)
         self._calls = self._make_calls(Runtime(runtime), self._machine)
         return self._calls.greeting()
 

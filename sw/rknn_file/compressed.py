@@ -14,10 +14,11 @@ import numpy.typing as npt
 from rkcosim.rknn_file.container import FileTensor
 from rkcosim.rknn_file.tables import RknnFileError
 from rkcosim.spec import weight_code as form
+from rkcosim.spec.layouts import unpack_weights, weights_bytes
 
 
 def decompress(tensor: FileTensor) -> npt.NDArray[np.int8]:
-    """Return the weights of a tensor, int8 (8, channels, height, width).
+    """Return the weights of a tensor, int8 (kernels, channels, height, width).
 
     Raises
     ------
@@ -25,26 +26,21 @@ def decompress(tensor: FileTensor) -> npt.NDArray[np.int8]:
         if a segment uses an unknown code (the message names segment and header byte) or ends too early.
     """
     kernels, channels, height, width = tensor.shape
-    if kernels != form.KERNELS or channels > form.CHANNELS or len(tensor.segments) != form.SEGMENTS:
+    shape = (kernels, channels, height, width)
+    size = weights_bytes(shape, 1)
+    if size % form.WHOLE or len(tensor.segments) != form.SEGMENTS:
         raise RknnFileError(
             f"compressed weights '{tensor.name}' of {tensor.shape} in {len(tensor.segments)} segments; the "
-            f"division into segments is known for {form.KERNELS} kernels of up to {form.CHANNELS} channels"
+            f"division into {form.SEGMENTS} segments is known for multiples of {form.WHOLE} bytes, not {size}"
         )
-    taps, across = height * width, form.CHANNELS // form.QUAD
-    half = form.KERNELS // 2
-    whole = np.zeros((taps, form.KERNELS, form.CHANNELS), np.int8)
+    stream = np.empty((size // form.WHOLE, form.SEGMENTS, form.QUAD), np.int8)
     for number, (data, header) in enumerate(tensor.segments):
         where = f"compressed weights '{tensor.name}', segment {number}"
         if header != form.HEADER_BYTES:
             raise RknnFileError(f"{where}: a header of {header} bytes")
-        values = np.array(list(_values(data, 2 * form.QUAD * taps, where)), np.int8).reshape(
-            taps, 2, form.QUAD
-        )
-        kernel, first = number // across, number % across * form.QUAD
-        whole[:, kernel, first : first + form.QUAD] = values[:, 0]
-        whole[:, kernel + half, first : first + form.QUAD] = values[:, 1]
-    cubes = whole.transpose(1, 2, 0).reshape(form.KERNELS, form.CHANNELS, height, width)
-    return np.ascontiguousarray(cubes[:, :channels])
+        values = np.array(list(_values(data, size // form.SEGMENTS, where)), np.int8)
+        stream[:, number] = values.reshape(-1, form.QUAD)
+    return np.ascontiguousarray(unpack_weights(stream.reshape(-1).view(np.uint8), shape))
 
 
 def _values(data: bytes, count: int, where: str) -> Iterator[int]:

@@ -140,10 +140,8 @@ OFFSET = {name: register.offset for name, register in ((r.name, r) for r in regi
         ("DCOMP_REGNUM", {"DCOMP_REGNUM": REGNUM ^ 1}, "RESERVED_MODE"),
         ("CONV_CON1", {"CONV_MODE": 3}, "RESERVED_MODE"),
         ("CONV_CON1", {"IN_PRECISION": 6, "PROC_PRECISION": 6}, "RESERVED_MODE"),
-        ("WEIGHT_SIZE2", {"WEIGHT_KERNELS": 6}, "RESERVED_MODE"),
-        ("DATA_SIZE1", {"DATAIN_CHANNEL": 17}, "RESERVED_MODE"),
         ("WEIGHT_SIZE0", {"WEIGHT_BYTES": 1168}, "SIZE_MISMATCH"),
-        ("DCOMP_AMOUNT7", {"DCOMP_AMOUNT7": 1024}, "SIZE_MISMATCH"),
+        ("DCOMP_AMOUNT7", {"DCOMP_AMOUNT7": 1 << 20}, "SIZE_MISMATCH"),
     ],
 )
 def test_registers_that_are_not_known(register, fields, code):

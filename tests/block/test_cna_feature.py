@@ -93,7 +93,7 @@ def twin(task: Task, cfg: NpuConfig) -> tuple[np.ndarray, np.ndarray, list[np.nd
         surface = task.width + task.surf_stride
     else:
         line = task.line_stride // 4
-        surface = task.line_stride + task.surf_stride
+        surface = 4 * task.width + task.surf_stride
     full, rest = divmod(task.surfaces, 4)
     if rest == 3:
         full, rest = full + 1, 0
@@ -211,7 +211,7 @@ def random_task(rng: random.Random) -> Task:
         whole = task.height + (rng.randint(1, 9) if kind == "slice" else 0)
         line = task.width + (rng.randint(0, 3) if kind == "slice" else 0)
         task.line_stride = 4 * line
-        task.surf_stride = line * (whole - 4)
+        task.surf_stride = line * whole - 4 * task.width
     task.entries = task.row_used + rng.choice([0, 0, 0, 1, 3])
     while task.height * task.entries > SMALL.cbuf_entries:
         task.height -= 1
@@ -272,7 +272,7 @@ def test_two_atoms_a_cycle():
     for task, atoms in (
         (Task(width=16, height=8, channels=64, line_stride=64, surf_stride=64, entries=16), 512),
         (Task(width=1, height=8, channels=1024, line_stride=64, group_line_off=1, entries=16), 512),
-        (Task(width=14, height=8, channels=32, line_stride=64, surf_stride=64, entries=7), 224),
+        (Task(width=14, height=8, channels=32, line_stride=64, surf_stride=72, entries=7), 224),
     ):
         ((_, memory, diagnostics, cycles),) = run_against_twin([task], random.Random(2))
         print(task, cycles, memory.requests)

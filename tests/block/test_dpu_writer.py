@@ -119,7 +119,7 @@ class Job:
             width = wdma["WIDTH_WDMA"] + 1
             for place, atom in packets(
                 atoms,
-                flying=bool(self.cfg["FEATURE_MODE_CFG"]["FLYING_MODE"]),
+                together=0 if self.flying else self.bits // 8,
                 size=1 + self.cfg["WDMA_SIZE_0"]["TP_PRECISION"] if turned else 0,
                 sizes=(wdma["HEIGHT_WDMA"] + 1, width),
                 pitches=(jump, width + notch, stride),
@@ -280,15 +280,15 @@ def test_int4_surfaces_of_two_groups(channels: tuple[int, ...]) -> None:
     run(jobs, channels[0], 0.2)
 
 
-KEPT, WIDE, NARROW = range(3)
+KEPT, WIDE, NARROW, HALVES = range(4)
 
 
 def packet_job(rng: random.Random, form: int, flying: bool, joined: bool) -> Job:
     """Draw a task with plain packets, of 16-bit elements or of bytes, with a random number of lines."""
     block = 16 if form == NARROW else 8
-    pixels = block * rng.randint(1, 5) // (1 if flying else 4)
+    pixels = block * rng.randint(1, 5) // (1 if flying else 2 if form == HALVES else 4)
     channels = rng.randint(1, 30) if flying else rng.choice([16, 32, 48])
-    count = (-(-channels // 8) if flying else channels // 4) * pixels // 8
+    count = (-(-channels // 8) if flying else channels // (8 if form == HALVES else 4)) * pixels // 8
     width = 1 if joined else rng.choice([n for n in range(1, count + 1) if count % n == 0])
     height = rng.choice([n for n in range(1, count // width + 1) if count // width % n == 0])
     apart = 1 if joined else width + rng.randint(0, 2)
@@ -296,7 +296,9 @@ def packet_job(rng: random.Random, form: int, flying: bool, joined: bool) -> Job
     job = random_job(
         rng,
         FEATURE_MODE_CFG={"CONV_MODE": 0, "FLYING_MODE": int(flying), "TP_EN": int(form == KEPT)},
-        DATA_FORMAT={"IN_PRECISION": INT16, "OUT_PRECISION": INT16 if flying else INT32},
+        DATA_FORMAT=dict.fromkeys(("IN_PRECISION", "PROC_PRECISION", "OUT_PRECISION"), FP16)
+        if form == HALVES
+        else {"IN_PRECISION": INT16, "OUT_PRECISION": INT16 if flying else INT32},
         BS_OW_CFG={"TP_ORG_EN": int(form != KEPT)},
         DATA_CUBE_CHANNEL={"CHANNEL": channels - 1},
         DATA_CUBE_WIDTH={"WIDTH": pixels - 1},
@@ -315,10 +317,11 @@ def packet_job(rng: random.Random, form: int, flying: bool, joined: bool) -> Job
 
 
 @pytest.mark.parametrize(
-    ("form", "flying"), [(KEPT, True), (WIDE, True), (NARROW, True), (WIDE, False), (NARROW, False)]
+    ("form", "flying"),
+    [(KEPT, True), (WIDE, True), (NARROW, True), (WIDE, False), (NARROW, False), (HALVES, False)],
 )
 def test_packets(form: int, flying: bool) -> None:
-    """Blocks of atoms of a surface, or of four surfaces of a pixel, as packets of eight."""
+    """Blocks of atoms of a surface, or of two or four surfaces of a pixel, as packets of eight."""
     rng = random.Random(10 * form + flying)
     run(
         [packet_job(rng, form, flying, joined) for joined in (False, True, False)],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rkcosim.plugins import worker
-from rkcosim.plugins.machine import Machine
 from rkcosim.plugins.protocol import Message, Runtime
+from rkcosim.running.machine import Machine
 
 
 def real_calls(runtime: Runtime, machine: Machine) -> worker.Calls:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 ATOM, PACKET = 16, 8
 
 
-def stream(atoms: list[list[bytes]], flying: bool) -> list[bytes]:
-    """Return atoms [surface][pixel] in packet order: along surfaces, or pixel by pixel of 4 surfaces."""
-    if flying:
+def stream(atoms: list[list[bytes]], together: int) -> list[bytes]:
+    """Return atoms [surface][pixel] in packet order: along surfaces, or pixel by pixel of some surfaces."""
+    if not together:
         return [atom for surface in atoms for atom in surface]
-    groups = range(0, len(atoms), 4)
-    return [atoms[g + r][m] for g in groups for m in range(len(atoms[0])) for r in range(4)]
+    groups = range(0, len(atoms), together)
+    return [atoms[g + r][m] for g in groups for m in range(len(atoms[0])) for r in range(together)]
 
 
 def transposed(block: list[bytes], size: int) -> list[bytes]:
@@ -23,16 +23,16 @@ def transposed(block: list[bytes], size: int) -> list[bytes]:
 def packets(
     atoms: list[list[bytes]],
     *,
-    flying: bool,
+    together: int,
     size: int,
     sizes: tuple[int, int],
     pitches: tuple[int, int, int],
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield (position in atoms, atom); element `size` is 0 for no transposition.
+    """Yield (position in atoms, atom); element `size` is 0 for no transposition, `together` 0 when flying.
 
     `sizes` are height and width of the WDMA, `pitches` those of surfaces, lines and the atoms of a packet.
     """
-    row = stream(atoms, flying)
+    row = stream(atoms, together)
     if size:
         step = ATOM // size
         row = [a for at in range(0, len(row), step) for a in transposed(row[at : at + step], size)]

@@ -23,7 +23,7 @@ from rkcosim.driver.core_port import Kick
 from rkcosim.engines import build
 from rkcosim.engines.protocol import EngineError
 from rkcosim.engines.settings import cycles_text
-from rkcosim.measure.models.run import Session
+from rkcosim.running.session import Session
 from rkcosim.verify.streams.stream import Stream
 from rkcosim.waves import events
 from rkcosim.waves.spec import SpecError, TraceSpec, When

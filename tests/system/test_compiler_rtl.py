@@ -13,7 +13,7 @@ from rkcosim.compiler import CompiledModel, LoadedModel, compile_conv_layer, com
 from rkcosim.compiler.steps import HostStep
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import Engine, open_engine
-from rkcosim.measure.perf.measure import meter
+from rkcosim.running.meter import meter
 from rkcosim.verify.crosscheck.model_check import ModelChecker
 from tests.system.qdq_models import Net, make
 from tests.system.test_compiler_golden import DIVIDED, SHAPES, TILED

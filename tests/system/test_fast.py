@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rkcosim.engines import DramConfig
-from rkcosim.engines.engine import open_named
+from rkcosim.engines.named import open_named
 from rkcosim.engines.protocol import EngineError, WaveformError
 from rkcosim.golden.task import GoldenError
 from rkcosim.measure.models.run import run_model

@@ -18,12 +18,13 @@ pytest.importorskip("tflite", reason="needs the extra tflite")
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.devices.preload import c_compiler, sanitizer_runtime
 from rkcosim.driver import Driver
-from rkcosim.engines.engine import open_named
+from rkcosim.engines.named import open_named
 from rkcosim.frontends.hexagon_nn.geometry import Padding
 from rkcosim.frontends.hexagon_nn.library import environment, hexagon_library, lay_out
 from rkcosim.frontends.hexagon_nn.npu import Npu
-from rkcosim.plugins.machine import Machine
-from rkcosim.plugins.settings import Settings
+from rkcosim.plugins.instruments import open_machine
+from rkcosim.running.machine import Machine
+from rkcosim.running.settings import Settings
 from tests.models.hexagon_graphs import Builder, execute
 from tests.models.hexagon_networks import Form, graph_of_tflite
 from tests.models.tflite_models import Tf
@@ -144,7 +145,7 @@ def test_errors_of_the_command(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def golden() -> Iterator[Machine]:
     """The golden engine, with every layer compared with both golden models."""
-    made = Machine(Settings(engine="golden", check=True))
+    made = open_machine(Settings(engine="golden", check=True))
     yield made
     made.close()
 
@@ -228,7 +229,7 @@ def test_network_equals_the_tflite_model(golden: Machine, form: Form) -> None:
 def test_network_on_the_rtl() -> None:
     """Layers and sums on the default engine, each compared with both golden models or its definition."""
     data = network(3, exact=True)
-    machine = Machine(Settings(check=True))
+    machine = open_machine(Settings(check=True))
     graph, npu = graph_of_tflite(data, "requantised"), Npu(machine)
     x = np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3), dtype=np.uint8)
     outcome = execute(graph, [x], npu)

@@ -24,11 +24,11 @@ from rkcosim.driver.kernel import Kernel
 from rkcosim.driver.kernel.drm import GenericDrm
 from rkcosim.driver.kernel.log import Log
 from rkcosim.plugins.protocol import Call, Channel, Message, Runtime, Status
-from rkcosim.plugins.settings import read_settings
 from rkcosim.plugins.worker import Worker
 from rkcosim.rknn_api.server import calls as server_calls
 from rkcosim.rknn_api.server.session import Session
 from rkcosim.rknn_api.signatures import SIGNATURES
+from rkcosim.running.settings import read_settings
 from tests.models.rknn_models import image_model
 from tests.programs import needs_program
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from rkcosim.cli.main import app
 from rkcosim.frontends.nnapi.native import NativeTensor
 from rkcosim.frontends.nnapi.prepared import prepare
-from rkcosim.plugins.machine import Machine
-from rkcosim.plugins.settings import Settings
+from rkcosim.plugins.instruments import open_machine
+from rkcosim.running.settings import Settings
 from tests.models.nnapi_models import F16, F32, S8, U8, codes, conv_model, naive_conv
 from tests.models.nnapi_specs import make_checkout
 
@@ -28,7 +28,7 @@ def rkcosim(*arguments: object) -> tuple[int, str, str]:
 
 def test_convolutions_on_the_rtl() -> None:
     """Every tensor equals the golden models (`checked`); the results equal plain loops."""
-    machine = Machine(Settings(check=True))
+    machine = open_machine(Settings(check=True))
     try:
         for kind, nchw in ((U8, False), (S8, True)):
             model, x, facts = conv_model(kind, size=(2, 6, 5, 3), nchw=nchw)
@@ -54,7 +54,7 @@ def test_native_tensors_on_the_rtl() -> None:
     from tests.unit.test_nnapi_npu import relu
 
     x = np.random.default_rng(2).integers(-128, 128, (1, 3, 3, 20)).astype(np.int8)
-    machine = Machine(Settings(check=True))
+    machine = open_machine(Settings(check=True))
     try:
         with prepare(relu(20), machine=machine) as first, prepare(relu(20), machine=machine) as second:
             (native,) = first.execute([x], native=[0])

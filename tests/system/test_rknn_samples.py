@@ -157,8 +157,8 @@ def test_examples_run(name: str, capsys: pytest.CaptureFixture[str], monkeypatch
 def test_on_the_rtl() -> None:
     """The default engine: the classification, cycles of its layers, and a product of each type."""
     from rkcosim.engines.engine import open_engine
-    from rkcosim.measure.perf.measure import meter
     from rkcosim.rknn_api.session import Model, matmul
+    from rkcosim.running.meter import meter
 
     rk.use_device(None)
     engine = open_engine(cores=1)

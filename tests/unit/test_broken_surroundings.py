@@ -262,8 +262,8 @@ def test_other_errors_of_the_system_are_not_said_of_standard_output(capsys: pyte
 
 def test_a_refusal_of_a_library_is_no_internal_error(capsys: pytest.CaptureFixture[str]):
     """An ONNX file with an operator that nobody has registered: the call fails, as the interface says."""
-    from rkcosim.measure.models.run import RunError
     from rkcosim.rknn_api.session import RknnError
+    from rkcosim.running.session import RunError
 
     class Refused(Exception):
         __module__ = "rkcosim.rknn_api.custom"
@@ -278,7 +278,7 @@ def test_a_refusal_of_a_library_is_no_internal_error(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize("kind", ["rkc", "rknn"])
 def test_a_damaged_model_is_named(kind: str, tmp_path: Path):
     from rkcosim.compiler.graph import ModelError
-    from rkcosim.measure.models.run import cores_of
+    from rkcosim.running.session import cores_of
 
     path = tmp_path / f"cut.{kind}"
     path.write_bytes({"rkc": b"RKCOSIM\0", "rknn": b"RKNN\0\0\0\0"}[kind] + bytes(100))

@@ -17,8 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.compiler.graph import ModelError
 from rkcosim.frontends.nnapi.prepared import prepare
-from rkcosim.plugins.machine import Machine
-from rkcosim.plugins.settings import Settings
+from rkcosim.plugins.instruments import open_machine
+from rkcosim.running.machine import Machine
+from rkcosim.running.settings import Settings
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
 from tests.models.hexagon_graphs import run_node, whole
 from tests.models.nnapi_models import F16, F32, Builder
@@ -34,7 +35,7 @@ X = np.random.default_rng(seed(__name__)).normal(size=(1, 8, 3, 4)).astype(np.fl
 @pytest.fixture(scope="module")
 def golden() -> Iterator[Machine]:
     """A device of the golden model."""
-    machine = Machine(Settings(engine="golden"))
+    machine = open_machine(Settings(engine="golden"))
     yield machine
     machine.close()
 

@@ -24,8 +24,9 @@ from rkcosim.compiler.graph import ModelError
 from rkcosim.frontends.diopi import runtime
 from rkcosim.frontends.nnapi.prepared import prepare
 from rkcosim.frontends.tnn import DeviceType, NetworkConfig, NetworkType
-from rkcosim.plugins.machine import Machine
-from rkcosim.plugins.settings import Settings
+from rkcosim.plugins.instruments import open_machine
+from rkcosim.running.machine import Machine
+from rkcosim.running.settings import Settings
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
 from tests.models.diopi_tensors import Calls
 from tests.models.hexagon_graphs import run_node, whole
@@ -45,7 +46,7 @@ CASES = 12
 @pytest.fixture(scope="module")
 def golden() -> Iterator[Machine]:
     """A device of the golden model."""
-    machine = Machine(Settings(engine="golden"))
+    machine = open_machine(Settings(engine="golden"))
     yield machine
     machine.close()
 

@@ -209,7 +209,7 @@ def test_findings_without_effect(register: str, values: dict, code: str | None, 
         (
             "DCOMP_CTRL",
             {"DECOMP_CONTROL": 1},
-            {("RESERVED_MODE", "DCOMP_REGNUM"), ("RESERVED_MODE", "WEIGHT_SIZE2")},
+            {("RESERVED_MODE", "DCOMP_REGNUM"), ("SIZE_MISMATCH", "WEIGHT_SIZE0")},
         ),
     ],
 )

@@ -60,7 +60,6 @@ def test_results(seed: int | None) -> None:
     [
         ("DCOMP_CTRL", {"DECOMP_CONTROL": 3}, "RESERVED_MODE"),
         ("DCOMP_REGNUM", {"DCOMP_REGNUM": 0}, "RESERVED_MODE"),
-        ("WEIGHT_SIZE2", {"WEIGHT_KERNELS": 6}, "RESERVED_MODE"),
         ("WEIGHT_SIZE0", {"WEIGHT_BYTES": 1168}, "SIZE_MISMATCH"),
         ("DCOMP_AMOUNT2", {"DCOMP_AMOUNT2": 1 << 31}, "SIZE_MISMATCH"),
     ],

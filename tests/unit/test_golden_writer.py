@@ -164,7 +164,7 @@ def test_packets_of_data_from_memory(
     raw = data.tobytes()
     atoms = [[raw[16 * (s * area + m) :][:16] for m in range(area)] for s in range(surfaces)]
     want = bytearray([FILL] * 4096)
-    for place, atom in packets(atoms, flying=True, size=size, sizes=sizes[1:], pitches=pitches):
+    for place, atom in packets(atoms, together=0, size=size, sizes=sizes[1:], pitches=pitches):
         want[16 * place : 16 * place + 16] = atom
     assert image_of(p, raw, 4096) == bytes(want)
 
@@ -198,7 +198,7 @@ def test_packets_of_a_product(rows: int, size: int) -> None:
                 assert out[slot] == np.int64(bench.acc[m, n]).astype("<i2")
     raw = bench.acc.astype("<i4")
     atoms = [[raw[m, 4 * s : 4 * s + 4].tobytes() for m in range(rows)] for s in range(8)]
-    for place, atom in packets(atoms, flying=False, size=size, sizes=(rows, 1), pitches=(8 * rows, 1, rows)):
+    for place, atom in packets(atoms, together=4, size=size, sizes=(rows, 1), pitches=(8 * rows, 1, rows)):
         assert bench.dev.memory.read(OUT + 16 * place, 16) == atom
 
 

@@ -260,11 +260,11 @@ def test_header_and_requests_have_the_same_numbers() -> None:
 def test_damaged_requests() -> None:
     """Numbers beyond the contents are an error of the protocol, not a crash."""
     from rkcosim.frontends.hexagon_nn.calls import Call, HexagonCalls
-    from rkcosim.plugins.machine import Machine
+    from rkcosim.plugins.instruments import open_machine
     from rkcosim.plugins.protocol import Message, ProtocolError
-    from rkcosim.plugins.settings import Settings
+    from rkcosim.running.settings import Settings
 
-    machine = Machine(Settings(engine="golden"))
+    machine = open_machine(Settings(engine="golden"))
     try:
         calls = HexagonCalls(machine)
 

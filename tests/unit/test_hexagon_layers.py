@@ -15,8 +15,9 @@ from rkcosim.frontends.hexagon_nn.host_sums import HostArithmetic
 from rkcosim.frontends.hexagon_nn.layers import exact_scaling, layer_model, pool_model, stairs
 from rkcosim.frontends.hexagon_nn.npu import Meter, NpuArithmetic, run_codes
 from rkcosim.frontends.hexagon_nn.tensors import value
-from rkcosim.plugins.machine import Machine
-from rkcosim.plugins.settings import Settings
+from rkcosim.plugins.instruments import open_machine
+from rkcosim.running.machine import Machine
+from rkcosim.running.settings import Settings
 from tests.models.hexagon_networks import Form, random_layer
 
 SHAPES = [(3, 8, 3, False), (16, 32, 1, False), (24, 24, 3, True)]
@@ -63,7 +64,7 @@ def test_stairs() -> None:
 @pytest.fixture(scope="module")
 def machine() -> object:
     """The golden engine, with every layer compared with both golden models."""
-    made = Machine(Settings(engine="golden", check=True))
+    made = open_machine(Settings(engine="golden", check=True))
     yield made
     made.close()
 

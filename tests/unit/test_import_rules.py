@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ NEVER = {
     "golden": ("amaranth", "rkcosim.engines", "rkcosim.regcmd", "rkcosim.driver", "rkcosim.spec.layouts"),
     "engines": ("rkcosim.regcmd", "rkcosim.spec.layouts"),
     "waves": ("amaranth", "rkcosim.rtl.core", "rkcosim.rtl.layouts", "rkcosim.rtl.npu", "rkcosim.rtl.bus"),
+    "running": ("amaranth", "rkcosim.golden", "rkcosim.waves.decode"),
 }
 """Imports that the order would allow but that a room must not have."""
 
@@ -164,3 +166,24 @@ def test_no_path_leads_out_of_the_repository():
         assert not outside((ROOT / path).read_text("utf-8"))
     for text in ("Path(__file__).parents[3]", 'ROOT.parent / "shared"', "../shared/models", "/work/models"):
         assert outside(text)
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["frontends.nnapi.ndk.worker", "frontends.hexagon_nn.worker", "plugins.worker", "running.machine"],
+)
+def test_a_process_of_an_interface_loads_neither_checks_nor_builders(module: str):
+    """Its start is what a program waits for; what the options ask for is imported when they do."""
+    text = f"""
+    import sys
+    import rkcosim.{module}
+    print(*sorted(name for name in sys.modules if name.startswith("rkcosim.")))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    loaded = done.stdout.split()
+    rooms = {name.split(".")[1] for name in loaded}
+    assert not rooms & {"golden", "verify", "measure", "rknn_api", "rknn_file", "waves", "rtl"}
+    assert "rkcosim.engines.build" not in loaded
+    assert len(loaded) <= 150

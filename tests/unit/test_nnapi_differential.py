@@ -17,8 +17,9 @@ from rkcosim.frontends.nnapi.model import Model
 from rkcosim.frontends.nnapi.operations import OperationType
 from rkcosim.frontends.nnapi.prepared import prepare
 from rkcosim.frontends.nnapi.values import ExecutionError
-from rkcosim.plugins.machine import Machine
-from rkcosim.plugins.settings import Settings
+from rkcosim.plugins.instruments import open_machine
+from rkcosim.running.machine import Machine
+from rkcosim.running.settings import Settings
 from tests.models.nnapi_models import F16, I32, S8, U8, Builder, T
 
 Array = npt.NDArray[Any]
@@ -31,7 +32,7 @@ MACHINES: list[Machine] = []
 @pytest.fixture(scope="module", autouse=True)
 def golden() -> Iterator[None]:
     """Keep one device of the golden model for all tests."""
-    MACHINES.append(Machine(Settings(engine="golden")))
+    MACHINES.append(open_machine(Settings(engine="golden")))
     yield
     MACHINES.pop().close()
 

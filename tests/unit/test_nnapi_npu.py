@@ -19,8 +19,9 @@ from rkcosim.frontends.nnapi.operations import OperationType
 from rkcosim.frontends.nnapi.prepared import Prepared, prepare
 from rkcosim.frontends.nnapi.segments import View, natural
 from rkcosim.frontends.nnapi.values import ExecutionError
-from rkcosim.plugins.machine import Machine
-from rkcosim.plugins.settings import Settings
+from rkcosim.plugins.instruments import open_machine
+from rkcosim.running.machine import Machine
+from rkcosim.running.settings import Settings
 from tests.models.nnapi_models import F16, F32, I32, S8, U8, Builder, T, codes, conv_model, naive_conv
 
 Array = npt.NDArray[Any]
@@ -29,7 +30,7 @@ Array = npt.NDArray[Any]
 @pytest.fixture(scope="module")
 def golden() -> Iterator[Machine]:
     """A device of the golden model."""
-    machine = Machine(Settings(engine="golden"))
+    machine = open_machine(Settings(engine="golden"))
     yield machine
     machine.close()
 
@@ -77,7 +78,7 @@ def test_convolution(golden: Machine, kind: T, nchw: bool, samples: int) -> None
 def test_convolutions(
     size: tuple[int, int, int, int], pads: tuple[int, int, int, int], kernels: int, nchw: bool, seed: int
 ) -> None:
-    machine = Machine(Settings(engine="golden"))
+    machine = open_machine(Settings(engine="golden"))
     try:
         model, x, facts = conv_model(S8, size=size, pads=pads, kernels=kernels, nchw=nchw, seed=seed)
         check(run(machine, model, x), naive_conv(facts), facts["scales"][2], facts["zeros"][2], S8)

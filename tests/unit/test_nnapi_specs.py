@@ -17,8 +17,9 @@ from rkcosim.frontends.nnapi.conformance import (
     tolerance,
 )
 from rkcosim.frontends.nnapi.table import with_table
-from rkcosim.plugins.machine import Machine
-from rkcosim.plugins.settings import Settings
+from rkcosim.plugins.instruments import open_machine
+from rkcosim.running.machine import Machine
+from rkcosim.running.settings import Settings
 from tests.models.nnapi_models import F16, F32, I32, U8
 from tests.models.nnapi_specs import make_checkout
 
@@ -28,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def golden() -> Iterator[Machine]:
     """A device of the golden model."""
-    machine = Machine(Settings(engine="golden"))
+    machine = open_machine(Settings(engine="golden"))
     yield machine
     machine.close()
 

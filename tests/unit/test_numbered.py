@@ -10,6 +10,7 @@ import pytest
 from rkcosim.base.numbered import Numbered
 from rkcosim.engines import library as lib
 from rkcosim.engines.records import TaskLog
+from rkcosim.running.meter import meter
 
 
 def test_numbers_count_the_items_that_are_gone():
@@ -59,11 +60,9 @@ def test_a_log_whose_next_events_are_gone_counts_on():
 
 
 def test_measurements_go_on_where_records_are_gone():
-    from rkcosim.measure.perf import measure
-
     record = log_of([(0, 0, 0, 1), (1, 0, 0, 5)])[0]
     engine: Any = SimpleNamespace(task_log=lambda: Numbered([record], 7))
-    read = measure.meter(engine)
+    read = meter(engine)
     assert len(read()) == 8 and read()[7:][0].cycles == 4 and not read()[:7]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rkcosim.plugins.protocol import Channel, Message, ProtocolError, Reader
-from rkcosim.plugins.settings import NAMES, read_settings
+from rkcosim.running.settings import NAMES, read_settings
 from tests import seeds
 
 

@@ -17,14 +17,15 @@ import rkcosim.rknn_api as rk
 from rkcosim.cli.inputs import InputError, load_batch
 from rkcosim.compiler import compile_model
 from rkcosim.golden.task import GoldenNpu
-from rkcosim.measure.models.run import Session
 from rkcosim.measure.perf import layer_models
 from rkcosim.rknn_api.native import native_input
 from rkcosim.rknn_api.session import Model
 from rkcosim.rknn_api.state import runtime
 from rkcosim.rknn_file import RknnFileError, read_rknn
-from rkcosim.rknn_file.model import open_model
+from rkcosim.rknn_file.opening import open_model
 from rkcosim.rknn_file.writer import write_rknn
+from rkcosim.running.session import Session
+from rkcosim.verify.crosscheck.checks import checker_for
 from tests.models.rknn_containers import as_version_6
 from tests.models.rknn_files import as_version_2
 
@@ -187,7 +188,7 @@ def test_a_run_preprocesses_once_and_matches(plain: bytes, tmp_path: Path, batch
     path, picture = tmp_path / "x.rknn", tmp_path / "a.png"
     path.write_bytes(file(plain, IMAGENET, batch))
     Image.fromarray(pixels()[0]).save(picture)
-    with Session(path, engine="golden", check=True) as session:
+    with Session(path, engine="golden", checker=checker_for) as session:
         (values,) = load_batch([picture], open_model(path.read_bytes()).inputs, None).items
         session.infer(values)
         loaded = rk.loaded_model(session.context)

@@ -48,7 +48,7 @@ AREAS: dict[str, dict[str, tuple[str, ...]]] = {
         "waves/decode.py": (UNIT + "waves_decode", UNIT + "waves"),
         "waves/timeline.py": (UNIT + "timeline",),
         "sw/regcmd/diff.py": (SYSTEM + "planted_bug", UNIT + "regcmd"),
-        "sw/plugins/settings.py": (UNIT + "plugin_messages", SYSTEM + "delegates"),
+        "sw/running/settings.py": (UNIT + "plugin_messages", SYSTEM + "delegates"),
         "sw/compiler/quantization/mixed.py": (UNIT + "quantization", SYSTEM + "toolkit"),
     },
     "golden model, specification, engines": {

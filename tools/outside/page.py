@@ -22,6 +22,11 @@ suite is added.
 A test **differs** if its verdict here is not the board's, or, where no board's verdict is known, if it \
 fails. Other commands write the pages of the suites that have no figures here.
 """
+OWN = """Of the tests of this project itself, 3 held numbers of a board at ca9a216 (2026-11-28, before this \
+ledger); {marked} do on 2026-11-30, each with its rules and its source \
+([witnesses](../provenance.md#witnesses) counts those of today)."""
+MARKED = 114
+"""Tests with the mark `board` on 2026-11-30, as `tools.provenance` counts them."""
 TITLES = ("suite", "tests", "on a board", *ENGINES.values(), "run", "differs")
 
 
@@ -29,9 +34,25 @@ def page(suites: Sequence[Suite], record: Record) -> str:
     """Return the page (Markdown)."""
     parts = [HEAD, f"| {' | '.join(TITLES)} |", f"|{' --- |' * len(TITLES)}"]
     parts += [f"| {' | '.join(_row(suite, record.get(suite.name, Kept())))} |" for suite in suites]
+    parts += ["", _judged(suites, record), "", OWN.format(marked=MARKED)]
     for suite in suites:
         parts += ["", *_section(suite, record.get(suite.name, Kept()))]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _judged(suites: Sequence[Suite], record: Record) -> str:
+    """How many of the tests that a board judged have its verdict here, as a sentence."""
+    said = []
+    for engine, title in ENGINES.items():
+        runs = [(suite, record.get(suite.name, Kept()).runs.get(engine)) for suite in suites]
+        all_ = [
+            outcome.verdict in suite.board(name)
+            for suite, ran in runs
+            for name, outcome in (ran.tests.items() if ran else ())
+            if suite.board(name)
+        ]
+        said.append(f"{sum(all_)} of {len(all_)} on the {title}")
+    return f"Tests whose verdict on a board is known, and that have it here: {', '.join(said)}."
 
 
 def _row(suite: Suite, kept: Kept) -> list[str]:

@@ -15,8 +15,6 @@ from rkcosim.golden.task.shapes import DpuCube
 from rkcosim.spec.types import ATOM, LANES, PACKET, STRIPE
 
 Ints = NDArray[np.int64]
-_INT32_ATOMS = 4
-"""Atoms per pixel of 16 channels of int32."""
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32}
 
 
@@ -128,10 +126,11 @@ def write_maxima(ctx: Context, dpu: View, atoms: Bytes) -> None:
 def write_packets(ctx: Context, cube: DpuCube, atoms: Bytes) -> None:
     """Write uint8 [surfaces, pixels, 16] as packets of eight atoms [HW 7.12]."""
     dpu, (surfaces, pixels, _) = cube.view, atoms.shape
-    if cube.packet_run % cube.packet_block or (not cube.flying and surfaces % _INT32_ATOMS):
+    each = cube.packet_atoms
+    if cube.packet_run % cube.packet_block or (not cube.flying and surfaces % each):
         return
     if not cube.flying:
-        grouped = atoms.reshape(surfaces // _INT32_ATOMS, _INT32_ATOMS, pixels, ATOM)
+        grouped = atoms.reshape(surfaces // each, each, pixels, ATOM)
         atoms = grouped.transpose(0, 2, 1, 3)
     stream = np.ascontiguousarray(atoms.reshape(-1, ATOM))
     if dpu("BS_OW_CFG", "TP_ORG_EN"):

@@ -48,17 +48,15 @@ class _Bits:
     """Reader of the bits of a payload, in the order in which they are decoded."""
 
     def __init__(self, payload: bytes) -> None:
-        self._bits = int.from_bytes(payload, "little")
-        self._left = 8 * len(payload)
+        self._payload, self._at = payload, 0
 
     def take(self, count: int) -> int:
         """Return the next `count` bits as a number, the first in bit 0; raise `_Unknown` at the end."""
-        if count > self._left:
+        first, bit = divmod(self._at, 8)
+        self._at += count
+        if self._at > 8 * len(self._payload):
             raise _Unknown(None)
-        value = self._bits & ((1 << count) - 1)
-        self._bits >>= count
-        self._left -= count
-        return value
+        return int.from_bytes(self._payload[first : first + 2], "little") >> bit & ((1 << count) - 1)
 
 
 def _weights_of(segment: bytes, count: int) -> tuple[list[int], _Unknown | None]:
@@ -134,7 +132,7 @@ def fetch_packed(ctx: Context, cna: View, size: int) -> NDArray[np.uint8]:
     GoldenHang
         if a segment uses an unknown code or ends before its weights.
     """
-    quads = size // ATOM * form.LANES_OF_ATOM // form.SEGMENTS
+    quads = size // form.WHOLE
     parts: list[list[int]] = []
     troubles: list[tuple[int, int, _Unknown]] = []  # (quad, segment, why)
     heads: list[bytes] = []
@@ -146,8 +144,8 @@ def fetch_packed(ctx: Context, cna: View, size: int) -> NDArray[np.uint8]:
         parts.append(weights[: quads * form.QUAD])
         heads.append(segment[: form.HEADER_BYTES])
     if troubles:
-        # An atom consists of a quad of each of four segments: kernels 0 to 3 use the segments in turn, then
-        # kernels 4 to 7. The segment that the earliest atom needs is reported.
+        # An atom consists of a quad of each of four segments, which the atoms use in turn. The segment that
+        # the earliest atom needs is reported.
         _, number, unknown = min(troubles, key=lambda trouble: trouble[:2])
         amount = cna(f"DCOMP_AMOUNT{number}", f"DCOMP_AMOUNT{number}")
         raise _report(ctx, number, unknown, amount, heads[number])

@@ -290,8 +290,8 @@ def _whole_groups(check: Check) -> None:
 
 @rule("dpu.packets", ERROR, "[HW 7.12]", blocks=_DPU)
 def _packets(check: Check) -> None:
-    """Packets of eight atoms are made from int16 data in memory, or from int16 convolutions as int32;
-    their number must match the sizes of WDMA."""
+    """Packets of eight atoms are made from int16 data in memory, from int16 convolutions as int32, or from
+    fp16 convolutions; their number must match the sizes of WDMA."""
     cube, code, reserved = present(check.dpu), "SIZE_MISMATCH", "RESERVED_MODE"
     dpu = cube.view
     if not cube.packets:
@@ -305,7 +305,7 @@ def _packets(check: Check) -> None:
         message, ends = f"names {said} atoms, but a packet has {PACKET}", cube.pixels < STRIPE
         severity = WARNING if ends else ERROR
         check.say(message, "DPU", "BS_OW_CFG", "SIZE_E_1", severity=severity, code=code, ends=ends)
-    if not cube.flying and cube.surfaces % 4:
+    if not cube.flying and cube.surfaces % cube.packet_atoms:
         message = "channels must be whole kernel groups"
         check.say(message, "DPU", "DATA_CUBE_CHANNEL", "CHANNEL", code=code, ends=False)
     atoms, told = cube.surfaces * cube.pixels, PACKET * cube.packets_told

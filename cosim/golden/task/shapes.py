@@ -216,7 +216,7 @@ class ConvShape:
         """Line and surface pitch in atoms (1.1, 1.2) nearest to 0, as addresses count modulo 2^32."""
         stride, jump = self.view("DMA_CON1", "LINE_STRIDE"), self.view.signed("DMA_CON2", "SURF_STRIDE")
         if not self.view("CONV_CON1", "GROUP_LINE_OFF"):
-            return stride // 4, _short(stride + jump)
+            return stride // 4, _short(4 * self.width + jump)
         return _short(stride), _short(self.width + jump)
 
 
@@ -287,10 +287,17 @@ class DpuCube(Cube):
         """Whether TP_EN or TP_ORG_EN has an effect (4.11)."""
         dpu, wide = self.view, self.view("WDMA_SIZE_0", "TP_PRECISION")
         asked = dpu("BS_OW_CFG", "TP_ORG_EN") or (dpu("FEATURE_MODE_CFG", "TP_EN") and self.flying and wide)
-        out = INT16 if self.flying else INT32
-        right = not self.floats and dpu("DATA_FORMAT", "OUT_PRECISION") == out.dpu_code
-        known = self.type == INT16.dpu_code and (right or self.moves)
+        given, out = self.type, dpu("DATA_FORMAT", "OUT_PRECISION")
+        proc, half = dpu("DATA_FORMAT", "PROC_PRECISION"), FP16.dpu_code
+        wanted = (INT16 if self.flying else INT32).dpu_code
+        known = given == INT16.dpu_code and (self.moves or (not self.floats and out == wanted))
+        known = known or (not self.flying and bool(wide) and given == proc == out == half)
         return bool(asked) and known and not self.depthwise and not self.needs_element
+
+    @property
+    def packet_atoms(self) -> int:
+        """Atoms of a pixel that a packet takes from CORE: those of a kernel group of 16 channels."""
+        return 2 * LANES * self.bits // (8 * ATOM)
 
     @property
     def packet_block(self) -> int:
@@ -300,8 +307,8 @@ class DpuCube(Cube):
 
     @property
     def packet_run(self) -> int:
-        """Atoms of all surfaces, or of the four surfaces of an int32 kernel group; they make whole blocks."""
-        return self.pixels * (self.surfaces if self.flying else 4)
+        """Atoms of all surfaces, or of the surfaces of a kernel group; they make whole blocks."""
+        return self.pixels * (self.surfaces if self.flying else self.packet_atoms)
 
     @property
     def packets_told(self) -> int:

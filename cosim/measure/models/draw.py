@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.running.session import Session
+
 
 def random_reals(infos: Sequence[Any], seed: int) -> list[npt.NDArray[np.float32]]:
     """Draw real values for each input of a model.
@@ -34,3 +36,8 @@ def random_reals(infos: Sequence[Any], seed: int) -> list[npt.NDArray[np.float32
         else:
             drawn.append(rng.integers(0, 2, info.shape).astype(np.float32))
     return drawn
+
+
+def random_inputs(session: Session, seed: int) -> list[npt.NDArray[np.float32]]:
+    """Draw random inputs of a session's model (`random_reals`)."""
+    return random_reals(session.inputs, seed)

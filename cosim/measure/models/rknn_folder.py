@@ -16,9 +16,11 @@ from rkcosim.base.files import read_model
 from rkcosim.compiler.model import naming_model
 from rkcosim.driver import DriverError
 from rkcosim.engines.library import DramConfig
-from rkcosim.measure.models.run import RunError, Session, random_inputs
+from rkcosim.measure.models.draw import random_inputs
 from rkcosim.rknn_file import RknnFileError, is_rknn, read_rknn
-from rkcosim.rknn_file.model import JobsBy, jobs_by
+from rkcosim.rknn_file.opening import JobsBy, jobs_by
+from rkcosim.running.session import RunError, Session
+from rkcosim.verify.crosscheck.checks import checker_for
 
 
 @dataclass
@@ -124,7 +126,7 @@ def run_folder(
     files
         Paths of `.rknn` files.
     engine, exact, dram
-        See `rkcosim.measure.models.run.Session`.
+        See `rkcosim.running.session.Session`.
     cores
         Numbers of cores.
     jobs
@@ -156,7 +158,7 @@ def _run(path: Path, cores: int, how: JobsBy, seed: int, options: dict[str, Any]
     row = FolderRow(path.name, cores, how)
     begun = time.perf_counter()
     try:
-        with jobs_by(how), Session(path, check=True, cores=cores, **options) as session:
+        with jobs_by(how), Session(path, checker=checker_for, cores=cores, **options) as session:
             values = random_inputs(session, seed)
             session.infer(values)
             verdict = session.checker.check(list(values))

@@ -13,10 +13,12 @@ from rkcosim.base.files import read_model, wrong
 from rkcosim.compiler.model import CompiledModel, naming_model
 from rkcosim.compiler.plan import Plan
 from rkcosim.engines.library import DramConfig
-from rkcosim.measure.models.run import Session, random_inputs
-from rkcosim.rknn_file.model import FileModel, open_model
+from rkcosim.measure.models.draw import random_inputs
+from rkcosim.rknn_file.model import FileModel
 from rkcosim.rknn_file.network import network_of, node_of
+from rkcosim.rknn_file.opening import open_model
 from rkcosim.rknn_file.tasks import field_of, values_of
+from rkcosim.running.session import Session
 
 SCHEMA_VERSION = 1
 """Version of the JSON form of `Plans`."""
@@ -108,7 +110,7 @@ def compare_plans(
     path
         Path of a `.rknn` file.
     engine, exact, cores, dram
-        See `rkcosim.measure.models.run.Session`.
+        See `rkcosim.running.session.Session`.
     seed
         Seed of the inputs.
 

@@ -12,8 +12,8 @@ from rkcosim.compiler.runtime import LayerReport, TaskMeasure
 from rkcosim.engines.library import DramConfig
 from rkcosim.golden.task import GoldenError, GoldenNpu, TaskReport
 from rkcosim.measure.perf import formula
-from rkcosim.measure.perf.measure import meter, unended
 from rkcosim.measure.perf.spent import add, spent
+from rkcosim.running.meter import meter, unended
 from rkcosim.spec.config import RK3588
 from rkcosim.spec.regs import registers
 from rkcosim.verify.crosscheck.kick import run_kick

@@ -13,15 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim import rknn_api as api
-from rkcosim.base import BAD_INPUT, progress
-from rkcosim.compiler import keeping_tensors, using_cores
+from rkcosim.base import progress
 from rkcosim.compiler.batch import batch_size
 from rkcosim.driver import DriverError
-from rkcosim.engines.engine import open_named
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.protocol import capabilities
 from rkcosim.engines.settings import changed
-from rkcosim.measure.models.draw import random_reals
+from rkcosim.measure.models.draw import random_inputs
 from rkcosim.measure.models.hosted import HostWork, host_work
 from rkcosim.measure.models.outputs import (
     add_agreement,
@@ -31,12 +29,9 @@ from rkcosim.measure.models.outputs import (
 from rkcosim.measure.models.progress import Inferences
 from rkcosim.measure.models.rows import LayerRow, buffers, layer_row, task_rows
 from rkcosim.measure.perf.boards.expected import board_json
-from rkcosim.measure.perf.measure import meter
-from rkcosim.rknn_api.custom_graph import leaving_out_custom
-from rkcosim.rknn_api.session import Model, RknnError
-from rkcosim.rknn_file.model import network_only
+from rkcosim.running.session import Session
 from rkcosim.spec.config import RK3588
-from rkcosim.verify.crosscheck.batch_check import BatchChecker, checker_of
+from rkcosim.verify.crosscheck.checks import checker_for
 from rkcosim.verify.crosscheck.compare import trace_mismatch, wants_mismatch
 from rkcosim.waves.spec import TraceSpec
 
@@ -44,32 +39,6 @@ SCHEMA_VERSION = 1
 """Version of the JSON form of `ModelRun`."""
 
 Progress = Callable[[str], None]
-
-
-class RunError(Exception):
-    """A call of `rknn_api` failed.
-
-    Parameters
-    ----------
-    error : the call, its error code, and the library's reason if known.
-    path : the file that it is about, if any.
-    """
-
-    exit_code = BAD_INPUT
-
-    def __init__(self, error: RknnError, path: Path | None = None) -> None:
-        self.code, self.cause = error.code, error.reason
-        text = str(error.reason) if error.reason else f"{error.call} returned {error.code}"
-        super().__init__(text if path is None else f"{path}: {text}")
-
-
-@contextmanager
-def _calls(path: Path | None = None) -> Iterator[None]:
-    """Context manager that raises RunError for failing calls of `rknn_api`."""
-    try:
-        yield
-    except RknnError as error:
-        raise RunError(error, path) from error
 
 
 @dataclass
@@ -162,141 +131,6 @@ class ModelRun:
         return max(self.cycles - self.resumed_at, 0) / max(self.simulated_seconds, 1e-9)
 
 
-class Session:
-    """A model on a device, run one inference at a time through the calls of the C interface.
-
-    Parameters
-    ----------
-    model : path of the model file.
-    engine : "verilator", "cxxrtl", "amaranth", "changes", "fast", "golden", or None for Verilator, and CXXRTL
-        without it.
-    exact : simulate the array cell's RTL instead of its C++ model.
-    check : compare every tensor of every inference with both golden models.
-    trace : a waveform to write, or None.
-    cores : number of cores that share the model's large layers.
-    dram : timing of the memory; None for the RK3588's.
-
-    Raises
-    ------
-    RunError, EngineError
-    """
-
-    def __init__(
-        self,
-        model: str | Path,
-        *,
-        engine: str | None = None,
-        exact: bool = False,
-        check: bool = False,
-        trace: TraceSpec | None = None,
-        cores: int = 1,
-        dram: DramConfig | None = None,
-    ) -> None:
-        self.path = Path(model)
-        self.cores = max(cores, cores_of(self.path))
-        self.dram = dram
-        self.device: Any = None
-        self.model: Model | None = None
-        self.run_seconds = 0.0
-        self.checker: Any = None
-        try:
-            self._connect(engine, exact, trace)
-            with progress.step("compiling the model"), keeping_tensors(check), using_cores(cores):
-                with _calls(self.path), leaving_out_custom(), network_only():
-                    self.model = Model(self.path)
-            samples = getattr(getattr(api.compiled_model(self.model.context), "file", None), "batch", 1)
-            if samples > 1:
-                progress.say(f"{self.path.name} is for batches of {samples}; an inference here is one sample")
-            self.context, self.inputs, self.outputs = (
-                self.model.context,
-                self.model.inputs,
-                self.model.outputs,
-            )
-            if check:
-                self.checker = self._checker()
-        except BaseException:
-            self.close()
-            raise
-
-    def _connect(self, engine: str | None, exact: bool, trace: TraceSpec | None) -> None:
-        """Open the device and make the library use it."""
-        self.device = open_named(engine, exact=exact, cores=self.cores, dram=self.dram, trace=trace)
-        measures = meter(self.device) if self.device.has_cycles else None
-        api.use_device(self.device, meter=measures, quiet=True)
-
-    def _checker(self) -> Any:
-        """Return the object that compares the device's tensors with the golden models'."""
-        from rkcosim.rknn_file.model import FileModel
-        from rkcosim.verify.crosscheck.file_check import FileChecker
-
-        loaded = api.loaded_model(self.context)
-        checker = FileChecker if isinstance(loaded.model, FileModel) else checker_of
-        return checker(loaded, self.device.name)
-
-    def expect(self, batch: Sequence[Sequence[npt.NDArray[Any]]]) -> None:
-        """Announce the inferences that will be requested, in this order; this class ignores it."""
-
-    def shards(self) -> list[dict[str, Any]]:
-        """Parts in which the inferences were simulated; this class has none."""
-        return []
-
-    def infer(self, values: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[np.float32]]:
-        """Run one inference.
-
-        Parameters
-        ----------
-        values : float32 arrays of real values in the model's shapes.
-
-        Returns
-        -------
-        float32 arrays in the model's shapes.
-        """
-        assert self.model is not None
-        with _calls():
-            self.model.inputs_set(*values)
-            started = time.perf_counter()
-            self.model.execute()
-            self.run_seconds += time.perf_counter() - started
-            if isinstance(self.checker, BatchChecker):  # it checks within the run
-                self.run_seconds -= self.checker.taken()
-            return self.model.outputs_get()
-
-    @property
-    def report(self) -> Any:
-        """`RunReport` of the last inference."""
-        return api.run_report(self.context)
-
-    def close(self) -> None:
-        """Free context and device."""
-        if self.checker is not None:
-            self.checker.close()
-        if self.model is not None:
-            self.model.close()
-        api.use_device(None)
-        if self.device is not None:
-            self.device.close()
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def cores_of(path: Path) -> int:
-    """Number of cores that a compiled model was compiled for; 1 for any other file."""
-    from rkcosim.compiler.container import MAGIC, load_plan
-    from rkcosim.compiler.model import naming_model
-    from rkcosim.rknn_file import is_rknn, read_rknn
-
-    with path.open("rb") as file:
-        begin = file.read(len(MAGIC))
-    with naming_model(path):
-        if is_rknn(begin):
-            return min(read_rknn(path.read_bytes()).plans, default=1)
-        return load_plan(path.read_bytes()).cores if begin == MAGIC else 1
-
-
 def run_of_frame(name: str, device: Any, model: Any, loaded: Any, report: Any) -> ModelRun:
     """One frame of a model that a program ran, as a run that was not checked.
 
@@ -375,13 +209,14 @@ def run_model(
     later = wants_mismatch(trace, check)
 
     def open_session(spec: TraceSpec | None) -> Session:
-        options = {"engine": engine, "exact": exact, "check": check, "cores": cores, "dram": dram}
+        checker = checker_for if check else None
+        options = {"engine": engine, "exact": exact, "checker": checker, "cores": cores, "dram": dram}
         return session_of(model, trace=spec, **options)
 
     with open_session(None if later else trace) as session:
         if batch is None:
             batch = [random_inputs(session, seed)]
-        _check_batch(session, batch)
+        session.fits(batch)
         session.expect(batch)
         results, cycles, first_report = [], [], None
         classes = class_outputs(api.compiled_model(session.context), labels is not None)
@@ -471,25 +306,6 @@ def run_model(
     run.host_seconds = round(time.perf_counter() - begun, 3)
     run.simulated_seconds = round(run.simulated_seconds, 3)
     return run
-
-
-def random_inputs(session: Session, seed: int) -> list[npt.NDArray[np.float32]]:
-    """Draw random inputs of a session's model (`rkcosim.measure.models.draw.random_reals`)."""
-    return random_reals(session.inputs, seed)
-
-
-def _check_batch(session: Session, batch: Sequence[Sequence[npt.NDArray[Any]]]) -> None:
-    if not batch:
-        raise ValueError("no input was given")
-    for values in batch:
-        if len(values) != len(session.inputs):
-            names = ", ".join(info.name for info in session.inputs)
-            raise ValueError(f"{len(values)} inputs given, but the model has {len(session.inputs)}: {names}")
-        for info, value in zip(session.inputs, values, strict=True):
-            if tuple(value.shape) != info.shape:
-                raise ValueError(
-                    f"input '{info.name}' must have shape {list(info.shape)}, not {list(value.shape)}"
-                )
 
 
 def _overwritten(session: Session) -> int:

@@ -13,8 +13,9 @@ from rkcosim.engines.block_counters import BlockCounters
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.protocol import require
 from rkcosim.engines.settings import changed
-from rkcosim.measure.models.run import Session, random_inputs
+from rkcosim.measure.models.draw import random_inputs
 from rkcosim.measure.perf.page import table
+from rkcosim.running.session import Session
 from rkcosim.spec.regs.counters import BUSY, IDLE
 
 SCHEMA_VERSION = 1
@@ -68,7 +69,7 @@ def count_model(
     ----------
     model : path of the model.
     batch : for each inference one real-valued array per input; None: one inference on random values.
-    engine, exact, cores, dram : as for `rkcosim.measure.models.run.Session`.
+    engine, exact, cores, dram : as for `rkcosim.running.session.Session`.
     seed : seed of the random inputs.
 
     Raises

@@ -19,9 +19,10 @@ from rkcosim.driver import Driver, Job, Task
 from rkcosim.engines.engine import Engine
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf import formula, layer_models
-from rkcosim.measure.perf.measure import SEED, loaded, measure, meter, random_values
+from rkcosim.measure.perf.measure import SEED, loaded, random_values
 from rkcosim.measure.perf.spent import add, spent
 from rkcosim.regcmd import build_task_list, task_list_bytes
+from rkcosim.running.meter import measure, meter
 from rkcosim.verify.crosscheck.model_check import ModelChecker
 
 MAX_CYCLES = 20_000_000

@@ -4,7 +4,28 @@
 to a file.  The page loads nothing from a network.
 """
 
-from rkcosim.measure.report.data import ReportError, Row, Run, damaged, from_json, read
-from rkcosim.measure.report.page import render, write
+from typing import TYPE_CHECKING
+
+from rkcosim.base.homes import lazy
+
+if TYPE_CHECKING:
+    from rkcosim.measure.report.data import ReportError, Row, Run, damaged, from_json, read
+    from rkcosim.measure.report.page import render, write
 
 __all__ = ["ReportError", "Row", "Run", "damaged", "from_json", "read", "render", "write"]
+
+_DATA, _PAGE = "rkcosim.measure.report.data", "rkcosim.measure.report.page"
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "ReportError": _DATA,
+        "Row": _DATA,
+        "Run": _DATA,
+        "damaged": _DATA,
+        "from_json": _DATA,
+        "read": _DATA,
+        "render": _PAGE,
+        "write": _PAGE,
+    },
+)

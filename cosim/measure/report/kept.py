@@ -9,8 +9,6 @@ from typing import Any
 
 from rkcosim.base import versioned
 from rkcosim.engines.event_files import EventFiles, take, writing
-from rkcosim.measure.report.data import from_json
-from rkcosim.measure.report.page import write
 from rkcosim.waves.events import EventLog
 
 KINDS = ("burst", "mac", "stall", "busy", "packet", "irq", "task")
@@ -41,5 +39,8 @@ def keeping(html: Path | None) -> Iterator[Kept]:
 
 def write_page(path: Path, data: dict[str, Any], log: Any = None) -> None:
     """Write the page of a run that has just ended, from the contents of its JSON file."""
+    from rkcosim.measure.report.data import from_json
+    from rkcosim.measure.report.page import write
+
     write(path, from_json(versioned(data)), log)
     print(f"report: {path}")

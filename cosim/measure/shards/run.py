@@ -15,11 +15,11 @@ from rkcosim.driver.core_port import CorePort, Kick
 from rkcosim.engines.engine import open_engine
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.records import TaskRecord
-from rkcosim.measure.perf.measure import measure
 from rkcosim.measure.shards.cluster import ClusterError
 from rkcosim.measure.shards.images import Expected, Image, Pages, Wrong
 from rkcosim.measure.shards.plan import Span
 from rkcosim.regcmd.job import Job, fold_interrupts, interrupt_bits
+from rkcosim.running.meter import measure
 
 STEP = 1 << 17
 """Largest number of cycles between two reports of progress."""

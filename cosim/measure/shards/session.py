@@ -19,13 +19,14 @@ from rkcosim.compiler.batch import batch_size
 from rkcosim.compiler.runtime import RunReport
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.protocol import CHANGES, ENGINES, FAST, require
-from rkcosim.measure.models.run import ModelRun, Session, run_model
+from rkcosim.measure.models.run import ModelRun, run_model
 from rkcosim.measure.shards.cluster import Cluster, Ticket, open_cluster
 from rkcosim.measure.shards.golden import GoldenDriver, Wrote
 from rkcosim.measure.shards.images import Image
 from rkcosim.measure.shards.join import ShardDifference, difference, join, report
 from rkcosim.measure.shards.plan import Shard, cut, shards_for, units
 from rkcosim.measure.shards.run import Order, Outcome, Piece, run_shard
+from rkcosim.running.session import Session
 from rkcosim.verify.crosscheck.model_check import Difference, first_difference, graph_tensors
 
 AUTO = "auto"
@@ -92,7 +93,7 @@ class ShardSession(Session):
 
     Parameters
     ----------
-    model, engine, exact, cores, dram : see `Session`; `check` is always on and there is no trace.
+    model, engine, exact, cores, dram : see `Session`; everything is checked, and there is no trace.
     cluster : cluster that simulates the shards.
     shards : number of shards of an inference, or "auto".
 
@@ -123,14 +124,15 @@ class ShardSession(Session):
         self._base: tuple[Image, Any] | None = None
         self._first_sent: float | None = None
         self._report: RunReport | None = None
-        super().__init__(model, check=True, cores=cores, dram=dram)
+        super().__init__(model, checker=self._cut, cores=cores, dram=dram)
 
     def _connect(self, *_: Any) -> None:
         self._driver = GoldenDriver(self.cores, self.dram)
         self.device = _Device(self._engine or "verilator", "rtl" if self._exact else "cpp", self.dram)
         api.use_device(self._driver, quiet=True)
 
-    def _checker(self) -> Any:
+    def _cut(self, *_: Any) -> Any:
+        """Cut the model's chain into shards; they are compared with the golden model as they end."""
         model = api.compiled_model(self.context)
         if batch_size(model) > 1:
             raise ValueError(
@@ -143,7 +145,7 @@ class ShardSession(Session):
             with progress.step("choosing the shards"):
                 count = shards_for(chain, self._cluster.workers)
         self._shards = cut(chain, int(count))
-        return self  # it has the methods `check`, `check_memory` and `close`
+        return self  # it has the methods of a `rkcosim.running.session.Checker`
 
     # Running
 
@@ -186,6 +188,10 @@ class ShardSession(Session):
     def levels(self) -> dict[str, Any]:
         """Return the members of a verdict without differences: the levels that were compared."""
         return {"levels": [self.device.name, "task golden", "graph golden"]}
+
+    def taken(self) -> float:
+        """Return 0: nothing is checked within a run."""
+        return 0.0
 
     def shards(self) -> list[dict[str, Any]]:
         """Return, for each shard of each inference, its tasks, its worker, its time and its cost."""
@@ -365,6 +371,6 @@ def run_sharded(
 
 def build(engine: str | None, exact: bool) -> None:
     """Build the engine in this process, with visible progress, instead of in each local worker."""
-    from rkcosim.engines.engine import open_named
+    from rkcosim.engines.named import open_named
 
     open_named(engine, exact=exact, cores=1).close()

@@ -16,16 +16,17 @@ from rkcosim.compiler.batch import batch_size, load
 from rkcosim.compiler.container import is_container
 from rkcosim.compiler.tiling import BANKS, fixed_weight_banks
 from rkcosim.driver import Driver
-from rkcosim.engines.engine import open_engine, open_named
+from rkcosim.engines.engine import open_engine
 from rkcosim.engines.library import DramConfig
+from rkcosim.engines.named import open_named
 from rkcosim.engines.settings import Number
 from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.perf.boards.expected import board_milliseconds
-from rkcosim.measure.perf.measure import meter
 from rkcosim.measure.shards.cluster import Cluster, ClusterError, WorkersLost
 from rkcosim.measure.shards.run import STEP, Reporter, Told, check_version
 from rkcosim.rknn_file import is_rknn
-from rkcosim.rknn_file.model import open_model
+from rkcosim.rknn_file.opening import open_model
+from rkcosim.running.meter import meter
 from rkcosim.spec.config import RK3588, NpuConfig
 
 GEOMETRY = {"read_fifo_beats": range(32, RK3588.read_fifo_beats + 1)}

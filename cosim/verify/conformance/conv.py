@@ -196,7 +196,7 @@ class Conv:
         free = self.group_line_off or self.argb > 0
         stride = self.line if free else 4 * self.line
         half = 1 << 27  # atoms modulo 2^28 are bytes modulo 2^32
-        run = self.width if free else stride  # what is fetched before the next surface
+        run = self.width if free else 4 * self.width  # what is fetched before the next surface
         jump = (self.surface - run + half) % (2 * half) - half
         task.set("CNA", LINE_STRIDE=stride, SURF_STRIDE=jump)
         task.set("CNA", DMA_WIDTH=self.width, DMA_HEIGHT=rows, DMA_CHANNEL=self.channels)

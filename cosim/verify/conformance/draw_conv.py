@@ -35,7 +35,7 @@ class ConvWish:
     resident: bool = False
     """All weights fit their banks (for reuse)."""
     packed: bool = False
-    """A shape for which the format of compressed weights is known: 8 kernels of at most 16 channels."""
+    """A shape for which the format of compressed weights is known: a multiple of 64 bytes."""
     missing_groups: bool = False
     """CORE counts more groups than there are kernels for."""
     budget: int = 0
@@ -155,7 +155,9 @@ def _shape(ch: Chooser, wish: ConvWish) -> Conv:
 def _channels(ch: Chooser, wish: ConvWish) -> tuple[int, int]:
     t = wish.type
     if wish.packed:
-        return 16 if wish.argb else ch.integer("conv.channels", 1, 16), 8
+        wide = not wish.argb and ch.chance("conv.packed_wide", 0.4)
+        channels = ch.integer("conv.channels", 17, 80) if wide else ch.integer("conv.channels", 1, 16)
+        return 16 if wish.argb else channels, 4 * ch.integer("conv.packed_kernels", 1, 9)
     if wish.depthwise:
         return _count(ch, "conv.channels", t.per_atom, 64, 3), 1
     if wish.argb:

@@ -20,7 +20,7 @@ from rkcosim.spec.weight_code import (
 from rkcosim.verify.conformance import values
 from rkcosim.verify.conformance.arena import Bytes
 from rkcosim.verify.conformance.case import Plan
-from rkcosim.verify.conformance.choices import Chooser, Refused
+from rkcosim.verify.conformance.choices import Chooser
 from rkcosim.verify.conformance.draw_conv import ConvWish
 from rkcosim.verify.conformance.draws import NONE, Draw, endless
 
@@ -117,19 +117,13 @@ def _headers(d: Draw) -> Plan:
 def _registers(d: Draw) -> Plan:
     plan, _ = _packed(d)
     task, ch = plan.task, d.ch
-    kind = ch.pick("packed.register", ("control", "regnum", "kernels", "bytes", "amount"))
+    kind = ch.pick("packed.register", ("control", "regnum", "bytes", "amount"))
     if kind == "control":
         task.set("CNA", DECOMP_CONTROL=ch.integer("packed.control", 2, 7))
     elif kind == "regnum":
         task.set("CNA", DCOMP_REGNUM=REGNUM ^ 1 << ch.integer("packed.bit", 0, 31))
-    elif kind == "kernels":
-        task.set("CNA", WEIGHT_KERNELS=ch.pick("packed.kernels", (1, 7, 9, 32)))
     elif kind == "bytes":
-        more = ch.pick("packed.bytes", (-128, -1, 1, 16, 128))
-        if task.get("CNA", "WEIGHT_BYTES") + more <= 0:
-            raise Refused("WEIGHT_BYTES would not be positive")
-        if more == -1:
-            raise Refused("WEIGHT_BYTES rounds up to the same size")
+        more = ch.pick("packed.bytes", (-48, -16, 1, 16, 32))
         task.set("CNA", WEIGHT_BYTES=task.get("CNA", "WEIGHT_BYTES") + more)
     else:
         large = ch.corner("packed.amount", MOST_UNITS, (1 << 32) - 1)
@@ -142,9 +136,8 @@ def _registers(d: Draw) -> Plan:
 def _other_types(d: Draw) -> Plan:
     """Draw a convolution whose registers request decompression for an unknown shape or type."""
     kind = d.ch.pick("packed.type", (INT8, FP16))
-    plan = d.conv(ConvWish(kind, depthwise=d.ch.chance("packed.depthwise", 0.4), budget=400), NONE)
+    depthwise = kind is INT8 or d.ch.chance("packed.depthwise", 0.4)
+    plan = d.conv(ConvWish(kind, depthwise=depthwise, budget=400), NONE)
     plan.task.set("CNA", DECOMP_CONTROL=1, WT_DEC_BYPASS=0, DCOMP_REGNUM=REGNUM)
-    if kind is INT8 and plan.task.get("CNA", "WEIGHT_KERNELS") == 8:
-        raise Refused("the shape may be the known one")
     plan.note = f"compressed weights of {kind.name}"
     return plan

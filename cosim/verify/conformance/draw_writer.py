@@ -104,15 +104,19 @@ def packets(d: Draw) -> Plan:
 
 
 def products(d: Draw) -> Plan:
-    """Draw TP_ORG_EN with int16 convolutions (4.11)."""
-    form = d.ch.integer("packets.form", WIDE, NARROW)
-    plan = d.conv(ConvWish(INT16, budget=800), DpuWish(out=(INT32,), element="none"))
+    """Draw TP_ORG_EN with int16 or fp16 convolutions (4.11)."""
+    half = d.ch.chance("packets.half", 0.4)
+    form = WIDE if half else d.ch.integer("packets.form", WIDE, NARROW)
+    kind, out = (FP16, FP16) if half else (INT16, INT32)
+    plan = d.conv(ConvWish(kind, budget=800), DpuWish(out=(out,), element="none"))
     task = plan.task
-    pixels, channels = _pixels(task), task.get("DPU", "CHANNEL") + 1
-    if channels % 16 or pixels * 4 % (16 if form == NARROW else PACKET):
+    pixels, channels, each = _pixels(task), task.get("DPU", "CHANNEL") + 1, 2 if half else 4
+    if channels % 16 or pixels * each % (16 if form == NARROW else PACKET):
         raise Refused("no whole groups, or no whole blocks")
-    _packets(d, task, form, channels // 4 * pixels // PACKET)
-    d.facts.append(("packets of a convolution", "int16", {"channels": channels}))
+    if half and task.get("DPU", "PROC_PRECISION") != FP16.dpu_code:
+        raise Refused("the DPU works in another type")
+    _packets(d, task, form, channels * each // 16 * pixels // PACKET)
+    d.facts.append(("packets of a convolution", kind.name, {"channels": channels}))
     return plan
 
 

@@ -45,7 +45,6 @@ def _line_stride(d: Draw, plan: Plan) -> None:
         raise Refused("the pitch is in atoms")
     rest = d.ch.integer("settings.rest", 1, 3)
     task.set("CNA", LINE_STRIDE=task.get("CNA", "LINE_STRIDE") + rest)
-    task.set("CNA", SURF_STRIDE=task.get("CNA", "SURF_STRIDE") - rest)
 
 
 @SETTINGS.draws

@@ -61,7 +61,7 @@ def convolution(
     _cbuf(settings, tile)
     settings.set("CNA", "DCOMP_REGNUM", value=0)
     settings.set("CNA", "DCOMP_CTRL")
-    _conv_mode(settings, step, shape)
+    _conv_mode(settings, step, shape, tile)
     pointers(settings, CONV_BLOCKS)
     _cna(settings, step, shape, tile, x, operands)
     _core(settings, step, tile, y)
@@ -80,13 +80,18 @@ def _cbuf(settings: Settings, tile: Tile) -> None:
     )
 
 
-def _conv_mode(settings: Settings, step: ConvStep, shape: ConvShape) -> None:
+def _narrow(shape: ConvShape, tile: Tile) -> bool:
+    """Whether a tile reads only some columns of a map: line by line, as the vendor's tiles do [HW 4.1.2]."""
+    return not shape.argb and tile_shape(shape, tile).width != shape.width
+
+
+def _conv_mode(settings: Settings, step: ConvStep, shape: ConvShape, tile: Tile) -> None:
     first = 1 if shape.argb else 0
     settings.set(
         "CNA",
         "CONV_CON1",
         NONALIGN_DMA=first,
-        GROUP_LINE_OFF=first,
+        GROUP_LINE_OFF=int(first or _narrow(shape, tile)),
         DECONV=int(step.insert != (1, 1)),
         ARGB_IN=7 + shape.argb if first else 0,
         CONV_MODE=3 if step.depthwise else 0,
@@ -105,7 +110,7 @@ def _cna(
     atomics = tile.rows * part.out_width
 
     cna = partial(settings.set, "CNA")
-    _conv_mode(settings, step, shape)
+    _conv_mode(settings, step, shape, tile)
     cna("CONV_CON2", FEATURE_GRAINS=tile.grains or min(window.strides[0] + reach + 1, 1023))
     cna(
         "CONV_CON3",
@@ -147,6 +152,8 @@ def _cna(
     cna("DMA_CON0", WEIGHT_BURST_LEN=BURST_16, DATA_BURST_LEN=BURST_16)
     if shape.argb:
         line, surface = shape.pitch, shape.pitch * (shape.height - 1)
+    elif _narrow(shape, tile):
+        line, surface = shape.width, shape.width * shape.height - part.width
     else:
         line, surface = 4 * shape.width, shape.width * (shape.height - 4)
     cna("DMA_CON1", LINE_STRIDE=line)

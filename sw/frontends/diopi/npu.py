@@ -22,13 +22,14 @@ from rkcosim.compiler.steps import HostStep
 from rkcosim.driver import DriverError
 from rkcosim.engines.protocol import EngineError
 from rkcosim.frontends.diopi.values import DiopiError
-from rkcosim.plugins.machine import Left, Machine, Mismatch, RunningModel
-from rkcosim.plugins.settings import Settings, read_settings
+from rkcosim.plugins.instruments import open_machine
+from rkcosim.running.machine import Left, Machine, Mismatch, RunningModel
+from rkcosim.running.settings import Settings, read_settings
 
 Array = npt.NDArray[Any]
 
 OPTIONS_VARIABLE, RESULTS_VARIABLE = "RKCOSIM_DIOPI", "RKCOSIM_DIOPI_RESULTS"
-"""Environment variables: options (`rkcosim.plugins.settings`) as lines name=value; a folder for results."""
+"""Environment variables: options (`rkcosim.running.settings`) as lines name=value; a folder for results."""
 
 COMPARE_VARIABLE = "RKCOSIM_DIOPI_COMPARE"
 """Environment variable; 1 compares each result of the NPU with the host's operator."""
@@ -246,7 +247,7 @@ class Npu:
 
     def _opened(self) -> Machine:
         if self._machine is None:
-            self._machine = Machine(self.settings)
+            self._machine = open_machine(self.settings)
             if not self._ends:  # a program may end without finalize_library, or by an exception
                 atexit.register(self.close)
                 self._ends = True

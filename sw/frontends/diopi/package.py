@@ -36,7 +36,7 @@ def environment(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
     Parameters
     ----------
     folder : a folder made by `lay_out`.
-    options : names and values of `rkcosim.plugins.settings`.
+    options : names and values of `rkcosim.running.settings`.
     """
     return {
         **os.environ,

@@ -7,7 +7,7 @@ from typing import Any
 
 from rkcosim.frontends.hexagon_nn.execution import Outcome
 from rkcosim.frontends.hexagon_nn.graph import CONST, Graph
-from rkcosim.plugins.machine import MOST_MODELS
+from rkcosim.running.machine import MOST_MODELS
 
 
 @dataclass

@@ -50,8 +50,8 @@ from rkcosim.frontends.hexagon_nn.names import NAMES, NUMBERS
 from rkcosim.frontends.hexagon_nn.npu import Npu
 from rkcosim.frontends.hexagon_nn.rewriting import rewrite
 from rkcosim.frontends.hexagon_nn.tensors import Declared, Edge, Failure, Shape, Value
-from rkcosim.plugins.machine import Machine, Mismatch
 from rkcosim.plugins.protocol import Message, ProtocolError, Reader
+from rkcosim.running.machine import Machine, Mismatch
 
 EVENTS = 3
 """Counters of a node: cycles, bytes moved, cycles with a busy array."""

@@ -106,6 +106,6 @@ def environment(folder: Path, options: Mapping[str, str]) -> dict[str, str]:
     Parameters
     ----------
     folder : a folder made by `lay_out`; results are written to its subfolder `results`.
-    options : names and values of `rkcosim.plugins.settings`.
+    options : names and values of `rkcosim.running.settings`.
     """
     return library_environment(folder, OPTIONS_VARIABLE, RESULTS_VARIABLE, options)

@@ -19,9 +19,9 @@ from rkcosim.frontends.hexagon_nn.host_sums import HostArithmetic
 from rkcosim.frontends.hexagon_nn.layers import SIGN, average_model, layer_model, pool_model
 from rkcosim.frontends.hexagon_nn.operations import Arithmetic
 from rkcosim.frontends.hexagon_nn.tensors import Edge, Failure, Value, quantised
-from rkcosim.plugins.machine import Machine, Mismatch, RunningModel
 from rkcosim.regcmd.job import Job, Task
 from rkcosim.regcmd.tasks import build_task_list, task_list_bytes
+from rkcosim.running.machine import Machine, Mismatch, RunningModel
 
 Array = npt.NDArray[Any]
 Sums = npt.NDArray[np.int32]

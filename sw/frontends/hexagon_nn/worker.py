@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from rkcosim.plugins.machine import Machine
 from rkcosim.plugins.protocol import ProtocolError, Runtime
 from rkcosim.plugins.worker import Calls, main
+from rkcosim.running.machine import Machine
 
 
 def hexagon_calls(runtime: Runtime, machine: Machine) -> Calls:

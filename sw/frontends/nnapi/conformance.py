@@ -20,7 +20,7 @@ from rkcosim.frontends.nnapi.prepared import Unsupported, prepare
 from rkcosim.frontends.nnapi.specs import Example, examples, load_generator, spec_files
 from rkcosim.frontends.nnapi.validation import ModelInvalid
 from rkcosim.frontends.nnapi.values import QUANTISED, Array, ExecutionError
-from rkcosim.plugins.machine import Machine, Mismatch
+from rkcosim.running.machine import Machine, Mismatch
 
 Place = Literal["npu", "host", "refused", "wrong"]
 

@@ -28,8 +28,9 @@ from rkcosim.frontends.nnapi.status import ErrorStatus, HalError, OutputShape, f
 from rkcosim.frontends.nnapi.supported import supported_operations
 from rkcosim.frontends.nnapi.validation import ModelInvalid
 from rkcosim.frontends.nnapi.values import ExecutionError, MissedDeadline
-from rkcosim.plugins.machine import Machine
-from rkcosim.plugins.settings import Settings
+from rkcosim.plugins.instruments import open_machine
+from rkcosim.running.machine import Machine
+from rkcosim.running.settings import Settings
 
 NAME, VERSION = "rkcosim-rk3588", "1"
 
@@ -113,7 +114,7 @@ class IDevice:
         with self.lock, _as_hal_errors():
             whole = _with_pools(model, pools)
             if self._machine is None:
-                self._machine = Machine(self._settings)
+                self._machine = open_machine(self._settings)
             made = prepare(whole, machine=self._machine, float_npu=self._float_npu)
             prepared = IPreparedModel(self, made)
             self._models.append(prepared)

@@ -22,7 +22,7 @@ from rkcosim.frontends.nnapi.native import NativeTensor
 from rkcosim.frontends.nnapi.operations import OperationType
 from rkcosim.frontends.nnapi.segments import Segment
 from rkcosim.frontends.nnapi.values import Array, Call, ExecutionError, Value
-from rkcosim.plugins.machine import Machine, RunningModel
+from rkcosim.running.machine import Machine, RunningModel
 
 L = OperandLifeTime
 

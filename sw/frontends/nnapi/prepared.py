@@ -15,8 +15,9 @@ from rkcosim.frontends.nnapi.operations import OperationType
 from rkcosim.frontends.nnapi.runner import Runner, check_shape, known
 from rkcosim.frontends.nnapi.validation import validate
 from rkcosim.frontends.nnapi.values import Array, ExecutionError, Value
-from rkcosim.plugins.machine import Machine
-from rkcosim.plugins.settings import Settings
+from rkcosim.plugins.instruments import open_machine
+from rkcosim.running.machine import Machine
+from rkcosim.running.settings import Settings
 
 LOOP_TIMEOUT = 2.0
 """Longest time of a WHILE in seconds, NNAPI's default."""
@@ -59,7 +60,7 @@ class Prepared:
     def machine(self) -> Machine:
         """Return the device; it is opened when it is needed for the first time."""
         if self._machine is None:
-            self._machine = Machine(self._settings)
+            self._machine = open_machine(self._settings)
         return self._machine
 
     def referenced(self, index: int) -> Runner:
@@ -168,7 +169,7 @@ def prepare(
     Parameters
     ----------
     model : the model; it is validated.
-    engine : engine by name (`rkcosim.plugins.settings.Settings`); None for the fastest one.
+    engine : engine by name (`rkcosim.running.settings.Settings`); None for the fastest one.
     cores : cores that share large layers, 1 to 3.
     checked : compare every tensor of every job with the golden models.
     machine : an open device to use instead of an own one; engine, cores and checked are then its settings.

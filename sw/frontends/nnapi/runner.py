@@ -23,7 +23,7 @@ from rkcosim.frontends.nnapi.native import NativeTensor
 from rkcosim.frontends.nnapi.npu import Loaded, Npu, data_inputs
 from rkcosim.frontends.nnapi.operations import OperationType
 from rkcosim.frontends.nnapi.values import HOST, Array, Call, ExecutionError, MissedDeadline, Value
-from rkcosim.plugins.machine import Machine
+from rkcosim.running.machine import Machine
 
 MODULES = (host_elements, host_moves, host_products, host_quantised_lstm, host_recurrent, host_windows)
 """The modules that fill the registry `HOST`."""

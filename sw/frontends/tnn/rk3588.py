@@ -25,8 +25,8 @@ from rkcosim.frontends.tnn.device import AbstractDevice, AbstractLayerAcc, Conte
 from rkcosim.frontends.tnn.enums import DeviceType, NetworkType
 from rkcosim.frontends.tnn.naive import NaiveLayerAcc
 from rkcosim.frontends.tnn.status import StatusCode, TnnError
-from rkcosim.plugins.machine import Machine
-from rkcosim.plugins.settings import Settings
+from rkcosim.running.machine import Machine
+from rkcosim.running.settings import Settings
 
 LEAST = 64
 """Smallest allocation in bytes."""
@@ -54,7 +54,7 @@ class Rk3588Context(Context):
     device_id
         Number of the device; each number is a device of its own.
     engine
-        Engine by name (`rkcosim.plugins.settings.Settings`); None for the default.
+        Engine by name (`rkcosim.running.settings.Settings`); None for the default.
 
     Members
     -------
@@ -73,7 +73,7 @@ class Rk3588Context(Context):
             npu = _OPEN.get(self._key)
             if npu is None:
                 try:
-                    npu = _OPEN[self._key] = _Npu(Machine(Settings(engine=engine)))
+                    npu = _OPEN[self._key] = _Npu(Machine(Settings(engine=engine), ()))
                 except (ValueError, RuntimeError, OSError) as error:
                     self._key = None
                     raise TnnError(StatusCode.TNNERR_DEVICE_NOT_SUPPORT, str(error)) from error

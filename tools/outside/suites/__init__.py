@@ -2,11 +2,14 @@
 
 from tools.outside.suite import Suite
 from tools.outside.suites import (
+    allbilly_rk3588,
     ez_rknn_async,
     frigate,
     immich,
     llama_rknpu2,
+    mtx512,
     ork_driver,
+    ork_regcmd,
     rk_llama,
     rocket_userspace,
     shown,
@@ -16,7 +19,10 @@ from tools.outside.suites import (
 SUITES: tuple[Suite, ...] = (
     rocket_userspace.SUITE,
     tinygrad.SUITE,
+    allbilly_rk3588.SUITE,
+    mtx512.SUITE,
     ork_driver.SUITE,
+    ork_regcmd.SUITE,
     ez_rknn_async.SUITE,
     rk_llama.SUITE,
     llama_rknpu2.SUITE,

@@ -56,6 +56,36 @@ SUITES = (
         shown="provenance.md#witnesses",
     ),
     Suite(
+        name="happyme531's chains",
+        repository="happyme531/rknpu2_matmul_open",
+        tests="chains of tasks of language models: RMS norm, attention, a transformation from both sides, "
+        "int8 products with compressed weights",
+        how="`tests/system/test_board_norm.py` and `test_board_matrices.py` have them by fields, on the "
+        "golden model and on the RTL, against mathematics. The repository is in no stored copy as a whole, "
+        "and is not built.",
+        board_source="happyme531/rknpu2_matmul_open @dac239c and @192f6ca: docs/ATTENTION.md, "
+        "tests/test_compress.cpp and tests/README.md say what its author compares on a board.",
+        shown="provenance.md#witnesses",
+    ),
+    Suite(
+        name="cocotb",
+        repository="cocotb/cocotb",
+        tests="the examples of testbenches of this project with the newest cocotb (2.1.0, 2026-11)",
+        how="`pytest examples/cocotb` runs them in Verilator; cocotbext-axi 0.1.28 and cocotb-coverage 2.0 "
+        "are the newest as well.",
+        board_source="none: it is a tool.",
+        shown="cocotb.md",
+    ),
+    Suite(
+        name="Amaranth",
+        repository="amaranth-lang/amaranth",
+        tests="all RTL of this project with the newest Amaranth (0.5.10, 2026-11)",
+        how="`make test` elaborates and simulates it with the installed release, which pip takes as the "
+        "newest that pyproject.toml allows.",
+        board_source="none: it is a tool.",
+        shown="verilog.md",
+    ),
+    Suite(
         name="model files of boards' owners",
         repository="widgetii/orangepi5plus-npu",
         tests="model files of widgetii/orangepi5plus-npu, allbilly/rk3588 and others",

@@ -80,8 +80,8 @@ from rkcosim.frontends.nnapi.ndk.memories import (
 from rkcosim.frontends.nnapi.ndk.models import ModelBuilder
 from rkcosim.frontends.nnapi.ndk.result_codes import NdkError, ResultCode, as_results, bad_data, bad_state
 from rkcosim.frontends.nnapi.ndk.summary import Summary
-from rkcosim.plugins.machine import Machine, Mismatch
 from rkcosim.plugins.protocol import Message, Reader
+from rkcosim.running.machine import Machine, Mismatch
 
 MOST_TENSORS = 10**4
 """Most inputs behind pointers of an execution."""

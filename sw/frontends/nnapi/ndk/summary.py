@@ -7,7 +7,7 @@ from typing import Any
 
 from rkcosim.frontends.nnapi.account import Account
 from rkcosim.frontends.nnapi.device import IDevice, IPreparedModel
-from rkcosim.plugins.machine import MOST_MODELS
+from rkcosim.running.machine import MOST_MODELS
 
 
 class Summary:

@@ -1,0 +1,67 @@
+"""The option check of an interface: every tensor of every inference is compared with both golden models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from rkcosim.compiler import CompiledModel, RunReport
+from rkcosim.running.machine import Listener, Mismatch, RunningModel
+from rkcosim.verify.crosscheck.batch_check import BatchChecker, checker_of
+from rkcosim.verify.crosscheck.model_check import ModelChecker
+
+
+def checker_for(loaded: Any, device: str) -> Any:
+    """Return the checker (`rkcosim.running.session.Checker`) for a model on a device.
+
+    Parameters
+    ----------
+    loaded
+        A compiled model or a vendor file in a device's memory.
+    device
+        Name of the device in messages.
+    """
+    if isinstance(loaded.model, CompiledModel) and loaded.model.lists_of_a_file:
+        from rkcosim.verify.crosscheck.file_check import FileChecker
+
+        return FileChecker(loaded, device)
+    return checker_of(loaded, device)
+
+
+class Checks(Listener):
+    """Compares each inference, and sets `RunningModel.verdict`; comes behind listeners that must be told of
+    each inference, because it raises `Mismatch`.
+    """
+
+    needs_inputs = True
+
+    def __init__(self) -> None:
+        self._checkers: dict[RunningModel, ModelChecker | BatchChecker] = {}
+
+    def loaded(self, model: RunningModel) -> None:
+        """See `Listener`."""
+        self._checkers[model] = checker_of(model.loaded, model.machine.engine.name)
+
+    def inference(
+        self, model: RunningModel, inputs: Sequence[npt.NDArray[Any]], report: RunReport, seconds: float
+    ) -> None:
+        """See `Listener`."""
+        checker = self._checkers[model]
+        found = checker.check(list(inputs))
+        address = checker.check_memory()
+        if found.match and address is None:
+            if model.verdict["match"] is None:
+                lost = len(model.model.plan.lost)
+                model.verdict = {"match": True, **checker.levels(), "overwritten": lost}
+            return
+        where = str(found.first) if found.first else f"padding at 0x{address:08X}"
+        number = model.inferences - 1
+        if model.verdict["match"] is not False:
+            model.verdict = {"match": False, "inference": number, "first_difference": where}
+        raise Mismatch(f"inference {number} differs from the golden models: {where}")
+
+    def unloading(self, model: RunningModel) -> None:
+        """See `Listener`."""
+        self._checkers.pop(model).close()
