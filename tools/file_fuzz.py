@@ -53,7 +53,7 @@ from rkcosim.measure.perf.estimator import estimate_model
 from rkcosim.measure.report.data import read
 from rkcosim.rknn_file import read_rknn
 from rkcosim.rknn_file.info import info_json, info_lines
-from rkcosim.rknn_file.model import open_file
+from rkcosim.rknn_file.opening import open_file
 from rkcosim.rknn_file.writer import write_rknn
 from rkcosim.verify.conformance.groups import draw_case
 from rkcosim.verify.crosscheck.model_check import GoldenDriver

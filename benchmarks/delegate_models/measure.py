@@ -89,7 +89,7 @@ def measure(path: Path, part: Path, rtl: int, seed: int, seconds: float) -> None
     from rkcosim.base import version
     from rkcosim.compiler import ModelError
     from rkcosim.measure.models.run import run_model
-    from rkcosim.rknn_file.model import open_file
+    from rkcosim.rknn_file.opening import open_file
     from rkcosim.running.session import RunError
 
     record: Record = {"stage": "compile", "seconds": {}, "version": version()}

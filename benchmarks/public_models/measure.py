@@ -33,7 +33,7 @@ def measure(path: Path, part: Path, rtl: int, seed: int) -> None:
     from rkcosim.cli.exits import BAD_INPUT, exit_code
     from rkcosim.measure.models.hosted import host_work
     from rkcosim.measure.perf.bench.machine import peak_bytes
-    from rkcosim.rknn_file.model import open_file
+    from rkcosim.rknn_file.opening import open_file
 
     record: Record = {"stage": "compile", "seconds": {}, "version": version()}
 
