@@ -89,7 +89,7 @@ def measure(path: Path, part: Path, rtl: int, seed: int, seconds: float) -> None
     from rkcosim.base import version
     from rkcosim.compiler import ModelError
     from rkcosim.measure.models.run import run_model
-    from rkcosim.rknn_file.model import open_file
+    from rkcosim.rknn_file.opening import open_file
     from rkcosim.running.session import RunError
 
     record: Record = {"stage": "compile", "seconds": {}, "version": version()}
@@ -208,7 +208,7 @@ def run_script(
             [(str(a), float(b), int(c)) for a, b, c in told["gives"]],
             told["start"],
             told["calls"],
-            json.loads(document.read_text()) if document.is_file() else {},
+            json.loads(document.read_text(encoding="utf-8")) if document.is_file() else {},
         )
 
 

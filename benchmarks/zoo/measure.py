@@ -24,7 +24,7 @@ from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.models.references import ReferenceProblem
 from rkcosim.measure.models.run import ModelRun, run_model
 from rkcosim.measure.perf.boards.expected import board_milliseconds
-from rkcosim.rknn_file.model import open_model
+from rkcosim.rknn_file.opening import open_model
 
 SHOWN = 3
 """Reasons of a difference that are kept."""

@@ -132,7 +132,7 @@ def json_of(data: bytes, path: Path, what: str) -> Any:
 
 
 MODELS = ("ONNX model", "TFLite model", "TNN network", "compiled model", ".rknn file")
-"""Kinds of files that `rkcosim.rknn_file.model.open_model` accepts."""
+"""Kinds of files that `rkcosim.rknn_file.opening.open_model` accepts."""
 
 UNKNOWN = "unknown"
 

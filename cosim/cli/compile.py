@@ -120,7 +120,8 @@ def compile_command(asked: CompileOptions) -> None:
     from rkcosim.compiler.batch import batch_size, one_of
     from rkcosim.compiler.options import using_options
     from rkcosim.measure.models.hosted import host_work
-    from rkcosim.rknn_file.model import FileModel, open_file
+    from rkcosim.rknn_file.model import FileModel
+    from rkcosim.rknn_file.opening import open_file
 
     if sets := _sets(asked):
         if asked.no_weights:
@@ -190,7 +191,7 @@ def _compile_several(asked: CompileOptions, sets: list[ShapeSet]) -> None:
     from rkcosim.compiler import several
     from rkcosim.compiler.options import using_options
     from rkcosim.measure.models.hosted import host_work
-    from rkcosim.rknn_file.model import open_file
+    from rkcosim.rknn_file.opening import open_file
 
     if asked.output is not None and asked.output.suffix == ".rknn":
         raise ValueError(

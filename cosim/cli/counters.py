@@ -35,7 +35,7 @@ def counters_command(asked: CountersOptions) -> None:
 def _counters(asked: CountersOptions) -> NoReturn:
     from rkcosim.measure.perf.counted import count_model, markdown
     from rkcosim.measure.perf.page import check_section, write_section
-    from rkcosim.rknn_file.model import open_file
+    from rkcosim.rknn_file.opening import open_file
 
     page, dram = asked.page, asked.memory
     if page is not None and dram is not None:

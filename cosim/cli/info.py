@@ -35,7 +35,7 @@ def info_command(asked: InfoOptions) -> None:
     from rkcosim.measure.models.hosted import host_work
     from rkcosim.rknn_file import is_rknn, read_rknn
     from rkcosim.rknn_file.info import origin_json, origin_lines
-    from rkcosim.rknn_file.model import open_model
+    from rkcosim.rknn_file.opening import open_model
 
     origin: Mapping[str, Any] = {}
     with progress.step(f"compiling {asked.model.name}"), asked.reading():

@@ -111,11 +111,11 @@ def work_of_model(model: Path, cores: int, keep: bool, rounds: int) -> Work:
     Raises
     ------
     ModelError, WrongKindError, GivenFileError, OSError
-        see `rkcosim.rknn_file.model.open_file`.
+        see `rkcosim.rknn_file.opening.open_file`.
     """
     from rkcosim.compiler import keeping_tensors, using_cores
     from rkcosim.regcmd.job import kicks
-    from rkcosim.rknn_file.model import open_file
+    from rkcosim.rknn_file.opening import open_file
 
     with keeping_tensors(keep), using_cores(cores):
         plan = open_file(model).plan

@@ -315,10 +315,10 @@ class InputOptions(ModelOptions):
     def batch(self) -> Batch | None:
         """Return the given inputs, None for none; bad ones are reported before an engine is built.
 
-        Raises like `rkcosim.rknn_file.model.open_file` and `rkcosim.cli.inputs.load_batch`.
+        Raises like `rkcosim.rknn_file.opening.open_file` and `rkcosim.cli.inputs.load_batch`.
         """
         from rkcosim.cli.inputs import load_batch
-        from rkcosim.rknn_file.model import open_file
+        from rkcosim.rknn_file.opening import open_file
 
         if not self.input:
             return None

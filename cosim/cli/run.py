@@ -107,7 +107,7 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
     from rkcosim.measure.models.summary import print_summary
     from rkcosim.measure.report.kept import keeping
     from rkcosim.rknn_file import is_rknn
-    from rkcosim.rknn_file.model import jobs_by
+    from rkcosim.rknn_file.opening import jobs_by
 
     console = results.console()
     sharded = asked.sharded(trace)

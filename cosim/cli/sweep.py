@@ -105,7 +105,7 @@ def _names(models: Sequence[Path]) -> dict[str, Path]:
 
 def _readable(files: Mapping[str, Path]) -> None:
     """Compile the models, so that bad ones are reported before the cluster starts."""
-    from rkcosim.rknn_file.model import open_file
+    from rkcosim.rknn_file.opening import open_file
 
     for path in files.values():
         open_file(path)

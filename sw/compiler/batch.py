@@ -122,8 +122,6 @@ def compile_divided(
         plan, samples = container.load_batch(data, full)
         one = CompiledModel(plan.graph, plan=plan)
         return one if samples == 1 else BatchModel(one, samples)
-    import rkcosim.compiler.loaders  # noqa: F401 - it registers the interpreters, and takes long to import
-
     found = interpreter_of(data)
     if found.divided is None:
         return compile_model(data, reuse, cores, fuse)

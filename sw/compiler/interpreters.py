@@ -1,13 +1,15 @@
 """The registry of model interpreters: one for each kind of model file, chosen by the contents of a file.
 
-Readers of formats that the compiler makes graphs of register in `rkcosim.compiler.loaders`; files with
-command lists of their own register in the room that reads them (`rkcosim.rknn_file.model`).
+The interpreter of a kind is imported when a file of this kind is read.  Those of formats that the compiler
+makes graphs of are in `rkcosim.compiler.loaders`; rooms that read further files name their module
+(`register_home`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from rkcosim.base.files import identify
@@ -98,6 +100,13 @@ def batch_of(shapes: Sequence[tuple[int, ...]]) -> tuple[int, str]:
 
 _INTERPRETERS: dict[str, ModelInterpreter] = {}
 
+_HOMES = {
+    "ONNX model": "rkcosim.compiler.loaders.onnx_interpreter",
+    "TFLite model": "rkcosim.compiler.loaders.tflite_interpreter",
+    "TNN network": "rkcosim.compiler.loaders.tnn_interpreter",
+}
+"""The module that registers the interpreter of a kind when it is imported."""
+
 DEFAULT = "ONNX model"
 """The kind whose interpreter reads files of an unknown kind, and says what is wrong with them."""
 
@@ -107,14 +116,25 @@ def register(interpreter: ModelInterpreter) -> None:
     _INTERPRETERS[interpreter.kind] = interpreter
 
 
+def register_home(kind: str, module: str) -> None:
+    """Name the module that registers the interpreter of a kind when it is imported."""
+    _HOMES[kind] = module
+
+
 def kinds() -> tuple[str, ...]:
-    """Return the kinds of model files that have an interpreter, in the order of their registration."""
-    return tuple(_INTERPRETERS)
+    """Return the kinds of model files that have an interpreter, in the order in which they were named."""
+    return tuple(dict.fromkeys([*_HOMES, *_INTERPRETERS]))
 
 
 def find(data: bytes) -> ModelInterpreter | None:
     """Return the interpreter for a file, None if none is registered for its kind."""
-    return _INTERPRETERS.get(identify(data))
+    return _of(identify(data))
+
+
+def _of(kind: str) -> ModelInterpreter | None:
+    if kind not in _INTERPRETERS and kind in _HOMES:
+        import_module(_HOMES[kind])
+    return _INTERPRETERS.get(kind)
 
 
 def interpreter_of(data: bytes) -> ModelInterpreter:
@@ -130,7 +150,7 @@ def interpreter_of(data: bytes) -> ModelInterpreter:
     ModelError
         If no interpreter is registered for either.
     """
-    found = find(data) or _INTERPRETERS.get(DEFAULT)
+    found = find(data) or _of(DEFAULT)
     if found is None:
         raise ModelError(f"no interpreter is registered for a {identify(data)}")
     return found

@@ -16,11 +16,6 @@ from rkcosim.rknn_file.schema import GraphSlot, Root
 from rkcosim.rknn_file.tables import RknnFileError, root_table
 
 
-def is_rknn(data: bytes) -> bool:
-    """Return whether bytes begin like a `.rknn` file, including encrypted files."""
-    return data[:4] == schema.MAGIC[:4] or data[:8] == schema.ENCRYPTED
-
-
 def read_rknn(data: bytes) -> RknnFile:
     """Read a `.rknn` file.
 

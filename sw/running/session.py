@@ -18,7 +18,7 @@ from rkcosim.engines.library import DramConfig
 from rkcosim.engines.named import open_named
 from rkcosim.rknn_api.custom_graph import leaving_out_custom
 from rkcosim.rknn_api.session import Model, RknnError
-from rkcosim.rknn_file.model import network_only
+from rkcosim.rknn_file.opening import network_only
 from rkcosim.running.meter import meter
 from rkcosim.waves.spec import TraceSpec
 
@@ -219,11 +219,13 @@ def cores_of(path: Path) -> int:
     """Number of cores that a compiled model was compiled for; 1 for any other file."""
     from rkcosim.compiler.container import MAGIC, load_plan
     from rkcosim.compiler.model import naming_model
-    from rkcosim.rknn_file import is_rknn, read_rknn
+    from rkcosim.rknn_file import is_rknn
 
     with path.open("rb") as file:
         begin = file.read(len(MAGIC))
     with naming_model(path):
         if is_rknn(begin):
+            from rkcosim.rknn_file.reader import read_rknn
+
             return min(read_rknn(path.read_bytes()).plans, default=1)
         return load_plan(path.read_bytes()).cores if begin == MAGIC else 1

@@ -25,7 +25,7 @@ from rkcosim.measure.models.run import run_model
 from rkcosim.measure.perf.estimator import estimate_model
 from rkcosim.measure.report.data import from_json
 from rkcosim.rknn_api.server import RknnServer
-from rkcosim.rknn_file.model import open_file
+from rkcosim.rknn_file.opening import open_file
 from tests.models.batch_models import APART, MIXED, N, Net, drawn, model
 
 PROGRAM = Path(__file__).with_name("programs") / "floats.c"

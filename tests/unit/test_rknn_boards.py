@@ -16,7 +16,7 @@ from rkcosim.driver import Driver
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.rknn_api.server.board import Board, BoardHead, BoardTensor, board_of, strides_of
 from rkcosim.rknn_api.session import Model
-from rkcosim.rknn_file.model import open_model
+from rkcosim.rknn_file.opening import open_model
 from rkcosim.rknn_file.writer import write_rknn
 from tests.models.rknn_models import float_model, image_model
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from rkcosim.cli.main import app
 from rkcosim.compiler import compile_model
 from rkcosim.measure.perf import layer_models
-from rkcosim.rknn_file.model import open_file
 from rkcosim.rknn_file.network import network_of
+from rkcosim.rknn_file.opening import open_file
 from rkcosim.rknn_file.writer import write_rknn
 from rkcosim.verify.crosscheck import file_check
 from rkcosim.verify.crosscheck.file_meaning import NotJudged

@@ -23,7 +23,8 @@ from rkcosim.rknn_file.compressed import decompress
 from rkcosim.rknn_file.constants import weights
 from rkcosim.rknn_file.container import FileTensor, read_node
 from rkcosim.rknn_file.info import info_json, info_lines
-from rkcosim.rknn_file.model import FileModel, jobs_by, open_model
+from rkcosim.rknn_file.model import FileModel
+from rkcosim.rknn_file.opening import jobs_by, open_model
 from rkcosim.rknn_file.schema import Kind, NodeSlot
 from rkcosim.rknn_file.tables import root_table
 from rkcosim.rknn_file.writer import write_rknn

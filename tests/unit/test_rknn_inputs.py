@@ -22,7 +22,7 @@ from rkcosim.rknn_api.native import native_input
 from rkcosim.rknn_api.session import Model
 from rkcosim.rknn_api.state import runtime
 from rkcosim.rknn_file import RknnFileError, read_rknn
-from rkcosim.rknn_file.model import open_model
+from rkcosim.rknn_file.opening import open_model
 from rkcosim.rknn_file.writer import write_rknn
 from rkcosim.running.session import Session
 from rkcosim.verify.crosscheck.checks import checker_for

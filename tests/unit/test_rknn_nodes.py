@@ -18,7 +18,8 @@ from rkcosim.regcmd.word import WORD_BYTES, register_word
 from rkcosim.rknn_file import RknnFileError, read_rknn, version2, version6
 from rkcosim.rknn_file.constants import FileStep
 from rkcosim.rknn_file.container import FileTensor, Relocation, RknnFile
-from rkcosim.rknn_file.model import FileModel, jobs_by
+from rkcosim.rknn_file.model import FileModel
+from rkcosim.rknn_file.opening import jobs_by
 from rkcosim.rknn_file.plan import file_plan
 from rkcosim.rknn_file.schema import Kind, Layout
 from rkcosim.rknn_file.tasks import written_bytes

@@ -23,7 +23,7 @@ from rkcosim.golden.task import GoldenNpu
 from rkcosim.measure.perf import layer_models
 from rkcosim.rknn_api.session import Model
 from rkcosim.rknn_file import RknnFileError, read_rknn, schema
-from rkcosim.rknn_file.model import open_model
+from rkcosim.rknn_file.opening import open_model
 from rkcosim.rknn_file.schema import GraphSlot, Kind, Root, TensorSlot
 from rkcosim.rknn_file.tables import Table, root_table
 from rkcosim.rknn_file.writer import write_rknn

@@ -17,7 +17,7 @@ from rkcosim.compiler import ModelError, compile_model
 from rkcosim.compiler.batch import BatchModel, compile_divided
 from rkcosim.compiler.container import is_without_weights
 from rkcosim.golden.task import GoldenNpu
-from rkcosim.rknn_file.model import open_model as open_file_model
+from rkcosim.rknn_file.opening import open_model as open_file_model
 from rkcosim.rknn_file.writer import write_rknn
 from tests.models.rknn_models import float_model, get_float, image_model, open_model, set_float
 

@@ -241,7 +241,7 @@ def test_both_files_are_read_as_one(tmp_path: Path):
 
 
 def test_interpreters_are_registered_by_kind():
-    import rkcosim.rknn_file.model  # noqa: F401 - registers its interpreter
+    import rkcosim.rknn_file  # noqa: F401 - names the home of its interpreter
 
     assert set(kinds()) >= {"ONNX model", "TFLite model", "TNN network", ".rknn file"}
     found = find(TEXT)

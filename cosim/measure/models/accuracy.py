@@ -14,7 +14,7 @@ from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.host_calls import following_states, initial_states
 from rkcosim.compiler.quantization import Figures, FloatModel
 from rkcosim.compiler.quantization.figures import Sums
-from rkcosim.rknn_file.model import open_model
+from rkcosim.rknn_file.opening import open_model
 from rkcosim.verify.crosscheck.model_check import graph_tensors
 
 

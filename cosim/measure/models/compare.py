@@ -44,7 +44,7 @@ from rkcosim.measure.models.references import (
     default_reference,
     open_reference,
 )
-from rkcosim.rknn_file.model import open_model
+from rkcosim.rknn_file.opening import open_model
 from rkcosim.verify.crosscheck.graph_nodes import graph_nodes
 from rkcosim.verify.crosscheck.model_check import graph_tensors
 

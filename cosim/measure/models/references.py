@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +21,12 @@ from rkcosim.compiler import CompiledModel
 from rkcosim.compiler.batch import BatchModel
 from rkcosim.compiler.container import is_container
 from rkcosim.compiler.graph import Tensor, to_cube
-from rkcosim.compiler.loaders import is_tflite
-from rkcosim.compiler.loaders.onnx_fold import NUMPY
-from rkcosim.compiler.loaders.tflite_file import TfModel, read_tflite
-from rkcosim.compiler.loaders.tflite_fold import standardised, without_unused
-from rkcosim.compiler.loaders.tflite_graph import with_outputs
-from rkcosim.compiler.loaders.tflite_program import numbered_program
 from rkcosim.compiler.options import load_options
 from rkcosim.compiler.steps import ConvStep
 from rkcosim.rknn_file import is_rknn
+
+if TYPE_CHECKING:
+    from rkcosim.compiler.loaders.tflite_file import TfModel
 
 AnyModel = CompiledModel | BatchModel
 ReferenceName = Literal["litert", "onnxruntime", "naive"]
@@ -101,9 +98,8 @@ def default_reference(data: bytes) -> ReferenceName:
     """
     if is_container(data) or is_rknn(data):
         raise ReferenceProblem("no other runtime reads a compiled model; compare the original model")
-    if identify(data) == "TNN network":
-        return "naive"
-    return "litert" if is_tflite(data) else "onnxruntime"
+    other: dict[str, ReferenceName] = {"TNN network": "naive", "TFLite model": "litert"}
+    return other.get(identify(data), "onnxruntime")
 
 
 def source_beside(path: Path) -> Path:
@@ -172,6 +168,11 @@ class LiteRt(Sampled):
     keeps_floats = True
 
     def __init__(self, path: Path, model: AnyModel) -> None:
+        from rkcosim.compiler.loaders.tflite_file import read_tflite
+        from rkcosim.compiler.loaders.tflite_fold import standardised, without_unused
+        from rkcosim.compiler.loaders.tflite_graph import with_outputs
+        from rkcosim.compiler.loaders.tflite_program import numbered_program
+
         options, data = load_options(), path.read_bytes()
         file = read_tflite(data, options.signature)
         self.rounded = frozenset(_of_dynamic_range(file))
@@ -284,6 +285,8 @@ class OnnxRuntime(Sampled):
 
     def run(self, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         """Run once; see `Reference`."""
+        from rkcosim.compiler.loaders.onnx_fold import NUMPY
+
         feed = {}
         for item, values in zip(self._session.get_inputs(), inputs, strict=True):
             feed[item.name] = np.asarray(values).astype(NUMPY.get(item.type, np.float32))

@@ -18,7 +18,7 @@ from rkcosim.driver import DriverError
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.models.draw import random_inputs
 from rkcosim.rknn_file import RknnFileError, is_rknn, read_rknn
-from rkcosim.rknn_file.model import JobsBy, jobs_by
+from rkcosim.rknn_file.opening import JobsBy, jobs_by
 from rkcosim.running.session import RunError, Session
 from rkcosim.verify.crosscheck.checks import checker_for
 

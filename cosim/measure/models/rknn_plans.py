@@ -14,8 +14,9 @@ from rkcosim.compiler.model import CompiledModel, naming_model
 from rkcosim.compiler.plan import Plan
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.models.draw import random_inputs
-from rkcosim.rknn_file.model import FileModel, open_model
+from rkcosim.rknn_file.model import FileModel
 from rkcosim.rknn_file.network import network_of, node_of
+from rkcosim.rknn_file.opening import open_model
 from rkcosim.rknn_file.tasks import field_of, values_of
 from rkcosim.running.session import Session
 

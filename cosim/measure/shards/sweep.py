@@ -25,7 +25,7 @@ from rkcosim.measure.perf.boards.expected import board_milliseconds
 from rkcosim.measure.shards.cluster import Cluster, ClusterError, WorkersLost
 from rkcosim.measure.shards.run import STEP, Reporter, Told, check_version
 from rkcosim.rknn_file import is_rknn
-from rkcosim.rknn_file.model import open_model
+from rkcosim.rknn_file.opening import open_model
 from rkcosim.running.meter import meter
 from rkcosim.spec.config import RK3588, NpuConfig
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from rkcosim.compiler import RunReport
+from rkcosim.compiler import CompiledModel, RunReport
 from rkcosim.running.machine import Listener, Mismatch, RunningModel
 from rkcosim.verify.crosscheck.batch_check import BatchChecker, checker_of
 from rkcosim.verify.crosscheck.model_check import ModelChecker
@@ -23,10 +23,11 @@ def checker_for(loaded: Any, device: str) -> Any:
     device
         Name of the device in messages.
     """
-    from rkcosim.rknn_file.model import FileModel
-    from rkcosim.verify.crosscheck.file_check import FileChecker
+    if isinstance(loaded.model, CompiledModel) and loaded.model.lists_of_a_file:
+        from rkcosim.verify.crosscheck.file_check import FileChecker
 
-    return (FileChecker if isinstance(loaded.model, FileModel) else checker_of)(loaded, device)
+        return FileChecker(loaded, device)
+    return checker_of(loaded, device)
 
 
 class Checks(Listener):

@@ -132,7 +132,8 @@ def _of_model(path: Path, data: bytes, cores: int) -> Source:
     from rkcosim.compiler.batch import one_of
     from rkcosim.compiler.model import naming_model
     from rkcosim.rknn_file import is_rknn
-    from rkcosim.rknn_file.model import FileModel, open_model
+    from rkcosim.rknn_file.model import FileModel
+    from rkcosim.rknn_file.opening import open_model
 
     with naming_model(path):
         # Each tensor has separate memory, so that addresses name tensors.

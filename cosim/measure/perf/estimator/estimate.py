@@ -19,7 +19,7 @@ from rkcosim.measure.perf.estimator.features import BEAT, POOL, LoadedFirst, Tas
 from rkcosim.measure.perf.estimator.flows import NO_LISTS, Lists, flow
 from rkcosim.measure.perf.estimator.tasks import jobs_of
 from rkcosim.measure.perf.estimator.turns import Coefficients, Memory, Span, spans
-from rkcosim.rknn_file.model import open_model
+from rkcosim.rknn_file.opening import open_model
 
 WORD_BYTES = 8
 
@@ -199,7 +199,7 @@ def estimate_model(
     Parameters
     ----------
     model
-        Bytes or path of a file that `rkcosim.rknn_file.model.open_model` reads, or an object made from it.
+        Bytes or path of a file that `rkcosim.rknn_file.opening.open_model` reads, or an object made from it.
     dram
         Memory timing in cycles of the NPU; default: that of the engine.
     cores

@@ -11,7 +11,7 @@ from rkcosim.compiler.rknn_tiling import rknn_plans
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf.boards.expected import Plan
 from rkcosim.measure.perf.estimator.estimate import Estimate, estimate_model
-from rkcosim.rknn_file.model import open_model
+from rkcosim.rknn_file.opening import open_model
 
 PLANS: tuple[Plan, ...] = ("ours", "rknn")
 
@@ -32,7 +32,7 @@ def estimate_plan(data: bytes, plan: Plan, *, dram: DramConfig | None = None, co
     Parameters
     ----------
     data
-        Bytes of a file that `rkcosim.rknn_file.model.open_model` reads.
+        Bytes of a file that `rkcosim.rknn_file.opening.open_model` reads.
     plan
         "rknn": convolutions are divided as RKNN divides them, load their rows and weights first, and
         cores work in lock step, in one submit.

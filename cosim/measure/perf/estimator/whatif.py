@@ -11,7 +11,7 @@ from rkcosim.compiler.tiling import BANKS, fixed_weight_banks
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf.estimator.estimate import Estimate, estimate_model
 from rkcosim.rknn_file import is_rknn
-from rkcosim.rknn_file.model import open_model
+from rkcosim.rknn_file.opening import open_model
 
 TRANSFER_BYTES = 8
 """Bytes per transfer of the RK3588's four 16-bit channels together [HW 11]."""
