@@ -92,7 +92,7 @@ class Verdicts:
         self.path = path
         self.found: dict[int, Verdict] = {}
         if path.exists():
-            for number, line in enumerate(path.read_text().splitlines(), 1):
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 try:
                     verdict = Verdict(**json.loads(line))
                 except json.JSONDecodeError:
