@@ -120,6 +120,7 @@ outside: $(DEV)
 check: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/ruff check --preview --select PLW1514 .
 	$(BIN)/mypy
 
 bench: $(CORE)

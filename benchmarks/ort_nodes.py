@@ -56,7 +56,7 @@ def run_case(case: Any) -> Result:
             found = _results(data, feeds, {"engine": "golden", "json": str(document)})
         except Exception as error:  # as above
             return Result(case.name, "wrong", str(error), operators)
-        graphs = json.loads(document.read_text())["graphs"]
+        graphs = json.loads(document.read_text(encoding="utf-8"))["graphs"]
     where = "npu" if any(graph["taken"] for graph in graphs) else "host"
     if any(word in case.name for word in RANDOM):
         return Result(case.name, where, "", operators)

@@ -62,7 +62,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 def groups(table: Path = TABLE) -> list[Group]:
     """Return the groups of the table."""
-    found = tomllib.loads(table.read_text())["group"]
+    found = tomllib.loads(table.read_text(encoding="utf-8"))["group"]
     return [Group(one["name"], one["reason"], tuple(one["tests"])) for one in found]
 
 

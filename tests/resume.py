@@ -45,7 +45,7 @@ class Resumed:
     def __init__(self, path: Path, writes: bool) -> None:
         self.path = path
         self.writes = writes  # only the process that hears of all tests
-        text = path.read_text() if path.exists() else ""
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
         self.passed = set(text[: text.rfind("\n") + 1].splitlines())  # not a line that was cut off
         self.good: set[str] = set()
 

@@ -12,10 +12,12 @@ import contextlib
 import gc
 import mmap
 import os
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -34,6 +36,10 @@ from rkcosim.driver.kernel import Kernel
 from rkcosim.driver.kernel import structs as s
 from rkcosim.driver.server import Server
 from rkcosim.driver.server.protocol import Op
+from rkcosim.engines import records
+from rkcosim.engines.named import open_named
+from rkcosim.frontends.diopi import npu as diopi_npu
+from rkcosim.frontends.diopi import runtime as diopi
 from rkcosim.frontends.hexagon_nn import account as hexagon_account
 from rkcosim.frontends.hexagon_nn.account import Account
 from rkcosim.frontends.hexagon_nn.geometry import Padding
@@ -42,24 +48,32 @@ from rkcosim.frontends.nnapi.device import IDevice
 from rkcosim.frontends.nnapi.hal_types import Request, RequestArgument
 from rkcosim.frontends.nnapi.memory import ashmem
 from rkcosim.frontends.nnapi.model import DataLocation
+from rkcosim.frontends.tnn.instance import Instance
 from rkcosim.golden.task import GoldenNpu
+from rkcosim.golden.task.npu import KEPT_REPORTS
 from rkcosim.plugins.instruments import open_machine
+from rkcosim.plugins.protocol import PROTOCOL, Call, Message, Runtime, Status
+from rkcosim.plugins.worker import Worker
 from rkcosim.regcmd import build_task_list
 from rkcosim.rknn_api.server import RknnServer
 from rkcosim.rknn_api.session import Model, use
 from rkcosim.running import machine as running_machine
+from rkcosim.running import meter as running_meter
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from rkcosim.verify.crosscheck.kick import run_kick
 from tests import seeds
+from tests.models.diopi_tensors import Calls
 from tests.models.hexagon_graphs import Builder, execute
 from tests.models.kernel_client import CARD, LOW, Program, submit_of, sums
 from tests.models.nnapi_models import conv_model
 from tests.models.rknn_models import image_model
 from tests.models.small_streams import streams
 from tests.models.small_tasks import add_task
+from tests.models.tnn_layers import CASES, network_of, run_instance
 from tests.system import test_device_hostile as device_client
 from tests.system import test_librknnrt_hostile as rknn_client
+from tests.unit.test_tnn_status import on_device
 
 JOBS = 10_000
 SAMPLES = 5
@@ -377,6 +391,128 @@ def _hexagon(_: Path) -> Iterator[Step]:
         yield step
 
 
+@contextlib.contextmanager
+def few_reports() -> Iterator[None]:
+    """Golden devices that others open keep 16 reports."""
+    made = GoldenNpu.__init__
+    given = tuple(16 if value == KEPT_REPORTS else value for value in made.__defaults__ or ())
+    named = {key: 16 if key == "kept" else value for key, value in (made.__kwdefaults__ or {}).items()}
+    with mock.patch.object(made, "__defaults__", given), mock.patch.object(made, "__kwdefaults__", named):
+        yield
+
+
+@contextlib.contextmanager
+def _engine(_: Path) -> Iterator[Step]:
+    """The RTL, whose logs keep few tasks, with a client that asks for them."""
+    stream = streams()["conv"]
+    with mock.patch.object(records, "KEPT", 16), mock.patch.object(running_meter, "KEPT", 16):
+        with open_named("verilator", cores=1) as device:
+            stream.load_into(device.memory)
+            meter = running_meter.meter(device)
+
+            def step(number: int) -> None:
+                check(run_kick(device, stream.kick, 0).done)
+                if number % SELDOM == 0:
+                    check(len(meter()) == device.task_count() == number + 1)
+
+            yield step
+
+
+@contextlib.contextmanager
+def _tnn(_: Path) -> Iterator[Step]:
+    rng = np.random.default_rng(seeds.seed("soak"))
+    net = network_of("Pooling", CASES["Pooling"](rng))
+    inputs = {item.name: rng.normal(size=item.dims).astype(np.float32) for item in net.structure.inputs}
+    with few_reports(), Instance(net, on_device(), {}) as kept:
+
+        def step(number: int) -> None:
+            run_instance(kept, inputs)
+            if number % SELDOM == 0:
+                with Instance(net, on_device(), {}) as other:
+                    run_instance(other, inputs)
+
+        yield step
+
+
+@contextlib.contextmanager
+def _diopi(_: Path) -> Iterator[Step]:
+    small, options = mock.patch.object, {diopi_npu.OPTIONS_VARIABLE: "engine=golden\n"}
+    with (
+        small(diopi_npu, "MOST_KEPT", 2),
+        small(running_machine, "MOST_MODELS", 4),
+        mock.patch.dict(os.environ, options),
+        few_reports(),
+    ):
+        diopi.init_library()
+        try:
+            calls, x = Calls(), _image().astype(np.float16)
+
+            def step(number: int) -> None:
+                check(calls.compute("Relu", x.shape, x).shape == x.shape)
+                if number % SELDOM == 0:  # a network that is not kept
+                    wide = np.zeros((1, 2 + number // SELDOM % 3, 4, 4), np.float16)
+                    calls.compute("Relu", wide.shape, wide)
+
+            yield step
+        finally:
+            diopi.finalize_library()
+
+
+class _Kept:
+    """The calls of a plug-in with one model, which is loaded again and again beside it."""
+
+    def __init__(self, _: Runtime, machine: Machine) -> None:
+        self.machine, self.model = machine, machine.compile(image_model())
+        self.kept = machine.load("kept", self.model)
+
+    def greeting(self) -> bytes:
+        """Return nothing."""
+        return b""
+
+    def answer(self, request: Message, memory: memoryview) -> tuple[Message, bytes]:
+        """Run the model on the request's contents."""
+        x = np.frombuffer(bytes(memory[: request.used]), np.float32).reshape(_image().shape)
+        running = self.machine.load("other", self.model) if request.number else self.kept
+        found = running.run([x], [False])
+        if request.number:
+            self.machine.unload(running)
+        return Message(request.call, size=request.size), np.ascontiguousarray(found[0]).tobytes()
+
+
+@contextlib.contextmanager
+def _worker(_: Path) -> Iterator[Step]:
+    """The process of a plug-in, by its socket; some requests bring new shared memory."""
+    theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    x, size = _image().tobytes(), 1 << 16
+    with mock.patch.object(running_machine, "MOST_MODELS", 4), few_reports(), theirs, ours:
+        thread = threading.Thread(target=Worker(theirs, _Kept).serve)
+        thread.start()
+
+        def ask(message: Message, content: bytes, fresh: bool) -> Message:
+            rights = []
+            if fresh:
+                memory = os.memfd_create("soak")
+                os.write(memory, content.ljust(size, b"\0"))
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", memory))]
+            form = (message.call, message.status, message.number, len(content), size)
+            ours.sendmsg([struct.pack("<IIQQQ", *form)], rights)
+            if fresh:
+                os.close(memory)
+            return Message(*struct.unpack("<IIQQQ", ours.recv(32)))
+
+        options = b"engine\0golden\0summary\0" + b"0\0"
+        hello = Message(Call.HELLO, number=Runtime.LITERT << 32 | PROTOCOL)
+        check(ask(hello, options, True).status == Status.OK)
+
+        def step(number: int) -> None:
+            fresh = number % SELDOM == 0  # later requests read their inputs where the answer was written
+            check(ask(Message(Call.RUN, number=fresh), x, fresh).status == Status.OK)
+
+        yield step
+        check(ask(Message(Call.CLOSE), b"", False).status == Status.OK)
+        thread.join()
+
+
 def _image() -> np.ndarray:
     rng = np.random.default_rng(seeds.seed("soak"))
     return (rng.integers(-100, 100, (1, 3, 6, 10)) / 2).astype(np.float32)
@@ -398,6 +534,10 @@ LOADS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Step]]] = {
     "rknn": _rknn,
     "nnapi": _nnapi,
     "hexagon": _hexagon,
+    "tnn": _tnn,
+    "diopi": _diopi,
+    "worker": _worker,
+    "engine": _engine,
 }
 """Loads by name; each yields a function that does one job."""
 

@@ -51,6 +51,7 @@ from rkcosim.engines.snapshots.contents import read_snapshot
 from rkcosim.engines.snapshots.file import SnapshotFile
 from rkcosim.measure.perf.estimator import estimate_model
 from rkcosim.measure.report.data import read
+from rkcosim.rknn_api.toolkit.hybrid import hybrid_text, read_hybrid
 from rkcosim.rknn_file import read_rknn
 from rkcosim.rknn_file.info import info_json, info_lines
 from rkcosim.rknn_file.opening import open_file
@@ -351,6 +352,38 @@ def _change_tnn(path: Path, data: bytes, rng: random.Random) -> None:
     path.with_suffix(".tnnmodel").write_bytes(arrays)
 
 
+def _tflite(folder: Path) -> Path:
+    """Write a small network of TFLite."""
+    from tests.models.tflite_networks import keywords
+
+    path = folder / "model.tflite"
+    path.write_bytes(keywords())
+    return path
+
+
+def _hybrid(folder: Path) -> Path:
+    """Write the two tables of `hybrid_quantization_step1`, and a copy of the second, which is changed."""
+    layers = {f"t{n}_output": f"node {n}" for n in range(6)}
+    path = folder / "x.data"
+    options = ["--method", "minmax", "--per-channel", "--mean=1,2,3"]
+    path.write_text(json.dumps({"dataset": "/data/set.txt", "quantising": options, "layers": layers}))
+    text = hybrid_text(["t1_output", "t4_output"], list(layers))
+    for ending in (".cfg", ".sound"):
+        path.with_suffix(ending).write_text(text)
+    return path
+
+
+def _change_hybrid(path: Path, data: bytes, rng: random.Random) -> None:
+    text = path.with_suffix(".sound").read_bytes()
+    table = rng.random() < 0.5
+    path.write_bytes(mutated(data, rng, text=True) if table else data)
+    path.with_suffix(".cfg").write_bytes(text if table else mutated(text, rng, text=False))
+
+
+def _read_hybrid(path: Path) -> None:
+    read_hybrid(str(path), str(path.with_suffix(".cfg")))
+
+
 def _report(folder: Path) -> Path:
     path = folder / "report.json"
     path.write_text(json.dumps(as_json("digits", estimate_model(_DIGITS), 600, [])))
@@ -558,6 +591,8 @@ KINDS: dict[str, Kind] = {
         lambda folder: Path(shutil.copy(_DIGITS, folder / "model.onnx")), open_file, change=_change_onnx
     ),
     "TNN network": Kind(_tnn, open_file, change=_change_tnn),
+    "TFLite model": Kind(_tflite, open_file),
+    "tables of hybrid quantisation": Kind(_hybrid, _read_hybrid, change=_change_hybrid),
     "report": Kind(_report, read, text=True),
     "arrays": Kind(_arrays, _read_arrays),
     "array": Kind(_array, partial(_read_batch, shape=(1, 1, 8, 8))),
@@ -585,7 +620,8 @@ _BY_CONTENTS: dict[str, Kind] = {
     "report of a run": KINDS["report"],
     ".rknn file": KINDS["rknn"],
     "archive of arrays (.npz)": KINDS["arrays"],
-    **dict.fromkeys(("ONNX model", "TFLite model"), KINDS["ONNX model"]),
+    "ONNX model": KINDS["ONNX model"],
+    "TFLite model": KINDS["TFLite model"],
 }
 """Kinds by their names in `rkcosim.base.files`."""
 

@@ -141,12 +141,12 @@ def gtkwave_shot(commands: tuple[tuple[str, int], ...], save: str, height: int) 
 
 def drawn_overview(picture: Path) -> None:
     """The picture of the project."""
-    picture.write_text(overview.picture())
+    picture.write_text(overview.picture(), encoding="utf-8")
 
 
 def drawn_interfaces(picture: Path) -> None:
     """Draw the interfaces."""
-    picture.write_text(interfaces.picture())
+    picture.write_text(interfaces.picture(), encoding="utf-8")
 
 
 DIGITS = (

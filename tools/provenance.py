@@ -529,7 +529,7 @@ def main(path: str, rules: Path = REFERENCE, options: Sequence[Option] = OPTIONS
     if wrong:
         print("\n".join(wrong), file=sys.stderr)
         return 1
-    Path(path).write_text(markdown(page, options, found))
+    Path(path).write_text(markdown(page, options, found), encoding="utf-8")
     return 0
 
 

@@ -67,7 +67,7 @@ def modules(root: Path = ROOT, package: str = PACKAGE) -> dict[str, Path]:
 def imported(path: Path) -> tuple[str, ...]:
     """Return the names that a file imports anywhere: at its top, within functions, or only for types."""
     names: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

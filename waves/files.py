@@ -56,7 +56,7 @@ class FileFacts:
 def ours(path: Path) -> Path:
     """Return where a viewer's file may be written: `path`, or a name next to it if a user's file is there."""
     try:
-        with path.open() as stream:
+        with path.open(encoding="utf-8") as stream:
             mine = WRITTEN_BY in stream.readline()
     except FileNotFoundError:
         return path

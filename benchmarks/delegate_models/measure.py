@@ -208,7 +208,7 @@ def run_script(
             [(str(a), float(b), int(c)) for a, b, c in told["gives"]],
             told["start"],
             told["calls"],
-            json.loads(document.read_text()) if document.is_file() else {},
+            json.loads(document.read_text(encoding="utf-8")) if document.is_file() else {},
         )
 
 

@@ -149,7 +149,9 @@ def record_of_process(command: Sequence[str], part: Path, seconds: float) -> Rec
             ended += f": {process.stderr.strip().splitlines()[-1]}"
     except subprocess.TimeoutExpired:
         ended = f"stopped after {seconds:.0f} s"
-    record: Record = json.loads(part.read_text()) if part.is_file() else {"stage": "start", "seconds": {}}
+    record: Record = (
+        json.loads(part.read_text(encoding="utf-8")) if part.is_file() else {"stage": "start", "seconds": {}}
+    )
     part.unlink(missing_ok=True)
     if ended:
         record |= {"error": ended, "expected": False}
@@ -161,7 +163,7 @@ def read_records(results: Path) -> dict[str, Record]:
     """Return the records of earlier runs by path."""
     if not results.is_file():
         return {}
-    return dict(json.loads(results.read_text()))
+    return dict(json.loads(results.read_text(encoding="utf-8")))
 
 
 def write_records(results: Path, records: dict[str, Record]) -> None:

@@ -105,7 +105,7 @@ def read_record(path: Path) -> dict[str, Measured]:
     if not path.exists():
         return {}
     found = {}
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             entry = _entry(json.loads(line))
         except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -66,7 +66,7 @@ def keep(error: BaseException, log: Path, what: str = "") -> None:
     OSError
         if the file cannot be written.
     """
-    with log.open("a") as file:
+    with log.open("a", encoding="utf-8") as file:
         file.write(f"\n{what}\n" if what else "\n")
         traceback.print_exception(error, file=file)
 
@@ -113,7 +113,10 @@ class Failures:
         with contextlib.suppress(OSError, ValueError):  # nobody reads standard error any more
             print(f"rkcosim: {text} ({where})", file=sys.stderr, flush=True)
         if folder := os.environ.get(FOLDER_VARIABLE):
-            with contextlib.suppress(OSError), Path(folder, f"{os.getpid()}.failed").open("a") as file:
+            with (
+                contextlib.suppress(OSError),
+                Path(folder, f"{os.getpid()}.failed").open("a", encoding="utf-8") as file,
+            ):
                 file.write(f"{text}\n")
 
     def _keep(self, what: str, error: BaseException) -> str:

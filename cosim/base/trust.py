@@ -83,8 +83,8 @@ def _unmapped() -> int | None:
     In some sandboxes the superuser, to whom the upper folders belong, is one of these.
     """
     try:
-        whole = Path("/proc/self/uid_map").read_text().split() == ["0", "0", str(2**32 - 1)]
-        return None if whole else int(Path("/proc/sys/kernel/overflowuid").read_text())
+        whole = Path("/proc/self/uid_map").read_text(encoding="utf-8").split() == ["0", "0", str(2**32 - 1)]
+        return None if whole else int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 

@@ -150,7 +150,7 @@ def _log_stream(log: str | None) -> Iterator[TextIO | None]:
         from rkcosim.waves.whole_file import make_folder, named
 
         make_folder(Path(log))
-        stream = open(log, "w")
+        stream = open(log, "w", encoding="utf-8")
         try:
             yield stream
         finally:

@@ -46,7 +46,7 @@ def json_alone(wanted: bool) -> Iterator[None]:
     with contextlib.suppress(OSError, ValueError):  # standard output may have no descriptor
         if sys.stdout.fileno() == 1:
             saved = os.dup(1)
-            _result = open(saved, "w", closefd=True)
+            _result = open(saved, "w", encoding="utf-8", closefd=True)
             os.dup2(2, 1)
     try:
         with contextlib.redirect_stdout(sys.stderr):

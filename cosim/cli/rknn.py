@@ -103,7 +103,7 @@ def test_command(asked: TestOptions) -> None:
     verdicts = {row.verdict for row in rows}
     if verdicts == {"refused"}:
         several = f"all {len(rows)} files are refused, the first one because: " if len(rows) > 1 else ""
-        raise ValueError(f"{several}{rows[0].problem}")
+        raise ValueError(f"{several}{rows[0].file}: {rows[0].problem}")
     raise SystemExit(MISMATCH if "wrong" in verdicts else BAD_INPUT if "refused" in verdicts else OK)
 
 

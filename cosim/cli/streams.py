@@ -95,7 +95,7 @@ def prepare() -> None:
         elif name == "stdin" or type(stream) is not io.TextIOWrapper or not _is_own(stream, number):
             continue
         if name == "stdin":
-            sys.stdin = open(number, closefd=False)
+            sys.stdin = open(number, encoding="utf-8", closefd=False)
             continue
         encoding = getattr(stream, "encoding", None) or "utf-8"
         # Text is passed on at once where a person reads it, errors always.

@@ -92,7 +92,7 @@ def _native_flag() -> str:
 def _cpu() -> str:
     """Return what `-march=native` depends on."""
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return f"{platform.machine()} {platform.processor()}"
     wanted = ("model name", "flags", "Features", "CPU part")

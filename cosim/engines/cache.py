@@ -93,7 +93,7 @@ def locked(folder: Path, key: str, progress: Progress) -> Iterator[Progress]:
     """
     path = folder / f"{key}.lock"
     try:
-        opened = open(path, "a+")
+        opened = open(path, "a+", encoding="utf-8")
     except OSError as error:
         raise BuildError(f"{path} cannot be written ({error.strerror or error})") from error
     with opened as file:

@@ -47,7 +47,7 @@ _MERGES = (
         for b in ("fabric", "pc", "cna", "core", "dpu", "dpu_rdma", "ppu", "ppu_rdma", "ddma")
     ),
 )
-_FEATURES = ("cna.feature.prepare.busy", "cna.feature.loading")
+_PREPARES, _LOADS = _FEATURES = ("cna.feature.prepare.busy", "cna.feature.loading")
 _WEIGHTS = ("cna.weight.starting", "cna.weight.loading")
 _WRITER = ("source__valid", "buffer.full0", "buffer.full1", "surfaces.busy", "packets.busy", "writer.working")
 _WRITES = tuple(f"dpu.writer.{name}" for name in (*_WRITER, "writer.write__done"))
@@ -74,7 +74,7 @@ CLOCK_GROUPS: dict[str, ClockGroup] = {
             *("axil.bus__write", "axil.bus__read"),
             *("pc.served", "pc.task_ends", "pc.registers.kick", "~pc.settled", "pc.bus__write"),
             *("(step_answer != pc.steps.held)", "pc.steps.arrives", "pc.steps.lost"),
-            *("pc.read__rsp__valid", "pc.fetcher.fetching", _taken("pc.fetcher.words")),
+            *("pc.read__rsp__valid", "pc.fetcher.read__req__valid", _taken("pc.fetcher.words")),
             "(pc.next_list & ~pc.at_work)",
             *(f"{file}.{name}" for file in _FILES for name in ("sweeping", "starting", "op_enable")),
             *(f"{block}.control__done" for block in _BLOCKS),
@@ -99,6 +99,16 @@ CLOCK_GROUPS: dict[str, ClockGroup] = {
     ),
     "fills": ClockGroup(("cna.cbuf.turn",), (*_FEATURES, *_WEIGHTS)),
     "features": ClockGroup(("cna.feature",), _FEATURES),
+    "pixels": ClockGroup(
+        ("cna.feature.unpack",),
+        ("rst", "cna.feature.unpack.start", _PREPARES, f"({_LOADS} & cna.feature.prepare.argb)"),
+        with_control=False,  # seldom used, as the following ones
+    ),
+    "converter": ClockGroup(
+        ("cna.feature.convert",),
+        ("rst", "cna.feature.convert.start", _PREPARES, f"({_LOADS} & cna.feature.prepare.converts)"),
+        with_control=False,
+    ),
     "weights": ClockGroup(("cna.weight",), _WEIGHTS),
     "decompress": ClockGroup(
         ("cna.weight.decompressor",),
@@ -116,9 +126,18 @@ CLOCK_GROUPS: dict[str, ClockGroup] = {
             *(_taken(f"dpu.pipe.{table}.load") for table in ("bs_table", "bn_table")),
         ),
     ),
-    "floats": ClockGroup(("dpu.pipe.floats",), ("dpu.pipe.floats.active",)),
+    "maximum": ClockGroup(("dpu.row",), ("rst", "dpu.row.start", "dpu.row.on"), with_control=False),
+    "floats": ClockGroup(
+        ("dpu.pipe.floats",),
+        ("rst", "dpu.pipe.floats.start", "dpu.pipe.floats.active"),
+        with_control=False,
+    ),
     "dpu_writer": ClockGroup(("dpu.writer",), _WRITES),
-    "packets": ClockGroup(("dpu.writer.packets",), (f"(dpu.writer.packed & ({' | '.join(_WRITES)}))",)),
+    "packets": ClockGroup(
+        ("dpu.writer.packets",),
+        ("rst", "dpu.writer.packets.start", f"(dpu.writer.packed & ({' | '.join(_WRITES)}))"),
+        with_control=False,
+    ),
     "dpu_rdma": ClockGroup(
         ("dpu_rdma",),
         (
@@ -136,7 +155,12 @@ CLOCK_GROUPS: dict[str, ClockGroup] = {
     ),
     "ppu": ClockGroup(
         ("ppu", "ppu_rdma", "write_buffer_ppu"),
-        ("ppu_registers.running", "ppu_rdma_registers.running", "dpu.ppu__valid"),
+        (
+            *("rst", "ppu_registers.running", "ppu_rdma_registers.running", "dpu.ppu__valid"),
+            *("ppu.check.busy", "ppu_rdma.check.busy"),
+            "(write_buffer_ppu.whole != write_buffer_ppu.gathering)",
+        ),
+        with_control=False,
     ),
     "memory": ClockGroup(
         ("ddma", "write_buffer_dpu"),

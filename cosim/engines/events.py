@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.base.numbered import Numbered
 from rkcosim.engines import diagnostics as words
 from rkcosim.engines import library as lib
+from rkcosim.engines import records
 from rkcosim.engines.diagnostics import Diagnostic, Fault
 from rkcosim.engines.event_files import FOREVER, EventFiles
 from rkcosim.engines.protocol import EngineError
@@ -81,7 +83,7 @@ class Recording:
     def __init__(self, engine: System, tracing: EngineTrace) -> None:
         self.engine, self.tracing = engine, tracing
         self.asked: dict[str, Any] = {}
-        self.kicks: list[tuple[int, int]] = []  # (cycle, core)
+        self.kicks: Numbered[tuple[int, int]] = Numbered()  # (cycle, core)
         self.announced: dict[int, Sequence[tuple[int, int, str]]] = {}  # by core
         self.layers: dict[int, Sequence[tuple[int, int, str]]] = {}  # by job
         self.files: list[EventFiles] = []
@@ -119,6 +121,7 @@ class Recording:
             raise ValueError(f"events: limit must be at least 1 (it is {limit}), gap at least 0 ({gap})")
         window = {"first": max(first, self.engine.cycle, self.engine.resumed_at), "last": last}
         self.asked = {"kinds": list(chosen), **window, "limit": limit, "gap": gap}
+        self.engine.keep_tasks(True)
         self.arm()
 
     def arm(self) -> None:
@@ -179,8 +182,13 @@ class Recording:
         """Count a register write that starts a job."""
         enable = registers()["PC"]["OPERATION_ENABLE"]
         if offset == enable.offset and enable.fields["OP_EN"].get(value):
-            self.layers[len(self.kicks)] = self.announced.pop(core, ())
+            if layers := self.announced.pop(core, ()):
+                self.layers[len(self.kicks)] = layers
             self.kicks.append((self.engine.cycle, core))
+            if not self.asked:
+                self.kicks.trim(records.KEPT)
+                for job in [job for job in self.layers if job < len(self.kicks) - records.KEPT]:
+                    del self.layers[job]
             self.engine.lib.rk_kick(self.engine.opened(), core)
 
     def annotate(self, core: int, layers: Sequence[tuple[int, int, str]]) -> None:
@@ -189,7 +197,7 @@ class Recording:
 
     def job(self, core: int, cycle: int) -> int:
         """Return the number of the core's latest kick in a cycle."""
-        mine = [(when, number) for number, (when, c) in enumerate(self.kicks) if c == core]
+        mine = [(when, number) for number, (when, c) in enumerate(self.kicks, self.kicks.gone) if c == core]
         place = bisect_right(mine, (cycle, len(self.kicks)))
         return mine[place - 1][1] if place else events.NONE
 

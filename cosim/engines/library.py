@@ -303,6 +303,8 @@ _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "rk_counters": (None, [_P, _I, ct.POINTER(CountersC)]),
     "rk_open_bursts": (None, [_P, _I, ct.POINTER(_U32)]),
     "rk_tasks": (_U64, [_P, _U64, ct.POINTER(TaskEventC), _U64]),
+    "rk_tasks_gone": (_U64, [_P, ct.POINTER(_U64)]),
+    "rk_keep_tasks": (None, [_P, _U64]),
     "rk_diagnostics": (_U64, [_P, _U64, ct.POINTER(DiagnosticEventC), _U64]),
     "rk_faults": (_U64, [_P, _U64, ct.POINTER(FaultEventC), _U64]),
     "rk_probes": (_U64, [_P, _U64, ct.POINTER(ProbeEventC), _U64]),

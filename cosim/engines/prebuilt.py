@@ -72,7 +72,7 @@ def _refusal() -> str:
 def _missing(cpuinfo: Path) -> tuple[str, ...]:
     """Return the needed features that the processor does not have."""
     try:
-        lines = cpuinfo.read_text().splitlines()
+        lines = cpuinfo.read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from rkcosim.base.numbered import Numbered
 from rkcosim.engines import diagnostics as words
 from rkcosim.engines import library as lib
 from rkcosim.spec.regs.events import COUNTERS
@@ -58,6 +59,11 @@ class TaskRecord:
         return None if self.end is None else self.end - self.start
 
 
+KEPT = 1 << 14
+"""Latest tasks whose records an engine keeps; with four times as many at most, and all while it records
+events. A job has at most 4,095 tasks on each core."""
+
+
 class TaskLog:
     """Tasks of all cores, assembled from the events that the library keeps.
 
@@ -68,18 +74,31 @@ class TaskLog:
 
     def __init__(self) -> None:
         self.events = 0
-        self._records: list[TaskRecord] = []
-        self._running: dict[int, tuple[int, lib.TaskEventC]] = {}  # by core, with the position in the records
+        self._records: Numbered[TaskRecord] = Numbered()
+        self._running: dict[int, tuple[int, lib.TaskEventC]] = {}  # by core, with the number of the record
+
+    def skip(self, events: int, tasks: int) -> None:
+        """Forget everything, as the library no longer has the next events.
+
+        Parameters
+        ----------
+        events, tasks : numbers of events and of starts among them that are gone.
+        """
+        self.events, self._records, self._running = events, Numbered((), tasks), {}
 
     def read(
-        self, fresh: Iterable[lib.TaskEventC], counters: Callable[[int], lib.CountersC]
-    ) -> list[TaskRecord]:
-        """Return all tasks in the order of their start.
+        self,
+        fresh: Iterable[lib.TaskEventC],
+        counters: Callable[[int], lib.CountersC],
+        kept: int | None = None,
+    ) -> Numbered[TaskRecord]:
+        """Return the tasks in the order of their start.
 
         Parameters
         ----------
         fresh : the library's events from number `events` on.
         counters : returns the present counters of a core.
+        kept : number of records that are kept at least; None: all of them.
         """
         for event in fresh:
             self.events += 1
@@ -89,7 +108,9 @@ class TaskLog:
             elif event.core in self._running:
                 place, start = self._running.pop(event.core)
                 self._records[place] = _task(start, event.cycle, event)
-        records = list(self._records)
+        if kept is not None:
+            self._records.trim(kept)
+        records = self._records.copy()
         for core, (place, start) in self._running.items():
             records[place] = _task(start, None, counters(core))
         return records

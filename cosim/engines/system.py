@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from rkcosim.base.numbered import Numbered
 from rkcosim.engines import library as lib
+from rkcosim.engines import records
 from rkcosim.engines.complaints import ComplaintLog, Complaints, Place, read_log
 from rkcosim.engines.diagnostics import Diagnostic, Fault
 from rkcosim.engines.library import DramConfig
@@ -61,6 +63,7 @@ class System:
     traced : True if the library can write waveforms.
     touched : True if the host has accessed the cores since the library was loaded.
     counting : True if performance counters are enabled.
+    keeping_tasks : True if the records of all tasks are kept (see `keep_tasks`).
     reset_at : cycle of each core's last reset.
     reported : number of diagnostics raised so far.
     resumed_at : cycle of the snapshot from which the engine was resumed, 0 for none.
@@ -91,7 +94,7 @@ class System:
         self._handle: int | None = None
         self._may_sleep, self._window = True, 0
         self.lib: Any = None
-        self.traced = self.touched = self.counting = False
+        self.traced = self.touched = self.counting = self.keeping_tasks = False
         self.reported = self.resumed_at = 0
         self.reset_at = [0] * cores
         self.reopened: list[Callable[[], None]] = []
@@ -110,6 +113,7 @@ class System:
         self.lib.rk_may_sleep(self._handle, int(self._may_sleep))
         self.lib.rk_threads(self._handle, self.threads, int(self._threads_always))
         self.lib.rk_window(self._handle, self._window)
+        self.keep_tasks(self.keeping_tasks)
         if self.counting:
             self.count_blocks()
         self.reset((1 << self.cores) - 1)
@@ -149,13 +153,23 @@ class System:
         self.lib.rk_counters(self.opened(), self.core_number(core), ct.byref(raw))
         return raw
 
-    def task_log(self) -> list[TaskRecord]:
-        """Return the tasks in the order of their start."""
-        return self.tasks.read(self.fetch("rk_tasks", lib.TaskEventC, self.tasks.events), self.raw_counters)
+    def task_log(self) -> Numbered[TaskRecord]:
+        """Return the tasks in the order of their start; the latest `records.KEPT` are kept."""
+        starts = ct.c_uint64()
+        gone = self.lib.rk_tasks_gone(self.opened(), ct.byref(starts))
+        if gone > self.tasks.events:
+            self.tasks.skip(gone, starts.value)
+        fresh = self.fetch("rk_tasks", lib.TaskEventC, self.tasks.events)
+        return self.tasks.read(fresh, self.raw_counters, None if self.keeping_tasks else records.KEPT)
 
     def task_count(self) -> int:
         """Return the number of tasks that have started."""
         return len(self.task_log())
+
+    def keep_tasks(self, every: bool) -> None:
+        """Keep the records of all tasks from now on, or of the latest ones only."""
+        self.keeping_tasks = every
+        self.lib.rk_keep_tasks(self.opened(), 0 if every else 2 * records.KEPT)
 
     def diagnostics(self, first: int = 0, most: int | None = None) -> list[Diagnostic]:
         """Return the cores' diagnostics from number `first` on, at most `most`, oldest first.

@@ -22,7 +22,7 @@ TOP = "core"
 WRITTEN = "core.v"
 """Name of the file of `write_verilog`."""
 
-SCRIPT_VERSION = 7  # part of every key; to be incremented when the output of this file changes
+SCRIPT_VERSION = 8  # part of every key; to be incremented when the output of this file changes
 
 
 class Design:
@@ -177,6 +177,7 @@ def write_verilog(
     """
     path = _yosys_verilog(rtlil, folder, _BRANCHES)
     text = _TRIGGER.sub(r"_trigger_\1 ", constants_at_start(path.read_text()))
+    text = replicated(text)
     if clock_groups:
         text = add_awake(text, TOP, clock_groups)
         text = (watch_clocks if watched else gate_clocks)(text, TOP, clock_groups)
@@ -279,6 +280,22 @@ def constants_at_start(text: str) -> str:
     Yosys assigns those bits in an `always @*` that nothing triggers, so they would never be set.
     """
     return _CONSTANT.sub(r"  initial\n\1", text)
+
+
+_REPEATED = re.compile(r"(?<=\{ |, )((?:\\\S+ |\w+)(?:\[\d+(?::\d+)?\])?)((?:, \1)+)(?=,| \})")
+
+
+def replicated(text: str) -> str:
+    """Write equal neighbours in concatenations of Yosys's Verilog as replications, `{4{a[7]}}`.
+
+    Yosys extends signs bit by bit. Verilator shifts every such bit into its place, but makes one negation of
+    a replication.
+    """
+
+    def replication(run: re.Match[str]) -> str:
+        return f"{{{1 + run[2].count(f', {run[1]}')}{{{run[1]}}}}}"
+
+    return _REPEATED.sub(replication, text)
 
 
 CXXRTL_OPTIONS = ("-header", "-noflatten")

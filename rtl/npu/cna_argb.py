@@ -7,6 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rkcosim.rtl.layouts import IDLE
+from rkcosim.rtl.npu.arith import wire
 from rkcosim.rtl.npu.cna_fetch import AtomBeat
 from rkcosim.rtl.npu.cna_types import TypeOf
 from rkcosim.rtl.regfile import config_signature
@@ -32,11 +33,11 @@ def factors_of(cfg: Any, number: int) -> tuple[Value, Value, Value]:
 def shifted(m: Module, name: str, total: Value, shift: Value, half: Value, half_up: Value) -> Signal:
     """`total / 2^shift`, rounded half up or half to even; `half` is half of `2^shift`, or 0."""
     floor = Signal(signed(34), name=f"floor_{name}", init=IDLE)
-    bias = Signal(signed(LONGEST_SHIFT + 2), name=f"bias_{name}", init=IDLE)
+    bias = Signal(LONGEST_SHIFT, name=f"bias_{name}", init=IDLE)
     rounded = Signal(signed(LONGEST_SHIFT + 2), name=f"rounded_{name}", init=IDLE)
     m.d.comb += [
         floor.eq(total >> shift),
-        bias.eq(Mux(half_up | (shift == 0), half, half - ~floor[0])),
+        bias.eq(half - (~half_up & (shift != 0) & ~floor[0])),  # without a shift, `half` is 0
         rounded.eq((total + bias) >> shift),
     ]
     return rounded
@@ -196,9 +197,9 @@ class ArgbUnpack(wiring.Component):
                         m.d.comb += x.eq(Cat(word, word[15] & sign).as_signed())
                 m.d.sync += kept.eq(x)
                 with m.If(cfg.CVT_CON0.CVT_TYPE):
-                    m.d.sync += total.eq((x + offset) * scale)
+                    m.d.sync += total.eq(wire(m, (x + offset) * scale))
                 with m.Else():
-                    m.d.sync += total.eq(x * scale)
+                    m.d.sync += total.eq(wire(m, x * scale))
             with m.If(step & sums_valid):
                 m.d.comb += result.eq(kept)
                 with m.If(lane >= real_lanes):
@@ -207,7 +208,8 @@ class ArgbUnpack(wiring.Component):
                     rounded = shifted(m, str(lane), total, shift, half, cfg.CVT_CON0.ROUND_TYPE)
                     moved = Signal(signed(LONGEST_SHIFT + 3), name=f"moved_{lane}", init=IDLE)
                     m.d.comb += moved.eq(rounded + Mux(cfg.CVT_CON0.CVT_TYPE, 0, offset))
-                    m.d.comb += result.eq(Mux(wide, limited(moved, 16), limited(moved, 8)))
+                    limits = [wire(m, limited(moved, bits)) for bits in (8, 16)]
+                    m.d.comb += result.eq(Mux(wide, limits[1], limits[0]))
             out.append(result)
         with m.If(step & sums_valid):
             m.d.sync += [atoms.payload.two.eq(sums_two), atoms.payload.pixels.eq(sums_pixels)]

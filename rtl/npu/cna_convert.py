@@ -5,7 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rkcosim.rtl.layouts import AXI_BITS, IDLE
-from rkcosim.rtl.npu.arith import held
+from rkcosim.rtl.npu.arith import held, wire
 from rkcosim.rtl.npu.cna_argb import factors_of, limited, shifted
 from rkcosim.rtl.npu.cna_fetch import AtomBeat
 from rkcosim.rtl.regfile import config_signature
@@ -75,7 +75,7 @@ class AtomConverter(wiring.Component):
             with m.If(enters):
                 byte = self.beat.payload.data.word_select(lane, 8)
                 m.d.comb += x.eq(Cat(byte, byte[7] & sign).as_signed())
-                m.d.sync += total.eq((x + Mux(first, offset, 0)) * scale)
+                m.d.sync += total.eq(wire(m, (x + Mux(first, offset, 0)) * scale))
             with m.If(leaves):
                 m.d.comb += element.eq(kept.data.word_select(lane, 8))
                 with m.If(enabled[lane % 16]):

@@ -53,8 +53,9 @@ class HalfDivider(wiring.Component):
                 quotient = float32.narrow_fp16(m, wire(m, divider.result[lane], 32), NAN)
                 above, below = wire(m, a[:15], 15), wire(m, b[:15], 15)
                 nan = (above > INFINITY) | (below > INFINITY) | (Cat(a, b) == 0)
-                infinite = (above == INFINITY) | (below == 0)
-                zero = (above == 0) | (below == INFINITY)
+                to_infinity = (above == INFINITY) | (below == 0)
+                to_zero = (above == 0) | (below == INFINITY)
+                nan, infinite, zero = wire(m, Cat(nan, to_infinity, to_zero), 3)
                 # A zero or infinite result of such operands has the sign of the dividend.
                 signed = Cat(Mux(infinite, Const(INFINITY, 15), 0)[:15], a[15])
                 m.d.comb += self.result[lane].eq(Mux(nan, NAN, Mux(infinite | zero, signed, quotient)))

@@ -171,8 +171,8 @@ class EwStage(wiring.Component):
             result, skip = Signal(signed(48), init=IDLE), Signal()
             # The functions of two operands and of one; an unknown one leaves `v` unchanged.
             functions = {
-                AluAlgo.MAX: Mux(on.binary, Cat(v > e, Const(0, 31)).as_signed(), Mux(v > e, v, e)),
-                AluAlgo.MIN: Mux(on.binary, Cat(v < e, Const(0, 31)).as_signed(), Mux(v < e, v, e)),
+                AluAlgo.MAX: v > e,
+                AluAlgo.MIN: v < e,
                 AluAlgo.ADD: v + e,
                 AluAlgo.MINUS: v + (-e)[:32].as_signed(),
                 AluAlgo.ABS: Mux(v[-1], (-v)[:32].as_signed(), v),
@@ -187,6 +187,9 @@ class EwStage(wiring.Component):
                     with m.If(on.alu), m.Switch(ew.EW_ALU_ALGO):
                         for algo, function in functions.items():
                             with m.Case(algo):
+                                if algo in (AluAlgo.MAX, AluAlgo.MIN):  # whether it is `v`, and which it is
+                                    chosen = wire(m, Mux(function, Cat(v, Const(1, 1)), e.as_unsigned()), 33)
+                                    function = Mux(on.binary, chosen[32:], chosen[:32]).as_signed()
                                 m.d.comb += result.eq(extend(function, 48))
             with into(m, flow, 7):
                 m.d.sync += [product[lane].eq(result), plain[lane].eq(skip)]

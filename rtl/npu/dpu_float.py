@@ -181,8 +181,8 @@ class FloatUnit(wiring.Component):
                 )
                 product = float32.exact_product(m, value, operand)
                 number = float32.finish(m, total.chosen(m, control.mul, product))
+            m.d.comb += [divider.a[lane].eq(value[:16]), divider.b[lane].eq(operand[:16])]
             with m.If(others):
-                m.d.comb += [divider.a[lane].eq(value[:16]), divider.b[lane].eq(operand[:16])]
                 other = _other(m, settings, value, operand, divider.result[lane])
             with m.If(cuts):
                 number_cut = _cut(m, value, passed[lane], positive, negative)
@@ -318,8 +318,8 @@ def _other(m: Module, settings: data.View, value: Value, operand: Value, quotien
     v, e, algo = wire(m, value, 32), wire(m, operand, 32), settings.algo
     least = algo == AluAlgo.MIN
     high, low = wire(m, Mux(least, e, v), 32), wire(m, Mux(least, v, e), 32)
-    first = wire(m, float32.above(high, low), 1)
-    best = Mux(settings.binary, Cat(first, Const(0, 31)), Mux(first, v, e))
+    chosen = wire(m, Mux(float32.above(high, low), Cat(v, Const(1, 1)), e), 33)  # whether it is `v`
+    best = Mux(settings.binary, chosen[32:], chosen[:32])
     whole = float32.to_integral(m, v, algo == AluAlgo.CEIL)
     result: Value = Mux((algo == AluAlgo.FLOOR) | (algo == AluAlgo.CEIL), whole, v)
     result = Mux(algo == AluAlgo.NEG, float32.negate(v), result)

@@ -6,7 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from rkcosim.rtl.layouts import IDLE, LANES
-from rkcosim.rtl.npu.arith import held
+from rkcosim.rtl.npu.arith import held, wire
 from rkcosim.rtl.npu.dpu_frame import PipeOut
 from rkcosim.rtl.npu.dpu_modes import reduces
 from rkcosim.rtl.regfile import config_signature
@@ -74,14 +74,16 @@ class MaximumRow(wiring.Component):
                 m.d.sync += [stripe.eq(0), opening.eq(0)]
 
         # 2. The maximum of the pixel so far.
-        read, write = row.read_port(domain="comb"), row.write_port(granularity=1)
+        read, write = row.read_port(domain="comb"), row.write_port()
         place, lane = Signal(4), pixel[:3]
         before = Signal(BITS, init=IDLE)
         m.d.comb += [read.addr.eq(Mux(emits, place, pixel[3:])), write.addr.eq(pixel[3:])]
         with m.If(taken):
-            m.d.comb += [before.eq(Value.cast(read.data).word_select(lane, BITS)), write.en.eq(1 << lane)]
-            larger = Mux(first | (best.as_signed() > before.as_signed()), best, before)
-            m.d.comb += Value.cast(write.data).eq(larger.replicate(LANES))
+            m.d.comb += [before.eq(Value.cast(read.data).word_select(lane, BITS)), write.en.eq(1)]
+            larger = wire(m, Mux(first | (best.as_signed() > before.as_signed()), best, before), BITS)
+            for number in range(LANES):
+                kept = Value.cast(read.data[number])
+                m.d.comb += Value.cast(write.data[number]).eq(Mux(lane == number, larger, kept))
 
         # 3. The row, once the last octet is in it.
         with m.If(ends):

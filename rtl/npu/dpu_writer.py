@@ -6,7 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from rkcosim.rtl.layouts import IDLE, LANES, PpuAtom, WritePort
-from rkcosim.rtl.npu.arith import held
+from rkcosim.rtl.npu.arith import held, wire
 from rkcosim.rtl.npu.atom_writer import ATOM_BITS, AtomWriter
 from rkcosim.rtl.npu.dpu_frame import PipeOut
 from rkcosim.rtl.npu.dpu_modes import atom_width, makes_packets
@@ -180,7 +180,7 @@ class StripeBuffer(wiring.Component):
         part = Signal(2)
         with m.If(keep & (self.out == Width.BITS4)):
             filler = pend[:4].replicate(8)
-            half = Mux(part[0], Cat(before, newest), Cat(newest, filler))
+            half = wire(m, Mux(part[0], Cat(before, newest), Cat(newest, filler)), 64)
             m.d.comb += [
                 newest.eq(Cat(lanes[lane][:4] for lane in range(LANES))),
                 content.eq(Cat(half, Mux(part[1], half, filler.replicate(2)))),

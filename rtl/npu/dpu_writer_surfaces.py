@@ -104,8 +104,9 @@ class SurfaceSettings(wiring.Component):
         feature, ow, channel = cfg.FEATURE_MODE_CFG, cfg.BS_OW_CFG, cfg.DATA_CUBE_CHANNEL.CHANNEL
         plain, once = ~makes_packets(cfg), self.copies == 0
         stalls, want, said = size_e_wrong(cfg), group_surfaces(cfg), ow.SIZE_E_1 + 1
-        group, series, surfaces, allowed, thin = Signal(5), Signal(5), Signal(12), Signal(12), Signal()
-        flying, kept, joined, near = Signal(), Signal(5), Signal(), Signal()
+        group, series, kept = (Signal(5, name=name, init=IDLE) for name in ("group", "series", "kept"))
+        surfaces, allowed = Signal(12, init=IDLE), Signal(12, init=IDLE)
+        thin, flying, joined, near = (Signal(name=name) for name in ("thin", "flying", "joined", "near"))
         # Pixels do not share the place of an atom.
         apart = (cfg.DATA_CUBE_NOTCH_ADDR.NOTCH_ADDR_0 + 1 >= group) | (cfg.DATA_CUBE_HEIGHT.HEIGHT == 0)
         with m.If(self.start):

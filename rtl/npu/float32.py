@@ -157,7 +157,7 @@ def exact_sum(
     """
     a, b = wire(m, a, 32), wire(m, b, 32)
     large = wire(m, Mux(a[:31] < b[:31], b, a), 32)
-    small = wire(m, a ^ b ^ large, 32)
+    small = wire(m, wire(m, a ^ b, 32) ^ large, 32)
     exponent = wire(m, exponent_of(large), 8)
     turn = wire(m, Mux(large[31] ^ small[31], (1 << 57) - 1, 0), 57)
     apart = wire(m, exponent - exponent_of(small), 8)

@@ -70,10 +70,20 @@ class Field:
     signed: bool
     desc: str
 
-    @property
+    @cached_property
     def mask(self) -> int:
         """Mask of the field's bits in the register word."""
         return ((1 << self.width) - 1) << self.lsb
+
+    @cached_property
+    def least(self) -> int:
+        """Least value that `Register.encode` takes."""
+        return -(1 << (self.width - 1)) if self.signed else 0
+
+    @cached_property
+    def most(self) -> int:
+        """Greatest value that `Register.encode` takes."""
+        return (1 << self.width) - 1
 
     @property
     def msb(self) -> int:
@@ -147,7 +157,7 @@ class Register:
         """
         word = 0
         for name, value in values.items():
-            field = self.fields.get(name) if name in self.fields else None
+            field = self.fields.get(name)
             if field is None:
                 raise ValueError(f"{self.path}.{name}: no such field; there are {', '.join(self.fields)}")
             if isinstance(value, str):
@@ -156,9 +166,8 @@ class Register:
                     raise ValueError(f"{self.path}.{name}: no code named {value!r}; known: {known}")
                 value = field.enum[value]
             value = int(value)
-            low = -(1 << (field.width - 1)) if field.signed else 0
-            if not low <= value < 1 << field.width:
-                raise ValueError(f"{self.path}.{name}: {value} is outside {low}..{(1 << field.width) - 1}")
+            if not field.least <= value <= field.most:
+                raise ValueError(f"{self.path}.{name}: {value} is outside {field.least}..{field.most}")
             word |= (value << field.lsb) & field.mask
         return word
 

@@ -35,7 +35,7 @@ class TensorInfo:
     or the model's type of a value that only the host keeps (with scale 1 and zero point 0 if it has none).
     `half` is set for floats that only the host keeps: programs of rknn_api see them as float16.
     `shape` is the model's.  `preprocessing` is that of an input of a `.rknn` file; without it a program's
-    numbers are the network's.
+    numbers are the network's.  `open` is set if the size depends on data: `shape` is then that of an example.
     """
 
     name: str
@@ -45,6 +45,7 @@ class TensorInfo:
     zero_point: int
     preprocessing: Preprocessing | None = None
     half: bool = False
+    open: bool = False
 
     @property
     def quantised(self) -> bool:
@@ -55,7 +56,9 @@ class TensorInfo:
 def _info(name: str, shape: tuple[int, ...], tensor: Tensor) -> TensorInfo:
     if tensor.host:
         half = tensor.dtype.kind == "f"
-        return TensorInfo(name, shape, tensor.dtype, tensor.scale, tensor.zero_point, half=half)
+        return TensorInfo(
+            name, shape, tensor.dtype, tensor.scale, tensor.zero_point, half=half, open=tensor.open
+        )
     if tensor.real:
         return TensorInfo(name, shape, np.dtype(np.float16), 1.0, 0)
     shift, dtype = (128, np.uint8) if tensor.unsigned else (0, np.int8)

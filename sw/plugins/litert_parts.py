@@ -186,7 +186,7 @@ def _name_of(graph: RuntimeGraph) -> str:
     """Return the name of the model's file, if the runtime has mapped it, else "model"."""
     addresses = [tensor.address for tensor in graph.tensors if tensor.constant and tensor.address]
     try:
-        lines = Path(f"/proc/{os.getppid()}/maps").read_text().splitlines()
+        lines = Path(f"/proc/{os.getppid()}/maps").read_text(encoding="utf-8").splitlines()
     except OSError:
         return "model"
     for line in lines:

@@ -48,7 +48,7 @@ def _number(folder: Path) -> int:
 
 
 def _settings() -> dict[str, Any]:
-    settings: dict[str, Any] = json.loads(Path(os.environ[SETTINGS_VARIABLE]).read_text())
+    settings: dict[str, Any] = json.loads(Path(os.environ[SETTINGS_VARIABLE]).read_text(encoding="utf-8"))
     return settings
 
 
@@ -131,7 +131,7 @@ def _with_provider(module: ModuleType) -> None:
         finally:
             result = Path(ours["json"])
             if not used and not result.exists():  # the provider was not even started
-                result.write_text(json.dumps({"models": [], "left": [], "graphs": []}))
+                result.write_text(json.dumps({"models": [], "left": [], "graphs": []}), encoding="utf-8")
 
     module.InferenceSession.__init__ = initialise
 

@@ -21,6 +21,7 @@ from rkcosim.compiler.container import is_without_weights
 from rkcosim.compiler.options import using_options
 from rkcosim.driver import DriverError
 from rkcosim.rknn_api import types as t
+from rkcosim.rknn_api.convert import TENSOR_TYPES, shown_dtype
 from rkcosim.rknn_api.custom_graph import TailModel, split, tail_of_file
 from rkcosim.rknn_api.dynamic import variants
 from rkcosim.rknn_api.loading import connect, place
@@ -75,10 +76,23 @@ def rknn_init(context: Any, model: Any, size: int, flag: int = 0, extend: Any = 
     full = _full_model(more) if flag & t.RKNN_FLAG_SHARE_WEIGHT_MEM else None
     with using_options(open_dimensions="batches"):
         state = _compile(data, flag, full)
+    _check_types(state)
     if not flag & t.RKNN_FLAG_COLLECT_MODEL_INFO_ONLY:
         state.loaded = _load(state, full)
     _open(state, handle)
     return t.RKNN_SUCC
+
+
+def _check_types(state: Context) -> None:
+    """Refuse a model with an input or output of a type that the header has no number for."""
+    for what, infos in (("input", state.model.inputs), ("output", state.model.outputs)):
+        for info in infos:
+            if (name := shown_dtype(info).name) not in TENSOR_TYPES:
+                raise Refusal(
+                    t.RKNN_ERR_MODEL_INVALID,
+                    f"invalid model: {what} '{info.name}' is {name}, and rknn_tensor_type has no such type; "
+                    "give the model a Cast to int64 or float32",
+                )
 
 
 def _open(state: Context, handle: Any) -> None:

@@ -16,6 +16,7 @@ from rkcosim.compiler.host import quantize
 from rkcosim.rknn_api.types import (
     RKNN_MAX_DIMS,
     RKNN_MAX_NAME_LEN,
+    get_type_string,
     rknn_tensor_attr,
     rknn_tensor_format,
     rknn_tensor_qnt_type,
@@ -32,6 +33,9 @@ TENSOR_TYPES = {
     for name in "float32 float16 int8 uint8 int16 uint16 int32 uint32 int64 bool".split()
 }
 """The header's codes of element types, by their numpy names."""
+
+INTEGERS = tuple(name for name in TENSOR_TYPES if "int" in name)
+"""Types in which a program may give an input of integers."""
 
 INPUT_DTYPES: dict[int, Any] = {
     rknn_tensor_type.RKNN_TENSOR_FLOAT32: np.float32,
@@ -78,9 +82,14 @@ def quantisation(dtype: npt.DTypeLike) -> int:
 
 
 def input_dtypes(info: Any) -> dict[int, Any]:
-    """Types that a program may give for an input: those of all inputs, and its own (int64, bool, ...)."""
+    """Types that a program may give for an input.
+
+    They are those of all inputs, its own, and all integers for integers that are no codes.
+    """
     own = shown_dtype(info)
-    return {**INPUT_DTYPES, int(tensor_type(own)): own}
+    integers = INTEGERS if own.kind in "iub" and not info.quantised else ()
+    more = {int(TENSOR_TYPES[name]): np.dtype(name) for name in integers}
+    return {**INPUT_DTYPES, **more, int(tensor_type(own)): own}
 
 
 def fill_attr(attr: rknn_tensor_attr, info: Any, *, is_input: bool, pitch: int = 0, stored: int = 0) -> None:
@@ -139,7 +148,11 @@ def input_bytes(info: Any, kind: int, pass_through: bool, native: Any = None) ->
     """
     dtypes = input_dtypes(info)
     if kind not in dtypes:
-        raise ConversionError(f"input '{info.name}': type {kind} is not supported")
+        own, *taken = (get_type_string(item) for item in (tensor_type(shown_dtype(info)), *dtypes))
+        raise ConversionError(
+            f"input '{info.name}' is {own} and cannot be given as {get_type_string(kind)} (type {kind}), "
+            f"only as {', '.join(taken)}"
+        )
     elements = math.prod(info.shape)
     if pass_through and native is not None:
         elements = native.bytes // native.dtype.itemsize
@@ -179,7 +192,7 @@ def input_array(
     ------
     ConversionError
         For an order that does not fit the tensor, a type that no model has, numbers that are not finite,
-        or int8 for an input of floats with preprocessing.
+        integers that the model's type does not have, or int8 for an input of floats with preprocessing.
     """
     dtype = np.dtype(input_dtypes(info)[kind])
     values = _in_model_order(info, np.frombuffer(data, dtype), fmt, pitch, blocks)
@@ -193,11 +206,29 @@ def input_array(
     if np.dtype(info.dtype).kind not in "iu" or same:
         return values.astype(info.dtype)
     if not info.quantised:
-        return np.rint(values).astype(info.dtype)
+        return _integers(info, values)
     reals = values.astype(np.float32, copy=False)
     if dtype.kind == "f" and not np.isfinite(reals).all():
         raise ConversionError(f"input '{info.name}': values are not all finite")
     return quantize(reals, info.scale, info.zero_point, info.dtype)
+
+
+def _integers(info: Any, values: Array) -> Array:
+    """Return numbers in the type of an input of integers, rounded if they are floats.
+
+    Raises
+    ------
+    ConversionError
+        For numbers that the type does not have.
+    """
+    with np.errstate(invalid="ignore"):
+        whole = np.rint(values) if values.dtype.kind == "f" else values
+        made: Array = whole.astype(info.dtype)
+        kept = made == whole if values.dtype.kind == "f" else (made == whole) & ((made < 0) == (whole < 0))
+    if not kept.all():
+        first = values[~kept].flat[0]
+        raise ConversionError(f"input '{info.name}': {first} is no {np.dtype(info.dtype)}")
+    return made
 
 
 def _preprocessed(info: Any, values: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as ct
+import math
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,8 @@ def rknn_inputs_set(context: Any, n_inputs: int, inputs: Any) -> int:
     if count == n_inputs == 0:  # a model of constants
         items = []
     if items is None:
-        raise Refusal.invalid(f"{n_inputs} inputs given, the model has {count}")
+        few = 0 < n_inputs <= count
+        raise Refusal.invalid("inputs is null" if few else f"{n_inputs} inputs given, the model has {count}")
     state.finish()
     for item in items:
         _set_input(state, item)
@@ -66,7 +68,7 @@ def _set_input(state: Context, item: t.rknn_input) -> None:
     if item.index >= len(infos):
         raise Refusal(t.RKNN_ERR_INPUT_INVALID, f"index {item.index}, but the model has {len(infos)} inputs")
     info, index = infos[item.index], int(item.index)
-    if not item.buf:
+    if not item.buf and math.prod(info.shape):
         raise Verbatim.invalid(f"input '{info.name}': buf is null")
     native = native_input(state.model, index) if item.pass_through else None
     with Verbatim.instead_of(t.RKNN_ERR_INPUT_INVALID, ConversionError, ModelError):
@@ -74,9 +76,9 @@ def _set_input(state: Context, item: t.rknn_input) -> None:
         if item.size < needed:
             message = f"param input size({item.size}) < model input size({needed})"
             raise Verbatim.invalid(f"input '{info.name}': {message}")
-        data: npt.NDArray[Any] = np.frombuffer(
-            memoryview((ct.c_uint8 * needed).from_address(item.buf)), np.uint8
-        )
+        data: npt.NDArray[Any] = np.zeros(0, np.uint8)
+        if needed:
+            data = np.frombuffer(memoryview((ct.c_uint8 * needed).from_address(item.buf)), np.uint8)
         if native is not None:
             if np.dtype(input_dtypes(info)[item.type]) != native.dtype:
                 raise ConversionError(f"input '{info.name}': pass_through requires {native.dtype}")
@@ -103,7 +105,10 @@ def rknn_outputs_get(context: Any, n_outputs: int, outputs: Any, extend: Any = N
     count = len(state.model.outputs)
     items = array_of(outputs, t.rknn_output, n_outputs) if 0 < n_outputs <= count else None
     if items is None:
-        raise Refusal.invalid(f"{n_outputs} outputs requested, the model has {count}")
+        few = 0 < n_outputs <= count
+        raise Refusal.invalid(
+            "outputs is null" if few else f"{n_outputs} outputs requested, the model has {count}"
+        )
     previous = state.previous
     frame_id = previous[0] if previous else 0
     if previous is None:
@@ -152,6 +157,14 @@ def _as(values: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return values.astype(dtype, copy=False)
 
 
+def shape_after_run(state: Context, index: int) -> tuple[int, ...] | None:
+    """Return the shape of an output as the last run computed it; None before a run that succeeded."""
+    frame = state.finish() if state.loaded is not None else None
+    if frame is None or frame.failure is not None:
+        return None
+    return tuple(state.loaded.get_output(index).shape)
+
+
 def keep_outputs(state: Context) -> list[Any]:
     """Results of the last frame, (real numbers, codes) for each output, before the next frame starts."""
     count = len(state.model.outputs)
@@ -194,6 +207,11 @@ def rknn_set_io_mem(ctx: Any, mem: Any, attr: Any) -> int:
     is_input, index = _which(state, given, memory)
     kept = t.rknn_tensor_attr.from_buffer_copy(given)
     info = (state.model.inputs if is_input else state.model.outputs)[index]
+    if not is_input and info.open:
+        raise Refusal(
+            t.RKNN_ERR_OUTPUT_INVALID,
+            f"the size of output '{info.name}' depends on data: only rknn_outputs_get gives it, after a run",
+        )
     native = (native_input if is_input else native_output)(state.model, index)
     try:
         needed = _needed(info, native, kept, is_input)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes as ct
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.convert import fill_attr
+from rkcosim.rknn_api.io import shape_after_run
 from rkcosim.rknn_api.memory import allocated_bytes
 from rkcosim.rknn_api.native import fill_native, fill_native_nhwc, native_input, native_output
 from rkcosim.rknn_api.perf import detail_text
@@ -66,6 +68,8 @@ def _attr(is_input: bool, form: str, current: bool = False) -> Callable[[Context
             which = "inputs" if is_input else "outputs"
             raise Refusal.invalid(f"index {index}, but the model has {len(infos)} {which}")
         info = infos[index]
+        if current and not is_input and info.open:
+            info = replace(info, shape=shape_after_run(state, index) or info.shape)
         native = (native_input if is_input else native_output)(model, index)
         if form == "model":
             fill_attr(target, info, is_input=is_input, pitch=native.w_stride, stored=native.bytes)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rkcosim.base.numbered import Numbered
 from rkcosim.compiler.runtime import TaskMeasure
 from rkcosim.engines.protocol import Engine
-from rkcosim.engines.records import TaskRecord
+from rkcosim.engines.records import KEPT, TaskRecord
 
 COMMANDS = "PC"
 """AXI client that reads command words, which are not data."""
@@ -28,15 +29,20 @@ def measure(record: TaskRecord, cycles: int) -> TaskMeasure:
     )
 
 
-def meter(engine: Engine) -> Callable[[], list[TaskMeasure]]:
-    """Return a meter for `rkcosim.compiler.LoadedModel`: measurements of all ended tasks, oldest first."""
-    measures: list[TaskMeasure] = []
+def meter(engine: Engine) -> Callable[[], Numbered[TaskMeasure]]:
+    """Return a meter for `rkcosim.compiler.LoadedModel`: measurements of ended tasks, oldest first."""
+    measures: Numbered[TaskMeasure] = Numbered()
 
-    def read() -> list[TaskMeasure]:
-        for record in engine.task_log()[len(measures) :]:
+    def read() -> Numbered[TaskMeasure]:
+        nonlocal measures
+        log = engine.task_log()
+        if getattr(log, "gone", 0) > len(measures):
+            measures = Numbered((), log.gone)
+        for record in log[len(measures) :]:
             if record.cycles is None:
                 break
             measures.append(measure(record, record.cycles))
+        measures.trim(KEPT)
         return measures
 
     return read

@@ -23,4 +23,4 @@ async def conv(dut):
         "writes": len(seen.commands),
         "bursts": [(event.client, event.address, event.bytes) for event in bursts],
     }
-    Path("seen.json").write_text(json.dumps(found))
+    Path("seen.json").write_text(json.dumps(found), encoding="utf-8")

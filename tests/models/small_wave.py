@@ -76,7 +76,7 @@ def write_vcd(
     for cycle, changes in sorted(times.items()):
         lines += [f"#{cycle * UNITS}", *changes]
     lines.append(f"#{end * UNITS}")
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 

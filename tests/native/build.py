@@ -21,7 +21,7 @@ FLAGS = ("-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-
 @functools.cache
 def _folder() -> tempfile.TemporaryDirectory[str]:
     folder = tempfile.TemporaryDirectory(prefix="rkcosim-tests-")
-    Path(folder.name, "npu_registers.h").write_text(header())
+    Path(folder.name, "npu_registers.h").write_text(header(), encoding="utf-8")
     return folder
 
 

@@ -270,7 +270,7 @@ def test_internal_errors_are_kept(monkeypatch: pytest.MonkeyPatch):
     code, _, errors = rkcosim("doctor")
     one_line(code, errors, exits.INTERNAL)
     (name,) = re.findall(r"traceback in (\S+),", errors)
-    text = Path(name).read_text()
+    text = Path(name).read_text(encoding="utf-8")
     Path(name).unlink()
     assert Path(name).parent == Path(tempfile.gettempdir()) and "KeyError: 'lost'" in text
     monkeypatch.setenv("RKCOSIM_DEBUG", "1")

@@ -177,3 +177,20 @@ def test_the_servers_copies_are_closed(server: Server) -> None:
     client.ask(Op.SIZE, (0,))
     assert not len(server.machine.descriptors)
     client.close()
+
+
+def test_stalled_clients_hold_nobody_up(server: Server, clients: list[Client]) -> None:
+    """One never answers a LOOKUP, one reads no answer until its socket is full: another goes on meanwhile."""
+    waiting, silent = clients
+    args = bytes(s.PrimeHandle(fd=3))
+    waiting.channel.send(Op.IOCTL, (0, s.DRM_PRIME_FD_TO_HANDLE, AT), args, waiting.node)
+    silent.channel.socket.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        for _ in range(100_000):
+            silent.channel.send(Op.SIZE, (0,))
+    good = Client(server, "/dev/accel/accel0")
+    for number in range(20):
+        good.make(b"secret %d" % number)
+        os.close(good.installed)
+        good.installed = -1
+    good.close()

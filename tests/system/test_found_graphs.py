@@ -209,3 +209,13 @@ def test_a_part_of_the_host_with_an_operator_that_its_runtime_lacks(doors: Doors
         "scales": np.array([1, 1, 2, 2], np.float32),
     }
     right(doors, graph(nodes, constants, x=(1, 1, 5, 6)))
+
+
+def test_outputs_without_a_shape_or_a_type(doors: Doors) -> None:
+    """onnxruntime infers them, and onnx' checker refuses such a model."""
+    nodes = [N("Conv", ["x", "k"], ["c"]), N("Relu", ["c"], ["y"])]
+    made = graph(nodes, {"k": floats(5, 3, 3, 3)}, x=(2, 3, 8, 8))
+    ends = [helper.make_empty_tensor_value_info("y"), helper.make_tensor_value_info("c", 1, None)]
+    del made.model.graph.output[:]
+    made.model.graph.output.extend(ends)
+    right(doors, made)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from tools.graph_fuzz import search as searches
 from tools.graph_fuzz.doors import DoorFault, Doors, Form
 from tools.graph_fuzz.draw import Array, Graph, drawn
 from tools.graph_fuzz.judge import Judge
-from tools.graph_fuzz.search import made, search
+from tools.graph_fuzz.search import Search, Verdicts, made
 from tools.graph_fuzz.shrink import shrunk
 
 SEED = seed(__name__, 28)
@@ -21,7 +23,7 @@ GRAPHS = extent(20, 300)
 
 
 def test_every_door_has_the_values_of_onnxruntime() -> None:
-    report = search(range(SEED, SEED + GRAPHS), cut=False, tell=False)
+    report = Search(cut=False, tell=False).run(range(SEED, SEED + GRAPHS))
     assert not report.faults, "\n".join(report.faults)
     runs = {door: GRAPHS // searches.EVERY.get(door, 1) for door in Doors.NAMES}
     assert report.graphs == GRAPHS and report.runs == runs
@@ -87,7 +89,40 @@ def test_faults_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
         return [array[None] for array in right] if door == "run" else None
 
     monkeypatch.setattr(searches.Doors, "outputs", outputs)
-    report = search([SEED], cut=False, tell=False)
+    report = Search(cut=False, tell=False).run([SEED])
     said = dict(zip(("c", "lite", "run"), report.faults, strict=True))
     assert "elements are wrong" in said["c"] and "KeyError" in said["lite"] and "has shape" in said["run"]
     assert all(text.startswith(f"seed {SEED}, {door}") for door, text in said.items())
+
+
+def test_a_stopped_search_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verdicts are read back; a line that was cut off is not, nor a fault that is to be run again."""
+    asked: list[tuple[int, str]] = []
+    wrong = {SEED + 1}
+
+    def outputs(self: Doors, door: str, graph: Graph, form: Form) -> list[Array] | None:
+        asked.append((graph.seed, door))
+        return [array + 7 * (graph.seed in wrong) for array in Judge(graph).wanted]
+
+    monkeypatch.setattr(searches.Doors, "outputs", outputs)
+    path, three = tmp_path / "verdicts.jsonl", range(SEED, SEED + 3)
+
+    def run(again: bool = False) -> searches.Report:
+        asked.clear()
+        return Search(names=("c", "run"), cut=False, tell=False, verdicts=Verdicts(path), again=again).run(
+            three
+        )
+
+    first = run()
+    assert len(first.faults) == 2 and len(asked) == 6
+    second = run()
+    assert not asked and (second.faults, second.runs, second.operators) == (
+        first.faults,
+        first.runs,
+        first.operators,
+    )
+    path.write_bytes(path.read_bytes()[:-20])
+    assert run().graphs == 3 and {number for number, _ in asked} == {SEED + 2}
+    wrong.clear()
+    assert not run(again=True).faults and {number for number, _ in asked} == {SEED + 1}
+    assert not run().faults and not asked

@@ -107,7 +107,7 @@ def expected(seed: int, shape: tuple[int, ...]) -> np.ndarray:
     return np.array(values, np.float32).reshape(shape)
 
 
-@pytest.mark.parametrize("name", ["misuse", "memory", "threads", "processes", "loads", "products"])
+@pytest.mark.parametrize("name", ["misuse", "memory", "threads", "processes", "loads", "products", "signals"])
 def test_program(name: str, prefix: Path, tmp_path: Path):
     done = run(prefix, built(prefix, tmp_path, name), DIGITS)
     assert done.returncode == 0, done.stderr

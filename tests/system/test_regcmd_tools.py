@@ -61,11 +61,11 @@ def test_a_stream_is_its_text(stream: Path, tmp_path: Path):
     text, again = tmp_path / "all.txt", tmp_path / "again.json"
     assert rkcosim("regcmd", "dump", stream, "--with-memory", "-o", text)[0] == 0
     assert rkcosim("regcmd", "asm", text, "-o", again)[0] == 0
-    assert json.loads(again.read_text()) == json.loads(stream.read_text())
+    assert json.loads(again.read_text()) == json.loads(stream.read_text(encoding="utf-8"))
     short = tmp_path / "short.txt"
     assert rkcosim("regcmd", "dump", stream, "-o", short)[0] == 0
     assert rkcosim("regcmd", "asm", short, "--into", stream, "-o", again)[0] == 0
-    assert json.loads(again.read_text()) == json.loads(stream.read_text())
+    assert json.loads(again.read_text()) == json.loads(stream.read_text(encoding="utf-8"))
 
 
 def test_an_edited_field_is_found_by_lint_and_by_diff(stream: Path, tmp_path: Path):

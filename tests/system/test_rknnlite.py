@@ -275,3 +275,40 @@ def test_the_inputs_select_the_shape(
     else:
         assert "each shape is in the list, but not in one set with the others" in said
         assert " shape = [4,6], layout = UNDEFINED" in said
+
+
+EXACT = """
+import sys
+import numpy as np
+from rknnlite.api import RKNNLite
+
+for number in range(2):
+    lite = RKNNLite()
+    assert lite.load_rknn(f"{number}.onnx") == 0 and lite.init_runtime() == 0
+    (found,) = lite.inference(inputs=[np.load(f"{number}.npy")])
+    np.save(f"{number}.out.npy", found)
+    lite.release()
+"""
+
+
+def test_large_integers_and_sizes_that_depend_on_data(prefix: Path, tmp_path: Path) -> None:
+    """Integers beyond those of float32 reach an int64 input; NonZero has the shape of onnxruntime."""
+    base = numpy_helper.from_array(np.int64(1 << 40), "base")
+    cases = [
+        ([helper.make_node("Sub", ["x", "base"], ["y"])], (1 << 40) + np.arange(5, dtype=np.int64)),
+        ([helper.make_node("NonZero", ["x"], ["y"])], np.array([[0, 3, 0], [1, 0, 2]], np.int64)),
+    ]
+    wanted = []
+    for number, (nodes, x) in enumerate(cases):
+        ends = [
+            helper.make_tensor_value_info(n, TensorProto.INT64, s) for n, s in (("x", x.shape), ("y", None))
+        ]
+        graph = helper.make_graph(nodes, "exact", ends[:1], ends[1:], [base] * (number == 0))
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(onnx.shape_inference.infer_shapes(model), tmp_path / f"{number}.onnx")
+        np.save(tmp_path / f"{number}.npy", x)
+        wanted += ort.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    run(prefix, tmp_path, EXACT)
+    for number, array in enumerate(wanted):
+        found = np.load(tmp_path / f"{number}.out.npy")
+        assert found.shape == array.shape and np.array_equal(found, array.astype(np.float32))

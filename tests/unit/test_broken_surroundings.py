@@ -236,7 +236,7 @@ def test_closed_streams_are_as_the_null_device(tmp_path: Path):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full")
 @pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("--version",), ("--show-completion",)])
 def test_help_for_a_full_disk(words: tuple[str, ...]):
-    with open("/dev/full", "w") as full:
+    with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run(  # within bash, which is then the shell of the completion
             ["bash", "-c", '"$@"; exit $?', "bash", sys.executable, "-m", "rkcosim.cli.main", *words],
             cwd=ROOT,
@@ -362,7 +362,7 @@ def _until(condition: Callable[[], bool]) -> None:
 
 def _runs(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 

@@ -82,7 +82,7 @@ def capture(tmp_path: Path) -> Path:
 
 def change(path: Path, **members: Any) -> Path:
     """A manifest with other members in addition to the first."""
-    data = json.loads(path.read_text()) | members
+    data = json.loads(path.read_text(encoding="utf-8")) | members
     other = path.with_name("changed.json")
     other.write_text(json.dumps(data))
     return other
@@ -173,7 +173,10 @@ def test_explicit_tasks_and_zero_filled_memory(capture: Path) -> None:
         "count": 2,
         "interrupt_mask": "0x300",
     }
-    memory = [*json.loads(capture.read_text())["memory"], {"address": "0x70000000", "size": 64}]
+    memory = [
+        *json.loads(capture.read_text(encoding="utf-8"))["memory"],
+        {"address": "0x70000000", "size": 64},
+    ]
     stream, _ = import_capture(change(capture, tasks=tasks, memory=memory))
     assert stream.kick == import_capture(capture)[0].kick
     assert stream.regions[-1].data.tolist() == [0] * 64
@@ -254,7 +257,7 @@ def test_links_within_the_folder_are_followed(capture: Path) -> None:
     folder = capture.parent
     (folder / "deeper").mkdir()
     (folder / "deeper" / "again.bin").symlink_to(folder / "regcmd.bin")
-    memory = json.loads(capture.read_text())["memory"]
+    memory = json.loads(capture.read_text(encoding="utf-8"))["memory"]
     for item in memory:
         if item["name"] == "regcmd":
             item["file"] = "deeper/../deeper/again.bin"
@@ -267,7 +270,7 @@ def test_a_part_of_a_huge_file_is_read_alone(capture: Path) -> None:
         file.write(b"abcd")
         file.truncate(1 << 40)
     part = {"file": "sparse.bin", "offset": (1 << 32) - 8192, "size": 8, "address": "0x70000000"}
-    memory = json.loads(capture.read_text())["memory"]
+    memory = json.loads(capture.read_text(encoding="utf-8"))["memory"]
     stream, _ = import_capture(change(capture, memory=[*memory, part]))
     assert stream.regions[-1].data.tobytes() == b"abcd\0\0\0\0"
 
@@ -320,7 +323,7 @@ def test_streams_that_unpack_to_too_much(capture: Path, tmp_path: Path) -> None:
 
 
 def test_overlap_and_damage(capture: Path, tmp_path: Path) -> None:
-    memory = json.loads(capture.read_text())["memory"]
+    memory = json.loads(capture.read_text(encoding="utf-8"))["memory"]
     with pytest.raises(CaptureError, match="overlap"):
         import_capture(change(capture, memory=[*memory, {**memory[0], "name": "again"}]))
     bad = tmp_path / "bad.json"
@@ -341,7 +344,7 @@ def test_overlap_and_damage(capture: Path, tmp_path: Path) -> None:
 
 def full_disk(self: Path, text: str, *_: Any, **__: Any) -> int:
     """Replacement for `Path.write_text`: writes half of the text, then there is no space left."""
-    with self.open("w") as file:
+    with self.open("w", encoding="utf-8") as file:
         file.write(text[: len(text) // 2])
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

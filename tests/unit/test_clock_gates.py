@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from rkcosim.engines.clock_gates import add_awake, gate_clocks, sets_triggers, watch_clocks
-from rkcosim.engines.clock_groups import ClockGroup
+from rkcosim.engines.clock_groups import CLOCK_GROUPS, ClockGroup
 from rkcosim.engines.protocol import BuildError
+from rkcosim.engines.verilog import replicated
 
 VERILOG = """/* top */
 module top(clk, rst, y);
@@ -127,3 +128,19 @@ void Vcore___024root___eval_nba(Vcore___024root* vlSelf) {
 def test_triggers_are_set_only_in_a_model_of_the_known_form(text: str, known: bool, tmp_path: Path) -> None:
     (tmp_path / "Vcore___024root__0.cpp").write_text(text)
     assert sets_triggers(tmp_path) is known
+
+
+def test_a_group_that_does_not_wake_with_control_wakes_for_the_reset():
+    alone = {name: group for name, group in CLOCK_GROUPS.items() if not group.with_control}
+    assert alone
+    assert [name for name, group in alone.items() if "rst" not in group.causes] == []
+
+
+def test_equal_neighbours_in_concatenations_become_replications():
+    assert (
+        replicated(r"x = { \a$1 [7], \a$1 [7], \a$1 [7], \a$1 [7:0] };")
+        == r"x = { {3{\a$1 [7]}}, \a$1 [7:0] };"
+    )
+    assert replicated(r"y = { b, \c , \c , 2'h1, 2'h1, b };") == r"y = { b, {2{\c }}, 2'h1, 2'h1, b };"
+    untouched = "z = { _1_, _10_, _10_[1], _1_[1:0] };\nf(a, a);\n"
+    assert replicated(untouched) == untouched

@@ -152,7 +152,7 @@ def against_plans(path: Path) -> tuple[int, int]:
     The number of layers, and of those that take more tasks here than in the vendor's plans.
     """
     cases = defaultdict(list)
-    with path.open() as file:
+    with path.open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             numbers = {key: int(value) for key, value in row.items()}
             if numbers["plan"] == 0:

@@ -105,12 +105,12 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Coverage:
 
 
 def _text(line: int) -> str:
-    return Path(this.__file__).read_text().splitlines()[line - 1]
+    return Path(this.__file__).read_text(encoding="utf-8").splitlines()[line - 1]
 
 
 @needs_verilator
 def test_exactly_the_lines_that_never_run_are_reported(measured: Coverage) -> None:
-    source = Path(this.__file__).read_text().splitlines()
+    source = Path(this.__file__).read_text(encoding="utf-8").splitlines()
     never = [number for number, text in enumerate(source, 1) if text.endswith("# never")]
     assert len(never) == 3
     assert [line.number for line in measured.uncovered()] == never

@@ -56,7 +56,7 @@ def test_names_of_the_machine(kernel: FakeKernel, tmp_path: Path):
     link = "/dev/dri/by-path/platform-npu-render"
     assert os.path.islink(link) and os.path.realpath(link) == "/dev/dri/renderD129"
     assert os.readlink(link) == "../renderD129" and os.stat(link).st_rdev == os.makedev(226, 129)
-    assert Path("/sys/kernel/debug/rknpu/version").read_text() == "fake\n"
+    assert Path("/sys/kernel/debug/rknpu/version").read_text(encoding="utf-8") == "fake\n"
     with pytest.raises(FileNotFoundError):
         os.open("/dev/dri/card0", os.O_RDWR)
     # All other functions are unchanged.
@@ -67,9 +67,9 @@ def test_names_of_the_machine(kernel: FakeKernel, tmp_path: Path):
 
 def test_texts_are_read_and_written(kernel: FakeKernel):
     path = "/sys/class/fake/delay"
-    with open(path) as file:
+    with open(path, encoding="utf-8") as file:
         assert file.read() == "hello\n"
-    with open(path, "w") as file:
+    with open(path, "w", encoding="utf-8") as file:
         file.write("7\n")
     fd = os.open(path, os.O_WRONLY)
     assert os.write(fd, b"8\n") == 2
@@ -79,7 +79,7 @@ def test_texts_are_read_and_written(kernel: FakeKernel):
     os.close(fd)
     assert sorted(kernel.text.written) == [b"7\n", b"8\n"]
     with pytest.raises(PermissionError):
-        open("/sys/kernel/debug/rknpu/version", "w")
+        open("/sys/kernel/debug/rknpu/version", "w", encoding="utf-8")
 
 
 def test_ioctl_takes_every_kind_of_argument(fd: int):

@@ -41,7 +41,7 @@ def test_names_of_files_are_found_in_text():
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_to_files_lead_somewhere(page: Path):
-    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     made = {*ROOT_PAGES, "commands.md", "registers.md"}
     for target in re.findall(r"\]\(([^)\s#]+)", text):
         if "://" not in target:

@@ -58,7 +58,7 @@ def _leave(path: Path) -> None:
 
 
 def _keep(path: Path) -> None:
-    held.append(path.open())
+    held.append(path.open(encoding="utf-8"))
 
 
 def _grow(path: Path) -> None:

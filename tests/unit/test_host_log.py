@@ -289,7 +289,7 @@ def sound() -> SnapshotFile:
         **{"dram": asdict(DramConfig()), "options": [], "cycle": 400, "tasks": {"0": 1}},
         "ranges": [[BASE, PAGES * PAGE]],
         "host": {
-            **{"reset_at": [16, 16], "reported": 0, "kicks": [[20, 0]], "counting": False},
+            **{"reset_at": [16, 16], "reported": 0, "kicks": [[20, 0]], "kicks_gone": 0, "counting": False},
             **{"announced": {"1": [[0, 1, "next"]]}, "layers": {"0": [[0, 1, "first"]]}},
         },
         "run": {"command": "run", "file": "m", "sha256": "0", "options": {"exact": False, "seed": 3}},

@@ -27,21 +27,23 @@ def page(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", SECTIONS)
 def test_only_the_named_section_changes(page: Path, name: str):
-    before = page.read_text()
+    before = page.read_text(encoding="utf-8")
     write_section(name, "\n| a |\n| - |\n| 1 |\n\n", page)
     assert read_section(name, page) == "| a |\n| - |\n| 1 |"
     assert all(read_section(other, page) == "" for other in SECTIONS if other != name)
     write_section(name, "", page)
     write_section(name, "again", page)
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     begin, end = markers(name)
     assert text.replace(f"{begin}\nagain\n{end}", f"{begin}\n{end}") == before
 
 
 def test_the_rest_is_kept_to_the_last_byte(page: Path):
-    page.write_text(page.read_text().rstrip("\n") + "\nlast line without an end")
+    page.write_text(
+        page.read_text(encoding="utf-8").rstrip("\n") + "\nlast line without an end", encoding="utf-8"
+    )
     write_section("bench", "x", page)
-    assert page.read_text().endswith("end of page\nlast line without an end")
+    assert page.read_text(encoding="utf-8").endswith("end of page\nlast line without an end")
     assert [p.name for p in page.parent.iterdir()] == ["page.md"]
 
 
@@ -57,10 +59,10 @@ def test_new_page(tmp_path: Path):
 
 
 def test_unknown_section(page: Path):
-    before = page.read_text()
+    before = page.read_text(encoding="utf-8")
     with pytest.raises(PageError, match="no section 'speed'; there are bench, networks, fast, layers"):
         write_section("speed", "x", page)
-    assert page.read_text() == before
+    assert page.read_text(encoding="utf-8") == before
 
 
 BENCH, LAYERS = markers("bench"), markers("layers")

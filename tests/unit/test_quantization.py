@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
@@ -204,6 +204,19 @@ def test_refusals() -> None:
     made.graph.input[0].name = "y"
     with pytest.raises(ModelError, match="inputs x, the quantised one y"):
         measure(proto, made, samples())
+
+
+@pytest.mark.parametrize(("kind", "end"), [(TensorProto.FLOAT, "x"), (TensorProto.INT32, "y")])
+def test_a_model_without_floats_says_that_there_is_nothing_to_quantise(kind: int, end: str) -> None:
+    """An output that is the input, and a sum of integers."""
+    nodes = [] if end == "x" else [helper.make_node("Add", ["x", "x"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, kind, SHAPE) for name in ("x", end)]
+    graph = helper.make_graph(nodes, "plain", ends[:1], ends[1:])
+    plain = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    given = [{"x": np.ones(SHAPE, helper.tensor_dtype_to_np_dtype(kind))}]
+    made = quantize_model(prepared(plain.SerializeToString()), given)
+    with pytest.raises(ModelError, match="nothing to quantise; build it without quantisation"):
+        measure(plain, onnx.load_from_string(made), given)
 
 
 def test_gains_are_those_of_quantising_again_without_the_layer() -> None:

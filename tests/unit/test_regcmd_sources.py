@@ -48,7 +48,9 @@ def test_a_stream_and_its_regions_survive_the_file(tmp_path: Path) -> None:
 def test_words_on_the_command_line_and_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     source = open_source(["0x020100000000100c", "0081000000010008"])
     assert source.words == [0x020100000000100C, 0x0081000000010008]
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"0x020100000000100c\n0\n")))
+    monkeypatch.setattr(
+        "sys.stdin", io.TextIOWrapper(io.BytesIO(b"0x020100000000100c\n0\n"), encoding="utf-8")
+    )
     assert open_source(["-"]).words == [0x020100000000100C, 0]
     with pytest.raises(SourceError, match="'nonsense' is not a 64-bit word"):
         open_source(["0x1", "nonsense"])
@@ -195,7 +197,7 @@ def test_logs(stream: Stream, tmp_path: Path) -> None:
 def _vcd(path: Path, changes: str, extra: str = "") -> Path:
     head = "$timescale 1ns $end\n$scope module top $end\n$scope module core0 $end\n"
     head += f'$var wire 8 ! data $end\n$var wire 1 " irq $end\n{extra}$upscope $end\n$upscope $end\n'
-    path.write_text(head + '$enddefinitions $end\n#0\nb0 !\n0"\n' + changes + "#50\n")
+    path.write_text(head + '$enddefinitions $end\n#0\nb0 !\n0"\n' + changes + "#50\n", encoding="utf-8")
     return path
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import InferenceSession
@@ -178,3 +179,86 @@ def test_memory_of_an_output_that_is_the_input(again: bool):
     assert rk.rknn_run(context) == rk.RKNN_SUCC
     found = np.frombuffer(bytes_of(mems[1]).tobytes(), np.float16, 6).reshape(2, 3)
     assert np.array_equal(found, wanted.astype(np.float16))
+
+
+def with_inputs(kinds: dict[str, int], *nodes: Any, shape: tuple[int, ...] = (4,)) -> bytes:
+    """Return a model of these nodes, whose output is `z`."""
+    given = [helper.make_tensor_value_info(name, kind, shape) for name, kind in kinds.items()]
+    infos = [*given, helper.make_tensor_value_info("z", next(iter(kinds.values())), None)]
+    graph = helper.make_graph(list(nodes), "host", infos[:-1], infos[-1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    data: bytes = onnx.shape_inference.infer_shapes(model).SerializeToString()
+    return data
+
+
+def given(context: Any, array: np.ndarray) -> int:
+    code = rk.rknn_tensor_type[f"RKNN_TENSOR_{array.dtype.name.upper()}"]
+    item = rk.rknn_input(0, array.ctypes.data if array.size else None, array.nbytes, 0, code, 3)
+    return int(rk.rknn_inputs_set(context, 1, [item]))
+
+
+PARITY = (("Mod", ["x", "x"], ["m"]), ("Add", ["m", "x"], ["z"]))
+
+
+@pytest.mark.parametrize("name", ["int16", "uint16", "int32", "uint32", "int64"])
+def test_integers_are_given_in_any_type_that_has_them(name: str, caplog: pytest.LogCaptureFixture):
+    """The sum is onnxruntime's; numbers that the input's type does not have are refused, and not wrapped."""
+    kind = getattr(TensorProto, name.upper())
+    data = with_inputs({"x": kind}, *[helper.make_node(*n) for n in PARITY])
+    own = np.iinfo(name)
+    context = open_model(data)
+    session = InferenceSession(data)
+    for other in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float32"):
+        x = np.array([1, 2, 3, 100], other)
+        assert given(context, x) == rk.rknn_run(context) == rk.RKNN_SUCC
+        (wanted,) = session.run(None, {"x": x.astype(name)})
+        assert np.array_equal(get_float(context), wanted)
+        least, most = (np.finfo if other == "float32" else np.iinfo)(other).min, np.array(own.max, object) + 1
+        outside = [least] if least < own.min else []
+        outside += [most] if other != "float32" and most <= np.iinfo(other).max else []
+        outside += [np.nan, np.inf] if other == "float32" else []
+        for number in outside:
+            x[2] = number
+            caplog.clear()
+            assert given(context, x) == rk.RKNN_ERR_INPUT_INVALID
+            assert f"input 'x': {x[2]} is no {name}" in caplog.text
+    assert given(context, np.ones(4, bool)) == rk.RKNN_ERR_INPUT_INVALID
+    assert "cannot be given as BOOL (type 9), only as FP32, FP16, INT8, UINT8" in caplog.text
+
+
+def test_an_empty_input_needs_no_buffer():
+    context = open_model(with_inputs({"x": 1}, helper.make_node("Relu", ["x"], ["z"]), shape=(0, 3)))
+    assert given(context, np.zeros((0, 3), np.float32)) == rk.rknn_run(context) == rk.RKNN_SUCC
+    output = rk.rknn_output(1, 0, 0)
+    assert rk.rknn_outputs_get(context, 1, [output]) == rk.RKNN_SUCC and output.size == 0
+
+
+@pytest.mark.parametrize("what", ["input", "output"])
+def test_a_type_without_a_number_is_refused(what: str, caplog: pytest.LogCaptureFixture):
+    kinds = (TensorProto.UINT64, TensorProto.INT64)
+    cast = helper.make_node("Cast", ["x"], ["z"], to=kinds[what == "input"])
+    data = with_inputs({"x": kinds[what == "output"]}, cast)
+    context = rk.rknn_context()
+    assert rk.rknn_init(context, data, len(data)) == rk.RKNN_ERR_MODEL_INVALID and not context.value
+    name = "x" if what == "input" else "z"
+    assert f"{what} '{name}' is uint64, and rknn_tensor_type has no such type" in caplog.text
+
+
+def test_a_size_that_depends_on_data(caplog: pytest.LogCaptureFixture):
+    """Positions of numbers that are not zero: as many as onnxruntime finds, by rknn_outputs_get alone."""
+    context = open_model(with_inputs({"x": 1}, helper.make_node("NonZero", ["x"], ["z"]), shape=(3, 4)))
+    attr = query_attr(context, rk.RKNN_QUERY_OUTPUT_ATTR)
+    memory = rk.rknn_create_mem(context, 4096)
+    assert rk.rknn_set_io_mem(context, memory, ct.byref(attr)) == rk.RKNN_ERR_OUTPUT_INVALID
+    assert "the size of output 'z' depends on data: only rknn_outputs_get gives it" in caplog.text
+    assert rk.rknn_destroy_mem(context, memory) == rk.RKNN_SUCC
+    for count in (5, 0, 12):
+        x = np.zeros((3, 4), np.float32)
+        x.reshape(-1)[:count] = 1
+        assert given(context, x) == rk.rknn_run(context) == rk.RKNN_SUCC
+        now = query_attr(context, rk.RKNN_QUERY_CURRENT_OUTPUT_ATTR)
+        assert (list(now.dims[: now.n_dims]), now.size) == ([2, count], 16 * count)
+        output = rk.rknn_output(1, 0, 0)
+        assert rk.rknn_outputs_get(context, 1, [output]) == rk.RKNN_SUCC
+        found = np.frombuffer(ct.string_at(output.buf, output.size), np.float32)
+        assert np.array_equal(found.reshape(2, count), np.argwhere(x).T)

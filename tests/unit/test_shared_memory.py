@@ -86,7 +86,11 @@ def test_ranges_of_an_engine() -> None:
 
 def address_space() -> int:
     """Bytes of this process's address space."""
-    (line,) = [text for text in Path("/proc/self/status").read_text().splitlines() if "VmSize" in text]
+    (line,) = [
+        text
+        for text in Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        if "VmSize" in text
+    ]
     return int(line.split()[1]) << 10
 
 

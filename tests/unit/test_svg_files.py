@@ -73,7 +73,7 @@ def test_marks_stand_at_their_values(roofline_file: str):
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "docs").rglob("*.svg")), ids=lambda path: path.name)
 def test_pictures_of_the_documentation(path: Path):
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     assert "var(" not in text
     picture = pixels(text)
     assert share(picture, "#000000") < 0.02 and share(picture, "#ff00ff") < 0.02

@@ -96,7 +96,7 @@ def test_changes_change_something_and_are_stored() -> None:
 def _numbers(path: Path) -> set[str]:
     """Names of a module that are bound to plain numbers."""
     found = set()
-    for node in ast.parse(path.read_text()).body:
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             if isinstance(node.value, ast.Constant) and isinstance(node.value.value, (int, float)):
                 found.add(node.targets[0].id)

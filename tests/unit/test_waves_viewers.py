@@ -107,7 +107,7 @@ def read_save(path: Path) -> tuple[dict[str, list[str]], list[tuple[str, str, st
     traces, groups = [], []
     flags, chosen = 0, ""
     files: dict[str, str] = {}
-    for line in path.read_text().splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         if line.startswith("["):
             key, _, value = line[1:].partition("] ")
             settings.setdefault(key, []).append(value)
@@ -151,9 +151,13 @@ def test_save_file_and_filters(wave: Wave):
     assert settings["markername"] == ["Atask 0 conv1", "Birq"]
     used = {texts for *_, texts in traces if texts}
     assert used == {str(path) for path in filters} and all(path.is_file() for path in filters)
-    clients = dict(line.split(" ", 1) for line in Path(by_alias["arid"][2]).read_text().splitlines())
+    clients = dict(
+        line.split(" ", 1) for line in Path(by_alias["arid"][2]).read_text(encoding="utf-8").splitlines()
+    )
     assert clients == {f"{n:02x}": name for n, name in enumerate(pins.READ_CLIENTS)}
-    words = dict(line.split(" ", 1) for line in Path(by_alias["word"][2]).read_text().splitlines())
+    words = dict(
+        line.split(" ", 1) for line in Path(by_alias["word"][2]).read_text(encoding="utf-8").splitlines()
+    )
     assert words[f"{WORDS[1]:016x}"] == "OP_ENABLE CNA CORE"
 
 

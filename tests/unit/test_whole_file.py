@@ -171,7 +171,7 @@ def test_a_full_disk_under_an_event_log(suffix: str, tmp_path: Path):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full")
 @pytest.mark.parametrize("words", [("explain", "0x15"), ("compile", DIGITS, "--json", "-")])
 def test_a_full_standard_output(words: tuple[object, ...]):
-    with open("/dev/full", "w") as full:
+    with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run(
             [sys.executable, "-m", "rkcosim.cli.main", *map(str, words)],
             stdout=full,

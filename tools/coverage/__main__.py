@@ -74,7 +74,7 @@ def _apart(piece: Piece, result: Path) -> int:
     """Run a piece in another process; return its exit code."""
     log = result.with_suffix(".log")
     command = [sys.executable, "-m", "tools.coverage", "--one", piece.name, "--result", str(result)]
-    with open(log, "w") as out, contextlib.suppress(subprocess.TimeoutExpired):
+    with open(log, "w", encoding="utf-8") as out, contextlib.suppress(subprocess.TimeoutExpired):
         environment = {**os.environ, "RKCOSIM_AHEAD": "0"}
         done = subprocess.run(
             command, stdout=out, stderr=out, cwd=ROOT, check=False, timeout=PIECE_SECONDS, env=environment

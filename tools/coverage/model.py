@@ -62,12 +62,15 @@ class Counters:
     def save(self, path: Path) -> None:
         """Write a file for `load`."""
         signals = [(counter, asdict(signal)) for counter, signal in self.signals]
-        path.write_text(json.dumps({"statements": self.statements, "signals": signals, "size": self.size}))
+        path.write_text(
+            json.dumps({"statements": self.statements, "signals": signals, "size": self.size}),
+            encoding="utf-8",
+        )
 
     @classmethod
     def load(cls, path: Path) -> Counters:
         """Read a file of `save`."""
-        kept = json.loads(path.read_text())
+        kept = json.loads(path.read_text(encoding="utf-8"))
         return cls(
             [(counter, branch, tuple(places)) for counter, branch, places in kept["statements"]],
             [(counter, Signal(**{**s, "bits": tuple(s["bits"])})) for counter, s in kept["signals"]],

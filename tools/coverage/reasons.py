@@ -95,7 +95,7 @@ def name_of(toggles: Toggles) -> str:
 
 def read(path: Path = FILE) -> Reasons:
     """Read the reasons."""
-    kept: dict[str, Iterable[dict[str, Any]]] = tomllib.loads(path.read_text())
+    kept: dict[str, Iterable[dict[str, Any]]] = tomllib.loads(path.read_text(encoding="utf-8"))
     lines = tuple(LineReason(**entry) for entry in kept.get("line", ()))
     signals = tuple(
         SignalReason(**{**entry, "names": tuple(entry["names"])}) for entry in kept.get("signal", ())

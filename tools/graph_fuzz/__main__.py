@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tools.graph_fuzz.doors import Doors
-from tools.graph_fuzz.search import one_sample, search
+from tools.graph_fuzz.search import Search, Verdicts, one_sample
 
 
 def main() -> int:
@@ -24,18 +24,30 @@ def main() -> int:
         "--ones", action="store_true", help="Only graphs whose inputs have a first dimension of 1."
     )
     parser.add_argument("--keep", type=Path, help="Folder for graphs that fail, with their inputs.")
+    parser.add_argument(
+        "--verdicts",
+        type=Path,
+        help="File with a line for each graph that was run: the same command goes on where it was stopped.",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="Run graphs whose verdict is a fault again (--verdicts)."
+    )
     asked = parser.parse_args()
+    if asked.verdicts and asked.seed is None:
+        parser.error("--verdicts needs --seed: a file of verdicts belongs to the seeds of one search.")
     seed = secrets.randbelow(1 << 31) if asked.seed is None else asked.seed
     print(f"seed {seed}", flush=True)
     seeds: Iterable[int] = itertools.count(seed) if not asked.graphs else range(seed, seed + asked.graphs)
-    report = search(
-        seeds,
+    search = Search(
         engine=asked.engine,
         names=asked.door or Doors.NAMES,
         folder=asked.keep,
         cut=not asked.no_cut,
         fits=one_sample if asked.ones else lambda graph: True,
+        verdicts=Verdicts(asked.verdicts) if asked.verdicts else None,
+        again=asked.again,
     )
+    report = search.run(seeds)
     print(report.text())
     return 1 if report.faults else 0
 

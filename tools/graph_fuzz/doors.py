@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tools.graph_fuzz.draw import Array, Graph
+from tools.graph_fuzz.forks import Forks
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -30,6 +31,12 @@ NOTHING = "that could be compared"
 PROVIDER = "RkCosim"
 
 MASKS = {0: 0, 1: 1, 2: 3, 3: 7}
+
+RUNS = 200
+"""Graphs that the C program and the Python of rknnlite run before they are started again."""
+
+ALONE = 20
+"""One of so many sessions of onnxruntime has a process that starts from nothing; the others are forks."""
 
 
 class DoorFault(Exception):
@@ -58,6 +65,7 @@ class Program:
         self.command, self.engine = command, engine
         self.log = (folder / f"log_{Path(command[-1]).name}").open("w+b")
         self.process: subprocess.Popen[bytes] | None = None
+        self.runs = 0
 
     def ask(self, line: str) -> str:
         """Return the answer to a line.
@@ -67,7 +75,10 @@ class Program:
         DoorFault
             if the program ends, says nothing in time, or gives an error; the text has its stderr.
         """
+        if self.runs >= RUNS:
+            self.close()
         if self.process is None:
+            self.runs = 0
             command = [sys.executable, "-m", "rkcosim", "rknn", "run", "--engine", self.engine, "--"]
             self.process = subprocess.Popen(
                 [*command, *self.command],
@@ -77,6 +88,7 @@ class Program:
                 cwd=ROOT,
                 env=os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
             )
+        self.runs += 1
         process = self.process
         assert process.stdin is not None and process.stdout is not None
         before = os.lseek(self.log.fileno(), 0, os.SEEK_END)
@@ -139,6 +151,10 @@ class Doors:
         self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="graphs-")))
         self._c: Program | None = None
         self._lite: Program | None = None
+        self._forks: Forks | None = None
+        self._sessions = 0
+        self._graph: Graph | None = None
+        self._read: list[list[Array]] | None = None
 
     def __enter__(self) -> Doors:
         return self
@@ -150,6 +166,8 @@ class Doors:
             if program is not None:
                 program.close()
                 program.log.close()
+        if self._forks is not None:
+            self._forks.close()
         self._stack.close()
 
     def outputs(self, door: str, graph: Graph, form: Form) -> list[Array] | None:
@@ -161,7 +179,9 @@ class Doors:
             if it gives none.
         """
         path = self.folder / "model.onnx"
-        path.write_bytes(graph.model.SerializeToString())
+        if graph is not self._graph:
+            path.write_bytes(graph.model.SerializeToString())
+            self._graph, self._read = graph, None
         calls = {"c": self._by_c, "lite": self._by_lite, "run": self._by_run, "ort": self._by_provider}
         if door in calls:
             return calls[door](path, graph, form)
@@ -226,7 +246,9 @@ class Doors:
         ]
 
     def _items(self, path: Path, graph: Graph) -> list[list[Array]]:
-        """Return the inputs of each inference, as `--input` reads them from files."""
+        """Return the inputs of each inference, as `--input` reads them from files; once for each graph."""
+        if self._read is not None:
+            return [[array.copy() for array in item] for item in self._read]
         from rkcosim.cli.inputs import load_batch
         from rkcosim.rknn_file.opening import open_file
 
@@ -234,7 +256,11 @@ class Doors:
         for number, array in enumerate(graph.feeds.values()):
             files.append(self.folder / f"in{number}.npy")
             np.save(files[-1], array)
-        return [list(item) for item in load_batch(files, list(open_file(path).inputs), None).items]
+        items: list[list[Array]] = [
+            list(item) for item in load_batch(files, list(open_file(path).inputs), None).items
+        ]
+        self._read = [[array.copy() for array in item] for item in items]
+        return items
 
     def _by_provider(self, path: Path, graph: Graph, form: Form) -> list[Array] | None:
         """Run onnxruntime with the provider, which gives parts of the graph to the NPU.
@@ -243,11 +269,14 @@ class Doors:
         quantised graphs that it computes without them, as scales of 1e-12 behind a GlobalAveragePool.
         """
         from rkcosim.compiler.host_runtimes import import_onnxruntime
-        from rkcosim.plugins.library import provider_library
 
         ort = import_onnxruntime()
-        if PROVIDER not in ort.get_available_providers():
-            ort.register_execution_provider_library(PROVIDER, str(provider_library()))
+        if self._forks is None:
+            self._forks = Forks()
+            if PROVIDER not in ort.get_available_providers():
+                ort.register_execution_provider_library(PROVIDER, str(self._forks.library()))
+        self._forks.use(self._sessions % ALONE != 0)
+        self._sessions += 1
         options = ort.SessionOptions()
         options.log_severity_level = 4
         how = {"engine": self.engine, "cores": str(form.cores or 1), "check": "1"}

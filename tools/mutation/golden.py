@@ -103,7 +103,7 @@ def attempt(mutant: Mutant, cases: Sequence[tuple[Entry, Case | None]]) -> Answe
 
 def _limited(mutant: Mutant, cases: Sequence[tuple[Entry, Case | None]]) -> Answer:
     """Like `attempt`, with a limit of the address space in addition to what is already reserved."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
     most = pages * resource.getpagesize() + MEMORY_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     return attempt(mutant, cases)

@@ -46,7 +46,7 @@ class Planted(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def _planted() -> Planted | None:
     if VARIABLE not in os.environ:
         return None
-    fault = json.loads(Path(os.environ[VARIABLE]).read_text())
+    fault = json.loads(Path(os.environ[VARIABLE]).read_text(encoding="utf-8"))
     if fault["module"] in sys.modules:
         raise RuntimeError(f"{fault['module']} has been imported before the fault was planted")
     return Planted(fault["module"], fault["path"], fault["text"])

@@ -56,7 +56,7 @@ def read(path: Path) -> Record:
     if not path.is_file():
         return {}
     try:
-        return {name: _kept(value) for name, value in json.loads(path.read_text()).items()}
+        return {name: _kept(value) for name, value in json.loads(path.read_text(encoding="utf-8")).items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no record of outside suites: {error!r}") from error
 

@@ -93,7 +93,7 @@ def _sources() -> str:
 
 def _known(record: Path) -> dict[str, Any]:
     if record.is_file():
-        kept = json.loads(record.read_text())
+        kept = json.loads(record.read_text(encoding="utf-8"))
         if kept.get("sources") == _sources():
             return dict(kept["proofs"])
     return {}

@@ -275,7 +275,7 @@ def stripe_buffer(bench: Bench) -> None:
         with m.Case(Width.BITS32):
             m.d.comb += [number.eq(atom_surface >> 1), value.eq(Mux(atom_surface[0], values[1], values[0]))]
     fits = Mux(kind == Width.BITS8, atom_surface < 4, Mux(kind == Width.BITS16, atom_surface < 8, 1))
-    bench.assume((kind != Width.BITS4) & fits)
+    bench.assume((kind != Width.BITS4) & (block.out == kind) & fits)  # atoms of one type, not partly filled
     fills = Signal(name="fills")  # lowest bit of the number of stripes before the one that is filled
     with m.If(ends):
         m.d.sync += fills.eq(~fills)

@@ -96,7 +96,7 @@ def known(path: Path, key: str, bounds: Bounds) -> dict[str, Any] | None:
     """A kept result, unless its key is another one or it failed with smaller bounds."""
     if not path.is_file():
         return None
-    found: dict[str, Any] = json.loads(path.read_text())
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if found["key"] != key:
         return None
     if "error" in found and (found["bounds"][0] < bounds.seconds or found["bounds"][1] < bounds.memory):

@@ -69,8 +69,15 @@ void rk_open_bursts(const System* s, int core, uint32_t* to) {
     for (int i = 0; i < WRITE_IDS; i++) *to++ = p.writes_open_of[i];
 }
 uint64_t rk_tasks(const System* s, uint64_t first, TaskEvent* to, uint64_t room) {
-    return copy(s->tasks, first, to, room);
+    return copy(s->tasks, std::max(first, s->tasks_gone) - s->tasks_gone, to, room);
 }
+// The number of the oldest events that are no longer kept, and of starts among them; how many are kept at
+// least (0: all).
+uint64_t rk_tasks_gone(const System* s, uint64_t* starts) {
+    *starts = s->starts_gone;
+    return s->tasks_gone;
+}
+void rk_keep_tasks(System* s, uint64_t most) { s->tasks_kept = most; }
 uint64_t rk_diagnostics(const System* s, uint64_t first, DiagnosticEvent* to, uint64_t room) {
     return copy(s->diagnostics, first, to, room);
 }

@@ -158,6 +158,14 @@ public:
         state[core].job = kicks++;
         state[core].started = 0;
         progress.kick(core);
+        if (tasks_kept && tasks.size() > 2 * tasks_kept) {
+            const auto end = tasks.end() - ptrdiff_t(tasks_kept);
+            for (auto e = tasks.begin(); e != end; ++e) starts_gone += !e->kind;
+            const uint64_t gone = uint64_t(end - tasks.begin());
+            tasks.erase(tasks.begin(), end);
+            tasks_gone += gone;
+            tasks_seen -= std::min<uint64_t>(gone, tasks_seen);
+        }
     }
 
     // Records events from the window's first cycle on; earlier records are discarded.
@@ -174,7 +182,7 @@ public:
     // All state between two calls, except the memory's contents, events and waveforms; see snapshot.h.
     template <class Archive>
     void archive(Archive& a) {
-        a(cycle, exchanged, in, out, tasks, diagnostics, diagnostics_seen, state, kicks, blocks, shared.events, shared.stamped);
+        a(cycle, exchanged, in, out, tasks, tasks_gone, starts_gone, diagnostics, diagnostics_seen, state, kicks, blocks, shared.events, shared.stamped);
         dram.archive(a);
         steps.archive(a);
         progress.archive(a);
@@ -221,7 +229,9 @@ public:
     Dram dram;
     uint64_t cycle = 0;
     bool may_sleep = true;
-    std::vector<TaskEvent> tasks;
+    std::vector<TaskEvent> tasks;  // the latest; a kick removes the oldest ones of more than twice tasks_kept
+    uint64_t tasks_kept = 0;       // 0: all
+    uint64_t tasks_gone = 0, starts_gone = 0;
     std::vector<DiagnosticEvent> diagnostics;
     size_t diagnostics_seen = 0;
     CoreIn in[MAX_CORES];

@@ -1,5 +1,7 @@
 // Adaptor: one core compiled by Verilator (class Vcore).
 #pragma once
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string>
 
@@ -83,17 +85,22 @@ public:
         fall();
 #ifdef RKCOSIM_PLAIN  // the pins are wires into the core, so they change after the edge
         rise(0);
+        constexpr uint32_t pins = ~0u;
 #else
         const uint32_t pins = moved(i);
 #endif
-        top.rst = i.rst, top.counting = i.counting;
-        top.core_index = i.core_index, top.options = i.options, top.step_answer = i.step_answer;
-        top.s_axil_awvalid = i.s_awvalid, top.s_axil_awaddr = i.s_awaddr;
-        top.s_axil_wvalid = i.s_wvalid, top.s_axil_wdata = i.s_wdata, top.s_axil_wstrb = i.s_wstrb;
-        top.s_axil_bready = i.s_bready;
-        top.s_axil_arvalid = i.s_arvalid, top.s_axil_araddr = i.s_araddr;
-        top.s_axil_rready = i.s_rready;
-        top.m_axi_arready = i.m_arready, top.m_axi_awready = i.m_awready, top.m_axi_wready = i.m_wready;
+        if (pins & HOST_PINS) {
+            top.rst = i.rst, top.counting = i.counting;
+            top.core_index = i.core_index, top.options = i.options, top.step_answer = i.step_answer;
+            top.s_axil_awvalid = i.s_awvalid, top.s_axil_awaddr = i.s_awaddr;
+            top.s_axil_wvalid = i.s_wvalid, top.s_axil_wdata = i.s_wdata, top.s_axil_wstrb = i.s_wstrb;
+            top.s_axil_bready = i.s_bready;
+            top.s_axil_arvalid = i.s_arvalid, top.s_axil_araddr = i.s_araddr;
+            top.s_axil_rready = i.s_rready;
+            std::memcpy(&shown, &i, offsetof(CoreIn, m_rdata));
+        }
+        if (pins & READY_PINS)
+            top.m_axi_arready = i.m_arready, top.m_axi_awready = i.m_awready, top.m_axi_wready = i.m_wready;
         top.m_axi_rvalid = i.m_rvalid;
         if (i.m_rvalid) {
             top.m_axi_rid = i.m_rid, top.m_axi_rresp = i.m_rresp, top.m_axi_rlast = i.m_rlast;
@@ -151,6 +158,7 @@ public:
             a.failed = true;
         }
         model_restores = false;
+        unknown = true;
         a.failed |= own.failed;
 #ifdef RKCOSIM_CELL
         a(bytes);
@@ -224,6 +232,8 @@ private:
     // `eval` would compute them twice at either edge.
     static constexpr uint32_t PIN_GROUPS = 4;
     uint64_t always, gate[RKCOSIM_GATES], pin[PIN_GROUPS];
+    uint64_t gated = 0;  // the triggers of the groups `awoken`
+    uint32_t awoken = 0;
 
     void learn() {
         const auto trigger = [this](auto& clock, uint32_t bits) {
@@ -241,8 +251,11 @@ private:
 
     void rise(uint32_t pins) {
         enter();
-        uint64_t triggers = always;
-        for (uint32_t bits = top.awake; bits; bits &= bits - 1) triggers |= gate[__builtin_ctz(bits)];
+        if (awoken != top.awake) {
+            awoken = top.awake, gated = 0;
+            for (uint32_t bits = awoken; bits; bits &= bits - 1) gated |= gate[__builtin_ctz(bits)];
+        }
+        uint64_t triggers = always | gated;
         for (; pins; pins &= pins - 1) triggers |= pin[__builtin_ctz(pins)];
         top.rootp->__VnbaTriggered[0] = triggers;
         Vcore___024root___eval_nba(top.rootp);
@@ -261,22 +274,24 @@ private:
     }
 #endif
 
-    // Bit mask of the pin groups (core_top.sv) that change with the next edge; every pin belongs to one
-    // group.
-    uint32_t moved(const CoreIn& i) const {
-        const bool host = top.rst != i.rst || top.counting != i.counting ||
-                          top.core_index != i.core_index || top.options != i.options ||
-                          top.step_answer != i.step_answer ||
-                          top.s_axil_awvalid != i.s_awvalid ||
-                          top.s_axil_wvalid != i.s_wvalid || top.s_axil_bready != i.s_bready ||
-                          top.s_axil_arvalid != i.s_arvalid || top.s_axil_rready != i.s_rready ||
-                          top.s_axil_awaddr != i.s_awaddr || top.s_axil_araddr != i.s_araddr ||
-                          top.s_axil_wdata != i.s_wdata || top.s_axil_wstrb != i.s_wstrb;
+    // The pin groups (core_top.sv); every pin belongs to one of them.
+    static constexpr uint32_t HOST_PINS = 1, READ_PINS = 2, RESPONSE_PINS = 4, READY_PINS = 8;
+
+    CoreIn shown;         // the last pins of the host
+    bool unknown = true;  // ... or it is not known whether those of the model are these
+
+    // Bit mask of the pin groups that change with the next edge.
+    uint32_t moved(const CoreIn& i) {
+        const bool host = unknown || std::memcmp(&i, &shown, offsetof(CoreIn, m_arready)) ||
+                          i.counting != shown.counting || i.options != shown.options ||
+                          i.step_answer != shown.step_answer;
+        unknown = false;
         const bool read = top.m_axi_rvalid || i.m_rvalid;
         const bool response = top.m_axi_bvalid || i.m_bvalid;
         const bool ready = top.m_axi_arready != i.m_arready || top.m_axi_awready != i.m_awready ||
                            top.m_axi_wready != i.m_wready;
-        return uint32_t(host) | uint32_t(read) << 1 | uint32_t(response) << 2 | uint32_t(ready) << 3;
+        return (host ? HOST_PINS : 0) | (read ? READ_PINS : 0) | (response ? RESPONSE_PINS : 0) |
+               (ready ? READY_PINS : 0);
     }
 
     // Sets up this core's data for the C functions that the model calls.

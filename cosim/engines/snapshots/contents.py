@@ -133,7 +133,8 @@ def _check_host(host: dict[str, Any], cores: int) -> None:
     _need(type(host.get("counting")) is bool, f"host.counting is {_shown(host.get('counting'))}")
     for kick in host["kicks"]:
         _numbers(kick, (_U64, range(cores)), "an entry of host.kicks")
-    for name, most in (("announced", cores), ("layers", len(host["kicks"]))):
+    _number(host.get("kicks_gone"), _U64, "host.kicks_gone")
+    for name, most in (("announced", cores), ("layers", host["kicks_gone"] + len(host["kicks"]))):
         for number, layers in host[name].items():
             good = number.isascii() and number.isdigit() and len(number) < 20 and int(number) < most
             _need(good and isinstance(layers, list), f"host.{name} has an entry {_shown(number)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes as ct
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rkcosim.base.numbered import Numbered
 from rkcosim.engines import library as lib
 from rkcosim.engines.events import Recording
 from rkcosim.engines.memory import PAGE, DeviceMemory
@@ -236,9 +238,11 @@ class Snapshots:
 
     def _ended_now(self) -> dict[int, int]:
         """Return the number of ended tasks by job; every job that was kicked has an entry."""
-        ended = dict.fromkeys(range(len(self._recording.kicks)), 0)
+        kicks = self._recording.kicks
+        ended = dict.fromkeys(range(kicks.gone, len(kicks)), 0)
         room = 256
-        buffer, first = (lib.TaskEventC * room)(), 0
+        buffer = (lib.TaskEventC * room)()
+        first = self.engine.lib.rk_tasks_gone(self.engine.opened(), ct.byref(ct.c_uint64()))
         while count := self.engine.lib.rk_tasks(self.engine.opened(), first, buffer, room):
             for event in buffer[:count]:
                 if event.kind and event.job in ended:
@@ -250,8 +254,9 @@ class Snapshots:
         for job, ended in self._ended.items():
             if at.job is not None and job != at.job:
                 continue
-            _, core = self._recording.kicks[job]
-            latest = all(other <= job for other, (_, c) in enumerate(self._recording.kicks) if c == core)
+            kicks = self._recording.kicks
+            _, core = kicks[job]
+            latest = all(other <= job for other, (_, c) in enumerate(kicks, kicks.gone) if c == core)
             if not at.layer and at.tasks is None:
                 up = self.engine.lib.rk_irq(self.engine.opened()) >> core & 1
                 if over and latest and up:  # the end of a job's only task is not visible yet
@@ -314,7 +319,8 @@ class Snapshots:
         return {
             "reset_at": self.engine.reset_at,
             "reported": self.engine.reported,
-            "kicks": recording.kicks,
+            "kicks": list(recording.kicks),
+            "kicks_gone": recording.kicks.gone,
             "announced": {str(core): layers for core, layers in recording.announced.items()},
             "layers": {str(job): layers for job, layers in recording.layers.items()},
             "counting": self.engine.counting,
@@ -329,7 +335,7 @@ class Snapshots:
         host, recording = file.header["host"], self._recording
         self.engine.reset_at, self.engine.reported = list(host["reset_at"]), host["reported"]
         self.engine.counting = host["counting"]
-        recording.kicks = [(cycle, core) for cycle, core in host["kicks"]]
+        recording.kicks = Numbered([(cycle, core) for cycle, core in host["kicks"]], host["kicks_gone"])
         for name in ("announced", "layers"):
             found = {int(n): [tuple(layer) for layer in layers] for n, layers in host[name].items()}
             setattr(recording, name, found)

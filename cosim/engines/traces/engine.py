@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ctypes as ct
+import errno
+import hashlib
+import os
+import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -31,6 +35,7 @@ class EngineTrace:
         self._spec: TraceSpec | None = None
         self._last: TraceResult | None = None
         self._layers: dict[str, None] = {}  # names, in order
+        self._claim: socket.socket | None = None
 
     def trace(self, what: TraceSpec | str | Path, start: int = 0, stop: int | None = None) -> None:
         """Write a waveform, one nanosecond per cycle: a `TraceSpec`, or a file and the cycles up to `stop`.
@@ -74,6 +79,7 @@ class EngineTrace:
                 f"the engine {self._system.name} traces whole runs only, as VCD: "
                 "trace(path) before the first access"
             )
+        self._claim_file(spec.path)
         self._system.unload()
         begin(str(spec.path))
         self._system.load(False)
@@ -96,6 +102,7 @@ class EngineTrace:
             tracing.variables(names, self._system.cores, EVENT_NAMES[: len(EVENTS)]), spec.scopes
         )
         lines = "\n".join(f"{v.path} {v.source}" for v in wanted)
+        self._claim_file(spec.path)
         try:
             spec.path.unlink(missing_ok=True)
             with spec.path.open("wb"):
@@ -111,6 +118,33 @@ class EngineTrace:
                 f"the library does not accept the waveform's declarations ({len(wanted)} lines)"
             )
         self._spec, self._last = spec, None
+
+    def _claim_file(self, path: Path) -> None:
+        """Keep other processes from writing the same waveform, which is written during the run.
+
+        An address of a socket without a file says so: it is free again when this process ends in any way.
+
+        Raises
+        ------
+        WaveformError
+            if another process, or another engine of this one, writes the file.
+        """
+        self._free_file()
+        claim = socket.socket(socket.AF_UNIX)
+        name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()
+        try:
+            claim.bind(f"\0rkcosim waveform {name[:40]}".encode())
+        except OSError as error:
+            claim.close()
+            if error.errno == errno.EADDRINUSE:
+                raise WaveformError(f"{path}: another run is writing this waveform") from error
+        else:
+            self._claim = claim
+
+    def _free_file(self) -> None:
+        if self._claim is not None:
+            self._claim.close()
+            self._claim = None
 
     def _layer(self, when: object) -> int:
         name = getattr(when, "layer", "")
@@ -146,3 +180,4 @@ class EngineTrace:
             self._last = self.result()
             if self._last is not None:
                 progress.say(self._last.text)
+        self._free_file()

@@ -80,7 +80,7 @@ def write_section(name: str, markdown: str, page: Path) -> None:
             raise PageError(f"the text for section {name!r} contains a marker: {line.strip()}")
     text = f"{begin}\n{markdown.strip()}\n{end}\n"
     if page.exists():
-        lines = page.read_text().splitlines(keepends=True)
+        lines = page.read_text(encoding="utf-8").splitlines(keepends=True)
         first, last = _place(lines, name, page)
         text = "".join(lines[:first]) + text + "".join(lines[last + 1 :])
     else:
@@ -99,7 +99,7 @@ def read_section(name: str, page: Path) -> str:
     PageError
         As for `write_section`.
     """
-    lines = page.read_text().splitlines()
+    lines = page.read_text(encoding="utf-8").splitlines()
     first, last = _place(lines, name, page)
     return "\n".join(lines[first + 1 : last]).strip()
 
@@ -108,7 +108,7 @@ def check_section(name: str, page: Path) -> None:
     """Check before the work that `write_section` will find its section (same errors)."""
     markers(name)
     if page.exists():
-        _place(page.read_text().splitlines(), name, page)
+        _place(page.read_text(encoding="utf-8").splitlines(), name, page)
 
 
 def _place(lines: list[str], name: str, page: Path) -> tuple[int, int]:
@@ -163,7 +163,7 @@ def read_stored(path: Path, version: int, anew: str = "make it again") -> dict[s
         If the file is damaged or has another version.
     """
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(data, dict) or data.get("schema_version") != version:

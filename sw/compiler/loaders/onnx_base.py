@@ -296,7 +296,10 @@ class NodeVisitor(ABC):
             name = info.type.WhichOneof("value")
             if name == "tensor_type":
                 name = onnx.TensorProto.DataType.Name(kind.elem_type)
-            raise ModelError(f"input '{info.name}' is {name}; only tensors of numbers are supported")
+            raise ModelError(
+                f"input '{info.name}' is {name}; inputs may be tensors of bool, of integers of 8 to 64 bits "
+                "and of float16, float32 and float64"
+            )
         shape = tuple(dim.dim_value for dim in kind.shape.dim)
         if math.prod(shape) > MAX_ELEMENTS:
             raise ModelError(f"input '{info.name}': shape {shape} is too large")

@@ -9,6 +9,7 @@ round their size up with padding (`rkcosim.compiler.loaders.onnx_windows`); fold
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -88,6 +89,27 @@ def _ready(proto: onnx.ModelProto, options: LoadOptions, say: bool) -> onnx.Mode
     return fixed
 
 
+@contextlib.contextmanager
+def _described_outputs(proto: onnx.ModelProto) -> Iterator[None]:
+    """Give outputs without a type or shape one for onnx' checker, which needs them; onnxruntime does not.
+
+    Everything behind the checker takes the types that are inferred.
+    """
+    kept = []
+    for item in proto.graph.output:
+        kind = onnx.TypeProto()
+        kind.CopyFrom(item.type)
+        if kind.WhichOneof("value") in (None, "tensor_type") and not kind.tensor_type.HasField("shape"):
+            kept.append((item, kind))
+            item.type.tensor_type.elem_type = kind.tensor_type.elem_type or onnx.TensorProto.FLOAT
+            item.type.tensor_type.shape.SetInParent()
+    try:
+        yield
+    finally:
+        for item, kind in kept:
+            item.type.CopyFrom(kind)
+
+
 def _parsed(data: bytes) -> onnx.ModelProto:
     if not data:
         raise ModelError("not an ONNX model: the file is empty")
@@ -100,7 +122,8 @@ def _parsed(data: bytes) -> onnx.ModelProto:
     refuse_external(data)
     check_bounds(proto)
     try:
-        onnx.checker.check_model(proto)
+        with _described_outputs(proto):
+            onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError) as error:  # ValueError: names that are no text
         text = " ".join(str(error).split())
         raise ModelError(f"damaged ONNX model: {text[:300]}") from error

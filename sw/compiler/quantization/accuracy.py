@@ -120,6 +120,13 @@ class Accuracy:
         return {"schema_version": SCHEMA_VERSION, **asdict(self), "float_first": proposed}
 
 
+NOTHING = (
+    "no operator of the float model computes numbers in floating point, so there is nothing to quantise; "
+    "build it without quantisation"
+)
+"""What is said of a model without operators, or with operators on integers only."""
+
+
 @dataclass
 class _Place:
     """Where the result of a node of the quantised model is.
@@ -167,6 +174,8 @@ def measure(
         raise ModelError("a comparison needs at least one sample")
     _same_inputs(original, quantised)
     first = Session(original, _tensors(original), samples[0])
+    if not first.floats & set(_tensors(original)):
+        raise ModelError(NOTHING)
     places = list(_places(quantised, first.floats | {item.name for item in original.graph.output}))
     found = [place for place in places if place.base in first.floats]
     if not found:

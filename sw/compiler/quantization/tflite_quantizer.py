@@ -26,7 +26,7 @@ from rkcosim.compiler.loaders.tflite_fold import simplified
 from rkcosim.compiler.loaders.tflite_graph import with_outputs
 from rkcosim.compiler.loaders.tflite_program import program, schema
 from rkcosim.compiler.options import load_options
-from rkcosim.compiler.quantization.accuracy import Accuracy, Layer
+from rkcosim.compiler.quantization.accuracy import NOTHING, Accuracy, Layer
 from rkcosim.compiler.quantization.figures import Sums
 from rkcosim.compiler.quantization.quantizer import Settings
 
@@ -188,6 +188,8 @@ def measure_tflite(original: FloatTflite, quantised: bytes, samples: Sequence[Sa
         for number in node.outputs
         if original.model.tensors[number].dtype == "float32"
     }
+    if not known:
+        raise ModelError(NOTHING)
     nodes = [
         node
         for node in ours.nodes

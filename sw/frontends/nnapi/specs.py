@@ -109,7 +109,7 @@ def examples(generator: Any, path: Path) -> Iterator[Example]:
     place = f"{path.parent.name}/{path.name.removesuffix('.mod.py')}"
     try:
         with contextlib.redirect_stdout(said):
-            exec(compile(path.read_text(), str(path), "exec"), generator.GetExecScope())
+            exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), generator.GetExecScope())
             generator.Example.DumpAllExamples(
                 DumpExample=lambda example, _: found.append(_example(place, example)), example_fd=said
             )

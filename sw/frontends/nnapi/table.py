@@ -78,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m rkcosim.frontends.nnapi.table", description=__doc__)
     parser.add_argument("page", type=Path, help="Markdown page with the comments around the table")
     page: Path = parser.parse_args().page
-    page.write_text(with_table(page.read_text()))
+    page.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def page() -> str:
 
 def main(path: str) -> None:
     """Write the page."""
-    Path(path).write_text(page())
+    Path(path).write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ class _File(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            with open(self._path, "a") as file:
+            with open(self._path, "a", encoding="utf-8") as file:
                 print(record.getMessage(), file=file)
         except OSError:
             self.handleError(record)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 _LAYOUTS = json.loads(Path(__file__).with_name("declarations.json").read_text())
 NUMBERS: dict[str, int] = _LAYOUTS["numbers"]
@@ -23,10 +24,17 @@ _C_TYPES: dict[str, Any] = {
     **{"float": ct.c_float, "char": ct.c_char, "void *": ct.c_void_p, "char *": ct.c_char_p},
 }
 
-_TYPES = {
-    name: NUMBERS[f"RKNN_TENSOR_{name.upper()}"] for name in ("float32", "float16", "int8", "uint8", "int16")
-}
-"""Codes of the element types that rknn_inputs_set accepts; other arrays are converted to float32."""
+_USUAL = ("float32", "float16", "int8", "uint8", "int16")
+"""Element types that rknn_inputs_set accepts for every input; other arrays are converted to float32."""
+
+_INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
+"""Element types that it accepts for inputs of integers: float32 does not have all of their numbers."""
+
+_LARGE = ("int32", "uint32", "int64")
+"""Those of them whose inputs have no quantisation."""
+
+_TYPES = {name: NUMBERS[f"RKNN_TENSOR_{name.upper()}"] for name in dict.fromkeys((*_USUAL, *_INTEGERS))}
+"""Codes of these types."""
 
 _CODES = {NUMBERS[name]: name for name in NUMBERS if name.startswith("RKNN_ERR_")}
 
@@ -202,7 +210,8 @@ class RKNNRuntime:
         Parameters
         ----------
         inputs : an array for each input, or the array of the only input; of four dimensions in the order of
-            `data_format`. Types other than float32, float16, int8, uint8 and int16 are converted to float32.
+            `data_format`. Types other than float32, float16, int8, uint8 and int16 are converted to float32,
+            but integers for an input of integers are not.
         data_type : no effect: the arrays have their types.
         data_format : "nhwc" (the default) or "nchw", for each input.
         inputs_pass_through : for each input, 1 if it already has the NPU's layout and type.
@@ -228,8 +237,8 @@ class RKNNRuntime:
             if order is not None and str(order).lower() not in FORMATS:
                 raise Exception(f"data_format '{order}' of input {number} must be nhwc or nchw")
         given = [np.ascontiguousarray(array) for array in arrays]
-        given = [array if array.dtype.name in _TYPES else array.astype(np.float32) for array in given]
         attrs = [self.get_tensor_attr(number) for number in range(count)]
+        given = [_taken(array, attr.type) for array, attr in zip(given, attrs)]  # noqa: B905
         orders = [
             self._format(attr, order and str(order))
             for attr, order in zip(attrs, formats)  # noqa: B905
@@ -284,7 +293,10 @@ class RKNNRuntime:
         `get_frame_id` has no effect: frames follow one another. Raises Exception with the name of an error
         code.
         """
-        attrs = [self.current_attr(number, True) for number in range(self.n_outputs)]
+        what = "Query current tensor attribute of output node(s) failed"
+        attrs = [RKNNTensorAttr(index=number) for number in range(self.n_outputs)]
+        for attr in attrs:  # after the run, so with sizes that depend on data
+            self._query("RKNN_QUERY_CURRENT_OUTPUT_ATTR", attr, what)
         arrays = [np.zeros(tuple(attr.dims[: attr.n_dims]), np.float32) for attr in attrs]
         items = (RKNNOutput * len(arrays))()
         for number, array in enumerate(arrays):
@@ -321,3 +333,11 @@ class RKNNRuntime:
     def _check(code: int, text: str) -> None:
         if code:
             raise Exception(text.format(error_name(code)))
+
+
+def _taken(array: npt.NDArray[Any], kind: int) -> npt.NDArray[Any]:
+    """Return an array in a type that rknn_inputs_set accepts for an input of the type `kind`."""
+    if array.dtype == np.bool_:
+        array = array.astype(np.uint8)
+    whole = kind in (*(_TYPES[name] for name in _LARGE), NUMBERS["RKNN_TENSOR_BOOL"])
+    return array if array.dtype.name in (_INTEGERS if whole else _USUAL) else array.astype(np.float32)

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,12 +55,17 @@ static pthread_rwlock_t boards_lock = PTHREAD_RWLOCK_INITIALIZER;
 static struct kept *output_buffers;
 static struct instance *instances;
 
+/* Whether this thread is within a call, and not in a function of the program that the call has called: then a
+ * signal handler makes the call, and the connection and the locks are in use below it. */
+static __thread volatile sig_atomic_t within;
+
 void rk_forget_all(void)
 {
     memories = NULL;
     contexts = NULL;
     output_buffers = NULL;
     instances = NULL;
+    within = 0;
     boards_lock = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER; /* a thread that held it is gone */
 }
 
@@ -579,6 +585,8 @@ static int place_nested(struct rk_link *link, int number, const struct rk_argume
     return 0;
 }
 
+static int64_t call(int number, const uint64_t given[RK_ARGUMENTS]);
+
 static int64_t finish(struct rk_link *link, int number, const uint64_t *given, struct rk_packet *packet,
                       const uint64_t *places, const uint64_t *sizes, int fd)
 {
@@ -596,7 +604,7 @@ static int64_t finish(struct rk_link *link, int number, const uint64_t *given, s
         result = add_memory(number, given, &kept, packet, fd);
         if (!result) {
             uint64_t undo[RK_ARGUMENTS] = {given[0], (uint64_t)(uintptr_t)&kept};
-            rk_call(RK_rknn_destroy_mem, undo);
+            call(RK_rknn_destroy_mem, undo);
         }
         return result;
     }
@@ -678,7 +686,7 @@ static int on_board(int number, const uint64_t *given)
     return done;
 }
 
-int64_t rk_call(int number, const uint64_t given[RK_ARGUMENTS])
+static int64_t call(int number, const uint64_t given[RK_ARGUMENTS])
 {
     if ((number == RK_rknn_inputs_set || number == RK_rknn_outputs_get) && on_board(number, given))
         return RKNN_SUCC;
@@ -737,4 +745,31 @@ int64_t rk_call(int number, const uint64_t given[RK_ARGUMENTS])
         close(opened);
     link->used = before;
     return result;
+}
+
+int64_t rk_call(int number, const uint64_t given[RK_ARGUMENTS])
+{
+    static const char said[] = "E RKNN: a signal handler cannot call the library within a call of its thread\n";
+    if (within) {
+        int before = errno;
+        if (write(STDERR_FILENO, said, sizeof(said) - 1) < 0)
+            errno = before;
+        return failure(number, RKNN_ERR_FAIL);
+    }
+    within = 1;
+    int64_t result = call(number, given);
+    within = 0;
+    return result;
+}
+
+int rk_leave(void)
+{
+    int before = within;
+    within = 0;
+    return before;
+}
+
+void rk_enter_again(int before)
+{
+    within = before;
 }

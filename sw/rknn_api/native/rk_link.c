@@ -260,7 +260,9 @@ int rk_exchange(struct rk_link *link, struct rk_packet *packet, int passed, int 
             uint64_t before = link->used;
             link->used = packet->used;
             link->depth++;
+            int within = rk_leave();
             struct rk_packet answer = {.op = RK_ANSWER, .a = {rk_callback(link, packet)}};
+            rk_enter_again(within);
             link->depth--;
             link->used = before;
             result = send_packet(link->fd, &answer, -1);

@@ -112,5 +112,7 @@ extern pthread_mutex_t rk_lock; /* protects all data that threads share */
 /* rk_call.c */
 int64_t rk_call(int number, const uint64_t given[RK_ARGUMENTS]);
 int64_t rk_callback(struct rk_link *link, const struct rk_packet *packet);
+int rk_leave(void); /* before a function of the program runs within a call: it may make calls */
+void rk_enter_again(int before);
 
 #endif

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -20,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rkcosim.compiler.several import ShapeSet, largest, pack, sets_of
     from rkcosim.rknn_api.lite.rknn_lite import FAILED, SUCCESS, RKNNLite
-    from rkcosim.rknn_api.toolkit.hybrid import hybrid_layers, hybrid_text
+    from rkcosim.rknn_api.toolkit.hybrid import ALGORITHMS, METHODS, hybrid_text, read_hybrid
 else:
-    from rknn.hybrid import hybrid_layers, hybrid_text
+    from rknn.hybrid import ALGORITHMS, METHODS, hybrid_text, read_hybrid
     from rknn.several import ShapeSet, largest, pack, sets_of
     from rknnlite.api.rknn_lite import FAILED, SUCCESS, RKNNLite
 
@@ -49,8 +48,6 @@ UNNAMED = "and nobody named their sizes"
 REFUSING = ["--open-dimensions", "refuse"]
 """Words of commands: sizes that nobody named are not chosen."""
 
-ALGORITHMS = {"normal": "minmax", "kl_divergence": "entropy", "mmse": "mse"}
-METHODS = {"channel": "--per-channel", "layer": "--per-tensor"}
 TYPES = ("asymmetric_quantized-8", "w8a8")
 
 WITHOUT_EFFECT: dict[str, dict[str, Any]] = {
@@ -312,8 +309,9 @@ class Conversion(RKNNLite):
         data = {"dataset": os.path.abspath(dataset), "quantising": quantising, "layers": layers}
         try:
             shutil.copyfile(model, f"{stem}.model")
-            Path(f"{stem}.data").write_text(json.dumps(data, indent=1) + "\n")
-            Path(f"{stem}.quantization.cfg").write_text(hybrid_text(first, list(layers)))
+            Path(f"{stem}.data").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+            text = hybrid_text(first, list(layers))
+            Path(f"{stem}.quantization.cfg").write_text(text, encoding="utf-8")
         except OSError as error:
             return self._failed(f"{call}: {error}")
         self._say(f"{call}: wrote {stem}.model, {stem}.data and {stem}.quantization.cfg")
@@ -330,20 +328,9 @@ class Conversion(RKNNLite):
         """
         call = "hybrid_quantization_step2"
         try:
-            data = json.loads(Path(data_input).read_text())
-            dataset, quantising, layers = data["dataset"], data["quantising"], data["layers"]
-            kept = hybrid_layers(Path(model_quantization_cfg).read_text(), layers)
-        except OSError as error:
+            dataset, quantising, kept = read_hybrid(data_input, model_quantization_cfg)
+        except (OSError, ValueError) as error:
             return self._failed(f"{call}: {error}")
-        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError):
-            return self._failed(f"{call}: {data_input} was not written by hybrid_quantization_step1")
-        except ValueError as error:
-            return self._failed(f"{call}: {model_quantization_cfg}: {error}")
-        if not isinstance(dataset, str) or (wrong := _not_ours(quantising)) is not None:
-            what = "dataset" if not isinstance(dataset, str) else f"option {wrong!r}"
-            return self._failed(
-                f"{call}: {data_input} has a {what} that hybrid_quantization_step1 never writes"
-            )
         if self._load(call, model_input, []) != SUCCESS or self._source is None:
             return FAILED
         model = self._model = self._folder / "model.onnx"
@@ -614,27 +601,6 @@ class Conversion(RKNNLite):
         if self.verbose:
             sys.stderr.write(done.stderr)
         return done.returncode, done.stdout, done.stderr
-
-
-_NUMBERS = re.compile(r"--(mean|std)=[-+0-9.,/einfa]*")
-
-
-def _not_ours(words: Any) -> Any:
-    """Return the first of the options in a data file that is not one of `hybrid_quantization_step1`.
-
-    A data file may come from anybody, and its options are given to a command that can write files.
-    """
-    if not isinstance(words, list):
-        return words
-    before = ""
-    for word in words:
-        if not isinstance(word, str):
-            return word
-        known = word in ("--method", "--bgr", "--pixels", *METHODS.values()) or _NUMBERS.fullmatch(word)
-        if not (word in ALGORITHMS.values() if before == "--method" else known):
-            return word
-        before = word
-    return before if before == "--method" else None
 
 
 def _reason(said: str, code: int) -> str:

@@ -38,7 +38,7 @@ def judge(path: Path, tests: Mapping[str, Callable[[], None]]) -> None:
         except Exception as error:  # whatever the suite raises is its verdict
             traceback.print_exc()
             found[name] = [FAIL, f"{type(error).__name__}: {error}"]
-    path.write_text(json.dumps(found))
+    path.write_text(json.dumps(found), encoding="utf-8")
 
 
 def agree(ours: Any, expected: Any) -> None:

@@ -3,6 +3,7 @@
 from tools.outside.suite import Suite
 from tools.outside.suites import (
     allbilly_rk3588,
+    aosp_runtime,
     ez_rknn_async,
     frigate,
     immich,
@@ -28,5 +29,6 @@ SUITES: tuple[Suite, ...] = (
     llama_rknpu2.SUITE,
     immich.SUITE,
     frigate.SUITE,
+    aosp_runtime.SUITE,
     *shown.SUITES,
 )

@@ -22,15 +22,6 @@ SUITES = (
         shown="nnapi_operations.md",
     ),
     Suite(
-        name="AOSP's runtime tests",
-        repository="timocapa/android_packages_modules_NeuralNetworks",
-        tests="AOSP's own tests of NNAPI's runtime",
-        how="They compile without a change against `libneuralnetworks.so`; the page lists where its answers "
-        "differ.",
-        board_source="none: they test an interface.",
-        shown="nnapi.md#differences-from-aosps-runtime",
-    ),
-    Suite(
         name="nnlib",
         repository="XiaoMi/nnlib",
         tests="nnlib's test program, and tutorials of the SDK for Hexagon",

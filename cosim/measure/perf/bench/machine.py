@@ -92,7 +92,7 @@ def _fields(path: Path) -> dict[str, str]:
     """Values of a file of /proc by key, the first of each key; empty on other systems."""
     found: dict[str, str] = {}
     try:
-        for line in path.read_text().splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             key, _, value = line.partition(":")
             found.setdefault(key.strip(), value.strip())
     except OSError:
