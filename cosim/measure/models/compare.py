@@ -39,6 +39,7 @@ from rkcosim.measure.models.outputs import (
     largest,
 )
 from rkcosim.measure.models.references import (
+    Reference,
     ReferenceName,
     ReferenceProblem,
     default_reference,
@@ -325,8 +326,8 @@ def compare(
                 bound = found.bound
                 if layers:
                     bound = None
-                elif bound is not None and other.rounded:
-                    bound = ROUNDED_BOUND
+                elif bound is not None:
+                    bound = _bound_of_floats(bound, other, info.name, theirs[index])
                 outputs.append(replace(found, bound=bound, classes=classes[index]))
             if floats:
                 shown.advance()
@@ -450,6 +451,15 @@ def _known(
         if cube is not None:
             return cube
     return own[root]
+
+
+def _bound_of_floats(bound: float, other: Reference, name: str, theirs: npt.NDArray[Any]) -> float:
+    """Return the accepted difference of an output of floats, relative to the reference's largest value.
+
+    Codes of floats may be neighbours where a float lies half-way between two of them.
+    """
+    bound = ROUNDED_BOUND if other.rounded else bound
+    return max(bound, 1.001 * other.grids.get(name, 0.0) / largest(theirs))
 
 
 def bound_of(step: Step) -> int:

@@ -50,11 +50,14 @@ class Reference(Protocol):
         Whether `cube` has tensors of floats too.
     rounded
         Tensors of floats that the runtime computes from quantised inputs, in a coarser way than in fp16.
+    grids
+        For outputs of floats that are dequantised codes: the difference of neighbouring codes.
     """
 
     name: str
     keeps_floats: bool
     rounded: frozenset[str]
+    grids: Mapping[str, float]
 
     def run(self, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
         """Run on real values in the compiled model's shapes; return real outputs in these shapes.
@@ -136,6 +139,7 @@ def open_reference(name: ReferenceName, path: Path, model: AnyModel) -> Referenc
 class Sampled:
     """Tensors of one sample, for references that run a model of batches as a whole."""
 
+    grids: Mapping[str, float] = MappingProxyType({})
     _sample: int | None = None
     _axes: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
@@ -255,6 +259,7 @@ class OnnxRuntime(Sampled):
             if isinstance(step, ConvStep):  # the tensor between a convolution and its addition
                 wanted[step.alone.output.name] = step.alone.output
         self._outputs = [item.name for item in proto.graph.output]
+        self.grids = _grids(proto.graph)
         reals = {name: tensor for name, tensor in model.graph.tensors.items() if tensor.real or tensor.host}
         floats = any(tensor.real for tensor in model.graph.tensors.values())
         makers = [node for node in proto.graph.node if node.op_type == "QuantizeLinear"]
@@ -310,6 +315,28 @@ class OnnxRuntime(Sampled):
         if codes.dtype not in (np.int8, np.uint8):
             return None
         return to_cube(_signed(codes).reshape(tensor.shape), tensor)
+
+
+VIEWS = ("Identity", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice")
+"""Operators of ONNX whose result has only numbers of their first input."""
+
+
+def _grids(graph: Any) -> dict[str, float]:
+    """Return the scale of each output of an ONNX graph that a DequantizeLinear with one scale makes."""
+    from onnx import numpy_helper
+
+    makers = {name: node for node in graph.node for name in node.output}
+    scales = {item.name: item for item in graph.initializer}
+    found = {}
+    for item in graph.output:
+        node = makers.get(item.name)
+        while node is not None and node.op_type in VIEWS:
+            node = makers.get(node.input[0])
+        if node is not None and node.op_type == "DequantizeLinear" and node.input[1] in scales:
+            scale = numpy_helper.to_array(scales[node.input[1]])
+            if scale.size == 1:
+                found[item.name] = float(scale.reshape(())[()])
+    return found
 
 
 def _of_dynamic_range(model: TfModel) -> Iterator[str]:
