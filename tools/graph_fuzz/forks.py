@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MODULE = "tools.graph_fuzz.forks"
-VARIABLE = "RKCOSIM_GRAPH_FUZZ_FORKS"
+VARIABLE = "GRAPH_FUZZ_FORKS"
 DESCRIPTOR = 3
 """The connection of the library, as in `rkcosim.plugins.worker`, which is not imported for this number."""
 
