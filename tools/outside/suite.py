@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TypeVar
 
 PASS, FAIL, SKIP = "pass", "fail", "skip"
 SILENT = "no verdict"
@@ -70,8 +71,21 @@ class Checkout:
 Run = Callable[[Checkout, str, Path], Mapping[str, Outcome]]
 
 
+T = TypeVar("T")
+
+
 def _unknown(test: str) -> tuple[str, ...]:
     return ()
+
+
+def all_pass(test: str) -> tuple[str, ...]:
+    """The verdicts of a suite of which a board passes every test (`Suite.board`)."""
+    return (PASS,)
+
+
+def on_engine(engine: str, tests: Mapping[str, T], small: Iterable[str]) -> dict[str, T]:
+    """Return the tests for an engine: all for the golden model, those that are small enough for the RTL."""
+    return {name: tests[name] for name in (tests if engine == "golden" else small)}
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.outside.programs import last_line, note, under
-from tools.outside.suite import FAIL, LIMIT, PASS, Checkout, NotHere, Outcome, Suite
+from tools.outside.suite import FAIL, LIMIT, PASS, Checkout, NotHere, Outcome, Suite, all_pass, on_engine
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,12 @@ def _run(here: Checkout, engine: str, folder: Path) -> Mapping[str, Outcome]:
     if subprocess.run([here.python, "-c", "import numpy"], capture_output=True, check=False).returncode:
         raise NotHere(f"{Path(here.python).name} has no numpy")
     found = {}
-    for name in SCRIPTS if engine == "golden" else RTL_TOO:
-        script = SCRIPTS[name]
+    for name, script in on_engine(engine, SCRIPTS, RTL_TOO).items():
         command = [here.python, str((here.folder / script.path).resolve()), *script.words]
         done = under("device", engine, command, 900, folder=folder)
         found[name] = _outcome(done.text, done.code, done.seconds, script)
         print(f"  {name}: {found[name].verdict} ({done.seconds:.1f} s)", flush=True)
     return found
-
-
-def _board(test: str) -> tuple[str, ...]:
-    return (PASS,)
 
 
 SUITE = Suite(
@@ -76,6 +71,6 @@ SUITE = Suite(
     "with the numbers of its sweep ([allbilly's sweeps](#allbillys-sweeps)).",
     board_source="allbilly/rk3588 @40fae7b, README.md: the programs are run on a board; current_task.md has "
     "the output of simple_add.py there.",
-    board=_board,
+    board=all_pass,
     run=_run,
 )

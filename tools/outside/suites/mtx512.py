@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tools.outside.programs import Program, each_program
-from tools.outside.suite import PASS, Checkout, Outcome, Suite
+from tools.outside.suite import Checkout, Outcome, Suite, all_pass, on_engine
 
 SHAPES: Mapping[str, tuple[str, ...]] = {
     "fp16": ("1 32 16", "1 64 64", "1 1024 1024", "1 4096 4096", "4 32 16", "384 384 4096"),
@@ -16,6 +16,7 @@ SHAPES: Mapping[str, tuple[str, ...]] = {
 """M K N of the tests that its meson.build names."""
 
 RTL_TOO = (
+    "4 36 16",
     "fp16 1 32 16",
     "fp16 1 64 64",
     "fp16 4 32 16",
@@ -23,7 +24,7 @@ RTL_TOO = (
     "int8 1 64 64",
     "fp16_fp16 1 32 16",
 )
-"""Cases that are small enough for the RTL, besides 4 36 16."""
+"""Cases that are small enough for the RTL."""
 
 PROGRAMS = {"4 36 16": Program("build/matmul_4_36_16")} | {
     f"{kind} {shape}": Program(f"build/matmul_{kind}", shape.split())
@@ -33,12 +34,7 @@ PROGRAMS = {"4 36 16": Program("build/matmul_4_36_16")} | {
 
 
 def _run(here: Checkout, engine: str, folder: Path) -> Mapping[str, Outcome]:
-    chosen = PROGRAMS if engine == "golden" else {name: PROGRAMS[name] for name in ("4 36 16", *RTL_TOO)}
-    return each_program(here, "device", engine, chosen, 600)
-
-
-def _board(test: str) -> tuple[str, ...]:
-    return (PASS,)
+    return each_program(here, "device", engine, on_engine(engine, PROGRAMS, RTL_TOO), 600)
 
 
 SUITE = Suite(
@@ -49,6 +45,6 @@ SUITE = Suite(
     "x86-64), run under `rkcosim device` and compare with the processor. Small cases run on the RTL, too.",
     board_source="mtx512/rk3588-npu @4723947, README.md: the tests are tested against the kernel 5.10 of "
     "an RK3588.",
-    board=_board,
+    board=all_pass,
     run=_run,
 )

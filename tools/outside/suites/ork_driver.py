@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tools.outside.programs import Program, each_program
-from tools.outside.suite import PASS, Checkout, Outcome, Suite
+from tools.outside.suite import Checkout, Outcome, Suite, all_pass
 
 PROGRAMS = {
     "test_matmul": Program("test_matmul"),
@@ -21,10 +21,6 @@ def _run(here: Checkout, engine: str, folder: Path) -> Mapping[str, Outcome]:
     return each_program(here, "device", engine, PROGRAMS, 1800)
 
 
-def _board(test: str) -> tuple[str, ...]:
-    return (PASS,)
-
-
 SUITE = Suite(
     name="ork-driver",
     repository="oRKLLM/ork-driver",
@@ -35,6 +31,6 @@ SUITE = Suite(
     "the later ones (int8, int4, about 60 programs) need `src/npu.c` of 277,348 characters and more.",
     board_source="oRKLLM/ork-driver @0777c7a, README.md: validated on an RK3588 (Radxa ROCK 5B), each "
     "program asserts its result.",
-    board=_board,
+    board=all_pass,
     run=_run,
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tools.outside.programs import Program, each_program
-from tools.outside.suite import PASS, Checkout, Outcome, Suite
+from tools.outside.suite import Checkout, Outcome, Suite, all_pass, on_engine
 
 FOLDER = "experimental/ggml-rknpu"
 
@@ -49,12 +49,7 @@ RTL_TOO = (
 
 
 def _run(here: Checkout, engine: str, folder: Path) -> Mapping[str, Outcome]:
-    chosen = PROGRAMS if engine == "golden" else {name: PROGRAMS[name] for name in RTL_TOO}
-    return each_program(here, "device", engine, chosen, 600)
-
-
-def _board(test: str) -> tuple[str, ...]:
-    return (PASS,)
+    return each_program(here, "device", engine, on_engine(engine, PROGRAMS, RTL_TOO), 600)
 
 
 SUITE = Suite(
@@ -69,6 +64,6 @@ SUITE = Suite(
     board_source="oRKLLM/oRKLLM, test/regression.mjs @d6135bc, which runs these cases on an RK3588: all 33 "
     "of the first ones pass there (message of 0803cde), and those that were added later (messages of 4733bef "
     "to fb5b654).",
-    board=_board,
+    board=all_pass,
     run=_run,
 )

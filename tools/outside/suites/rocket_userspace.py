@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tools.outside.programs import Program, each_program
-from tools.outside.suite import PASS, SKIP, Checkout, Outcome, Suite
+from tools.outside.suite import PASS, SKIP, Checkout, Outcome, Suite, on_engine
 
 
 def _gates() -> dict[str, Program]:
@@ -87,7 +87,7 @@ RTL_TOO = (
 
 
 def _run(here: Checkout, engine: str, folder: Path) -> Mapping[str, Outcome]:
-    gates = GATES if engine == "golden" else {name: GATES[name] for name in RTL_TOO}
+    gates = on_engine(engine, GATES, RTL_TOO)
     limit = 300 if engine == "golden" else 600
     return each_program(here, "device", engine, gates, limit, ("--rocket-interface", "1.5"))
 
