@@ -31,7 +31,7 @@ from rkcosim.measure.models.rows import LayerRow, buffers, layer_row, task_rows
 from rkcosim.measure.perf.boards.expected import board_json
 from rkcosim.running.session import Session
 from rkcosim.spec.config import RK3588
-from rkcosim.verify.crosscheck.checks import checker_for
+from rkcosim.verify.crosscheck.checks import checker_for, first_wrong
 from rkcosim.verify.crosscheck.compare import trace_mismatch, wants_mismatch
 from rkcosim.waves.spec import TraceSpec
 
@@ -193,7 +193,8 @@ def run_model(
     ----------
     model : path of the model.
     batch : for each inference one real-valued array per input; None: one inference on random values.
-    engine, exact, check, trace, cores, dram : see `Session`.
+    engine, exact, trace, cores, dram : see `Session`.
+    check : compare every tensor of every inference with both golden models.
     labels : true class of each inference, for the accuracy.
     reference : whether to run the runtime of the model's format too, if it is installed.
     seed : seed of the random inputs.
@@ -239,14 +240,11 @@ def run_model(
             good = None
             if session.checker is not None:
                 with shown.checking():
-                    found = session.checker.check(list(values))
-                    address = session.checker.check_memory()
-                good = found.match and address is None
-                if not good and verdict["match"] is not False:
-                    where = str(found.first) if found.first else f"padding at 0x{address:08X}"
-                    wrong = found.first.address if found.first else address
-                    verdict = {"match": False, "inference": number, "first_difference": where}
-                    verdict["address"] = wrong
+                    wrong = first_wrong(session.checker, values)
+                good = wrong is None
+                if wrong is not None and verdict["match"] is not False:
+                    verdict = {"match": False, "inference": number, "first_difference": wrong.where}
+                    verdict["address"] = wrong.address
                 elif verdict["match"] is None:
                     verdict = {
                         "match": True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
@@ -30,6 +31,30 @@ def checker_for(loaded: Any, device: str) -> Any:
     return checker_of(loaded, device)
 
 
+@dataclass(frozen=True)
+class Deviation:
+    """The first difference of an inference: in words, and its address in the device's memory."""
+
+    where: str
+    address: int | None
+
+
+def first_wrong(checker: Any, inputs: Sequence[npt.NDArray[Any]]) -> Deviation | None:
+    """Compare the tensors and the memory of the last inference.
+
+    Parameters
+    ----------
+    checker
+        A `rkcosim.running.session.Checker`.
+    inputs
+        The inputs of the inference.
+    """
+    found, address = checker.check(list(inputs)), checker.check_memory()
+    if found.first is not None:
+        return Deviation(str(found.first), found.first.address)
+    return None if address is None else Deviation(f"padding at 0x{address:08X}", address)
+
+
 class Checks(Listener):
     """Compares each inference, and sets `RunningModel.verdict`; comes behind listeners that must be told of
     each inference, because it raises `Mismatch`.
@@ -49,18 +74,16 @@ class Checks(Listener):
     ) -> None:
         """See `Listener`."""
         checker = self._checkers[model]
-        found = checker.check(list(inputs))
-        address = checker.check_memory()
-        if found.match and address is None:
+        wrong = first_wrong(checker, inputs)
+        if wrong is None:
             if model.verdict["match"] is None:
                 lost = len(model.model.plan.lost)
                 model.verdict = {"match": True, **checker.levels(), "overwritten": lost}
             return
-        where = str(found.first) if found.first else f"padding at 0x{address:08X}"
         number = model.inferences - 1
         if model.verdict["match"] is not False:
-            model.verdict = {"match": False, "inference": number, "first_difference": where}
-        raise Mismatch(f"inference {number} differs from the golden models: {where}")
+            model.verdict = {"match": False, "inference": number, "first_difference": wrong.where}
+        raise Mismatch(f"inference {number} differs from the golden models: {wrong.where}")
 
     def unloading(self, model: RunningModel) -> None:
         """See `Listener`."""
