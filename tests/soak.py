@@ -459,7 +459,7 @@ def _diopi(_: Path) -> Iterator[Step]:
 
 
 class _Kept:
-    """The calls of a plug-in with one model, which is loaded again and again beside it."""
+    """Calls of a plug-in: each runs a model that stays loaded, or a copy that it loads and frees."""
 
     def __init__(self, _: Runtime, machine: Machine) -> None:
         self.machine, self.model = machine, machine.compile(image_model())

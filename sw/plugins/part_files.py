@@ -38,8 +38,8 @@ class PartFiles(Listener):
         self, model: RunningModel, inputs: Sequence[Array], report: RunReport, seconds: float
     ) -> None:
         """Write a model that has a file after its first inference."""
-        data = model.data
-        if data is None or model.inferences > 1:
+        data, model.data = model.data, None
+        if data is None:
             return
         self._count += 1
         name = f"part-{self._count}"

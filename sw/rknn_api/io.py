@@ -157,11 +157,12 @@ def _as(values: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return values.astype(dtype, copy=False)
 
 
-def shape_after_run(state: Context, index: int) -> tuple[int, ...] | None:
-    """Return the shape of an output as the last run computed it; None before a run that succeeded."""
-    frame = state.finish() if state.loaded is not None else None
+def output_shape(state: Context, index: int) -> tuple[int, ...]:
+    """Return the shape of an output: that of the last successful run if it depends on data."""
+    info = state.model.outputs[index]
+    frame = state.finish() if info.open and state.loaded is not None else None
     if frame is None or frame.failure is not None:
-        return None
+        return tuple(info.shape)
     return tuple(state.loaded.get_output(index).shape)
 
 

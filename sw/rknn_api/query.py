@@ -9,7 +9,7 @@ from typing import Any
 
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.convert import fill_attr
-from rkcosim.rknn_api.io import shape_after_run
+from rkcosim.rknn_api.io import output_shape
 from rkcosim.rknn_api.memory import allocated_bytes
 from rkcosim.rknn_api.native import fill_native, fill_native_nhwc, native_input, native_output
 from rkcosim.rknn_api.perf import detail_text
@@ -69,7 +69,7 @@ def _attr(is_input: bool, form: str, current: bool = False) -> Callable[[Context
             raise Refusal.invalid(f"index {index}, but the model has {len(infos)} {which}")
         info = infos[index]
         if current and not is_input and info.open:
-            info = replace(info, shape=shape_after_run(state, index) or info.shape)
+            info = replace(info, shape=output_shape(state, index))
         native = (native_input if is_input else native_output)(model, index)
         if form == "model":
             fill_attr(target, info, is_input=is_input, pitch=native.w_stride, stored=native.bytes)

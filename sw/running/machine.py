@@ -1,4 +1,4 @@
-"""The simulated device of an interface: models on it, their inferences, and who is told of them."""
+"""The simulated device of a programming interface: it loads models, runs them and calls listeners."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ MOST_MODELS = 256
 
 
 class Listener:
-    """Told of the models of a machine; does nothing by itself.
+    """The machine calls these functions when something happens to a model; here they do nothing.
 
     Members
     -------

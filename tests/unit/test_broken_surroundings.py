@@ -306,7 +306,7 @@ def test_an_interruption_that_became_another_error(monkeypatch: pytest.MonkeyPat
 
 
 def test_ctrl_c_while_processes_start_is_kept():
-    """In a process of its own, where no thread of the tests takes the signal."""
+    """The test runs in its own process, because another thread of pytest may receive the signal."""
     pytest.importorskip("rkcosim.measure.shards.cluster")
     text = """
     import os, signal, subprocess, time

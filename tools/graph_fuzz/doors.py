@@ -36,7 +36,7 @@ RUNS = 200
 """Graphs that the C program and the Python of rknnlite run before they are started again."""
 
 ALONE = 20
-"""One of so many sessions of onnxruntime has a process that starts from nothing; the others are forks."""
+"""Of this many sessions of onnxruntime one starts a new process; a fork serves each of the others."""
 
 
 class DoorFault(Exception):

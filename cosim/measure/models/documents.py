@@ -34,7 +34,6 @@ class _Record:
 
     seconds: list[float] = field(default_factory=list)
     cycles: list[int] = field(default_factory=list)
-    inferences: int = 0
     all_seconds: float = 0.0
     all_cycles: int = 0
     first: RunReport | None = None
@@ -70,7 +69,6 @@ class Documents(Listener):
         """See `Listener`."""
         record, settings = self._records[model], self._settings
         record.first = record.first or report
-        record.inferences += 1
         record.all_cycles += report.cycles
         record.all_seconds += seconds
         listed = settings.json is not None or settings.report is not None
@@ -93,7 +91,7 @@ class Documents(Listener):
             replace(
                 run,
                 cores=machine.settings.cores,
-                inferences=record.inferences,
+                inferences=model.inferences,
                 cycles=record.all_cycles,
                 inference_cycles=record.cycles,
                 verdict=model.verdict,

@@ -18,7 +18,7 @@ from rkcosim.rknn_api import custom_types as cu
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.convert import shown_dtype
 from rkcosim.rknn_api.declarations import COUNT_ONE, COUNT_TEXT, COUNT_UNPACKED, MATRICES, operand_bits
-from rkcosim.rknn_api.io import shape_after_run
+from rkcosim.rknn_api.io import output_shape
 from rkcosim.rknn_api.memory import forget, memory_of, no_descriptor
 from rkcosim.rknn_api.server.board import board_of
 from rkcosim.rknn_api.server.protocol import Arena, Channel, Gone, Op, Packet, ProtocolError, aligned
@@ -519,11 +519,7 @@ def _output_bytes(state: Context, item: t.rknn_output) -> int:
     if item.index >= len(state.model.outputs):
         return 0
     info = state.model.outputs[item.index]
-    elements = math.prod(info.shape)
-    shape = shape_after_run(state, item.index) if info.open else None
-    if shape is not None:
-        elements = math.prod(shape)
-    return elements * (4 if item.want_float else shown_dtype(info).itemsize)
+    return math.prod(output_shape(state, item.index)) * (4 if item.want_float else shown_dtype(info).itemsize)
 
 
 _SPECIAL: dict[str, Callable[[Calls, Packet, list[Any]], Result]] = {

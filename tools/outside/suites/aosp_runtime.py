@@ -12,7 +12,7 @@ PROGRAMS = (
     *("TrivialModel", "Memory", "Free", "Wrapper", "OperandExtraParams", "Validation", "ValidateOperations"),
     "UnspecifiedDimensions",
 )
-"""Files `runtime/test/Test*.cpp`, each built as a program of its own."""
+"""Names in the source files `runtime/test/Test<name>.cpp`; each file is built as one program."""
 
 _PAGE = "([differences](../nnapi.md#differences-from-aosps-runtime))"
 OEM = f"the types of OEMs are refused here {_PAGE}."
