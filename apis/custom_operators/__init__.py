@@ -1,4 +1,4 @@
 """Custom operators of public TFLite files that no runtime here has, computed with numpy on the host.
 
-`registry` knows them by name, and `runtime` computes programs of them; the other modules have the operators.
+`pyproject.toml` names their functions as entry points; `rkcosim.compiler.custom_operators` runs them.
 """

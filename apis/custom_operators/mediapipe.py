@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.custom_operators.options import number, shaped
+from rkcosim.apis.custom_operators.options import number, shaped
 
 Array = npt.NDArray[Any]
 

@@ -11,51 +11,6 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Options = Mapping[str, Any]
 
-MOST = 4096
-"""Largest number of options, and of elements of a list."""
-
-
-def read_options(data: bytes) -> dict[str, Any]:
-    """Return the options of a custom operator, which TFLite files hold as a FlexBuffers map; {} for none.
-
-    Only numbers and lists of integers are read.
-
-    Raises
-    ------
-    ValueError
-        If the bytes are not such a map.
-    """
-    from flatbuffers import flexbuffers
-
-    if not data:
-        return {}
-    try:
-        root = flexbuffers.GetRoot(data)
-        if not root.IsMap:
-            raise ValueError("they are not a map")
-        found = root.AsMap
-        if len(found) > MOST:
-            raise ValueError(f"there are {len(found)}")
-        return {key.AsKey: _value(value) for key, value in zip(found.Keys, found.Values, strict=True)}
-    except Exception as error:  # the reader does not verify: damage gives struct.error, IndexError, ...
-        raise ValueError(f"the options are damaged: {error}") from error
-
-
-def _value(ref: Any) -> Any:
-    """Return a number or a list of integers; None for everything else, which could be nested without end."""
-    if ref.IsBool:
-        return ref.AsBool
-    if ref.IsInt:
-        return ref.AsInt
-    if ref.IsFloat:
-        return ref.AsFloat
-    if (ref.IsVector and not ref.IsMap) or ref.IsTypedVector:
-        items = ref.AsVector if ref.IsVector else ref.AsTypedVector
-        if len(items) > MOST:
-            raise ValueError(f"a list of the options has {len(items)} elements")
-        return [item.AsInt if item.IsInt else None for item in items]
-    return None
-
 
 def number(options: Options, name: str, low: float, high: float) -> float:
     """Return an option as a number between two limits, both included.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.diopi.values import DiopiError
+from rkcosim.apis.diopi.values import DiopiError
 from rkcosim.verify.crosscheck.file_meaning import ulp16
 
 Array = npt.NDArray[Any]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from rkcosim.apis.link.programs import LibraryOptions, run_with_library
+from rkcosim.apis.link.scripts import ScriptOptions
 from rkcosim.cli.app import command, option
-from rkcosim.cli.plugin_programs import LibraryOptions, run_with_library
-from rkcosim.cli.scripts import ScriptOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ def diopi_command(asked: DiopiOptions) -> None:
 
     The program finds the Python package diopilib (docs/diopi.md). The exit code is that of the program.
     """
-    from rkcosim.frontends.diopi.package import environment, lay_out
+    from rkcosim.apis.diopi.package import environment, lay_out
 
     if asked.only_installs("diopi"):
         assert asked.prefix is not None

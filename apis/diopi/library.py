@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rkcosim.frontends.diopi import enums, runtime, tensor, values
-from rkcosim.frontends.diopi.enums import Error
-from rkcosim.frontends.diopi.names import NAMES
-from rkcosim.frontends.diopi.operators import OPERATORS
-from rkcosim.frontends.diopi.runtime import MISSING, Context, registration, set_last_error
+from rkcosim.apis.diopi import enums, runtime, tensor, values
+from rkcosim.apis.diopi.enums import Error
+from rkcosim.apis.diopi.names import NAMES
+from rkcosim.apis.diopi.operators import OPERATORS
+from rkcosim.apis.diopi.runtime import MISSING, Context, registration, set_last_error
 
 
 def not_implemented(name: str) -> Callable[..., Error]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.diopi.values import DiopiError
+from rkcosim.apis.diopi.values import DiopiError
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -16,13 +16,13 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
+from rkcosim.apis.diopi.values import DiopiError
+from rkcosim.apis.link.instruments import open_machine
 from rkcosim.compiler import ModelError, compile_model, keeping_tensors, using_cores
 from rkcosim.compiler.options import using_options
 from rkcosim.compiler.steps import HostStep
 from rkcosim.driver import DriverError
 from rkcosim.engines.protocol import EngineError
-from rkcosim.frontends.diopi.values import DiopiError
-from rkcosim.plugins.instruments import open_machine
 from rkcosim.running.machine import Left, Machine, Mismatch, RunningModel
 from rkcosim.running.settings import Settings, read_settings
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from rkcosim.apis.diopi.npu import OPTIONS_VARIABLE, RESULTS_VARIABLE
 from rkcosim.devices.program import process_variables, put_first
-from rkcosim.frontends.diopi.npu import OPTIONS_VARIABLE, RESULTS_VARIABLE
 
-TEXT = '''"""DIOPI's device library: the RK3588 NPU, simulated by rkcosim (rkcosim.frontends.diopi)."""
+TEXT = '''"""DIOPI's device library: the RK3588 NPU, simulated by rkcosim (rkcosim.apis.diopi)."""
 
-from rkcosim.frontends.diopi.library import members as _members
+from rkcosim.apis.diopi.library import members as _members
 
 globals().update(_members())
 '''

@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from rkcosim.frontends.diopi.enums import Error
-from rkcosim.frontends.diopi.memory import Memory, Stream, not_null
-from rkcosim.frontends.diopi.npu import Npu
-from rkcosim.frontends.diopi.values import DiopiError
+from rkcosim.apis.diopi.enums import Error
+from rkcosim.apis.diopi.memory import Memory, Stream, not_null
+from rkcosim.apis.diopi.npu import Npu
+from rkcosim.apis.diopi.values import DiopiError
 
 VERSION = "DIOPI Version: 1.0.0"
 VENDOR = "RK3588 NPU, simulated by rkcosim"

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.diopi.enums import ITEM_SIZES, NUMPY, Device, Dtype, Error, Layout
-from rkcosim.frontends.diopi.memory import Memory, host_bytes, not_null
-from rkcosim.frontends.diopi.runtime import MEMORY, REGISTERED, Context, checked, device_malloc, registered
-from rkcosim.frontends.diopi.values import DiopiError, diopiSize
+from rkcosim.apis.diopi.enums import ITEM_SIZES, NUMPY, Device, Dtype, Error, Layout
+from rkcosim.apis.diopi.memory import Memory, host_bytes, not_null
+from rkcosim.apis.diopi.runtime import MEMORY, REGISTERED, Context, checked, device_malloc, registered
+from rkcosim.apis.diopi.values import DiopiError, diopiSize
 
 Array = npt.NDArray[Any]
 

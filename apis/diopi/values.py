@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from rkcosim.frontends.diopi.enums import Dtype, Error
+from rkcosim.apis.diopi.enums import Dtype, Error
 
 REALS = (Dtype.float16, Dtype.float32, Dtype.float64, Dtype.bfloat16, Dtype.tfloat32)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rkcosim.frontends.hexagon_nn.execution import Outcome
-from rkcosim.frontends.hexagon_nn.graph import CONST, Graph
+from rkcosim.apis.hexagon.execution import Outcome
+from rkcosim.apis.hexagon.graph import CONST, Graph
 from rkcosim.running.machine import MOST_MODELS
 
 

@@ -1,6 +1,6 @@
 """The calls of `libhexagon_nn.so` (`native/hexagon_calls.c`): graphs, and their executions on a device.
 
-Requests and answers are messages of `rkcosim.plugins.protocol`.  `number` of a request is a graph, `number`
+Requests and answers are messages of `rkcosim.apis.link.protocol`.  `number` of a request is a graph, `number`
 of an answer the value that the function returns.  Contents are numbers of 64 bits, and bytes behind their
 number.
 
@@ -42,15 +42,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.account import Account
-from rkcosim.frontends.hexagon_nn.execution import NOT_FOUND, SUCCESS, Accelerator, Execution, Outcome
-from rkcosim.frontends.hexagon_nn.geometry import V1_PADDING, Padding
-from rkcosim.frontends.hexagon_nn.graph import CONST, VARIABLE, Graph, Node, State
-from rkcosim.frontends.hexagon_nn.names import NAMES, NUMBERS
-from rkcosim.frontends.hexagon_nn.npu import Npu
-from rkcosim.frontends.hexagon_nn.rewriting import rewrite
-from rkcosim.frontends.hexagon_nn.tensors import Declared, Edge, Failure, Shape, Value
-from rkcosim.plugins.protocol import Message, ProtocolError, Reader
+from rkcosim.apis.hexagon.account import Account
+from rkcosim.apis.hexagon.execution import NOT_FOUND, SUCCESS, Accelerator, Execution, Outcome
+from rkcosim.apis.hexagon.geometry import V1_PADDING, Padding
+from rkcosim.apis.hexagon.graph import CONST, VARIABLE, Graph, Node, State
+from rkcosim.apis.hexagon.names import NAMES, NUMBERS
+from rkcosim.apis.hexagon.npu import Npu
+from rkcosim.apis.hexagon.rewriting import rewrite
+from rkcosim.apis.hexagon.tensors import Declared, Edge, Failure, Shape, Value
+from rkcosim.apis.link.protocol import Message, ProtocolError, Reader
 from rkcosim.running.machine import Machine, Mismatch
 
 EVENTS = 3

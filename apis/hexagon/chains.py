@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.arithmetic import (
+from rkcosim.apis.hexagon.arithmetic import (
     Quotient,
     Range,
     bias_sums,
@@ -18,13 +18,13 @@ from rkcosim.frontends.hexagon_nn.arithmetic import (
     sums_range,
     with_zero_between,
 )
-from rkcosim.frontends.hexagon_nn.execution import call_of
-from rkcosim.frontends.hexagon_nn.geometry import Geometry, geometry, window_of
-from rkcosim.frontends.hexagon_nn.graph import Graph, Node
-from rkcosim.frontends.hexagon_nn.host_sums import DENSE, SUPERNODE, HostArithmetic, check_bias
-from rkcosim.frontends.hexagon_nn.layers import Convolution
-from rkcosim.frontends.hexagon_nn.operations import OPERATIONS, Call
-from rkcosim.frontends.hexagon_nn.tensors import Edge, Failure, Value, quantised, range_of, single, value
+from rkcosim.apis.hexagon.execution import call_of
+from rkcosim.apis.hexagon.geometry import Geometry, geometry, window_of
+from rkcosim.apis.hexagon.graph import Graph, Node
+from rkcosim.apis.hexagon.host_sums import DENSE, SUPERNODE, HostArithmetic, check_bias
+from rkcosim.apis.hexagon.layers import Convolution
+from rkcosim.apis.hexagon.operations import OPERATIONS, Call
+from rkcosim.apis.hexagon.tensors import Edge, Failure, Value, quantised, range_of, single, value
 
 Array = npt.NDArray[Any]
 

@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from rkcosim.apis.link.programs import LibraryOptions, all_equal, run_with_library
 from rkcosim.cli.app import command, option
-from rkcosim.cli.plugin_programs import LibraryOptions, all_equal, run_with_library
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ def hexagon_command(asked: HexagonOptions) -> None:
     The program finds libhexagon_nn.so and libhexagon_nn_v1.so (docs/hexagon.md). The exit code is that of
     the program; 70 if it is 0 and an internal error occurred behind a call.
     """
-    from rkcosim.frontends.hexagon_nn.library import environment, hexagon_library, lay_out
+    from rkcosim.apis.hexagon.library import environment, hexagon_library, lay_out
 
     def libraries(folder: Path, *, copy: bool = False) -> None:
         lay_out(folder, hexagon_library(wide=asked.wide_perfinfo), hexagon_library(v1=True), copy=copy)

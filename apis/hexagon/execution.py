@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rkcosim.frontends.hexagon_nn import (
+from rkcosim.apis.hexagon import (
     host_blocks,
     host_bytes,
     host_checks,
@@ -18,9 +18,9 @@ from rkcosim.frontends.hexagon_nn import (
     host_sums,
     host_variants,
 )
-from rkcosim.frontends.hexagon_nn.graph import ASSIGN, CONST, INPUT, OUTPUT, VARIABLE, Graph, Node, State
-from rkcosim.frontends.hexagon_nn.operations import OPERATIONS, Arithmetic, Call
-from rkcosim.frontends.hexagon_nn.tensors import Edge, Failure, Value
+from rkcosim.apis.hexagon.graph import ASSIGN, CONST, INPUT, OUTPUT, VARIABLE, Graph, Node, State
+from rkcosim.apis.hexagon.operations import OPERATIONS, Arithmetic, Call
+from rkcosim.apis.hexagon.tensors import Edge, Failure, Value
 
 MODULES = (
     host_blocks,

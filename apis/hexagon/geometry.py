@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, check_size
+from rkcosim.apis.hexagon.tensors import Failure, Value, check_size
 
 Array = npt.NDArray[Any]
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.geometry import Padding
-from rkcosim.frontends.hexagon_nn.names import NAMES, NUMBERS
-from rkcosim.frontends.hexagon_nn.operations import OPERATIONS
-from rkcosim.frontends.hexagon_nn.tensors import Declared, Edge, Failure, Shape, Value
+from rkcosim.apis.hexagon.geometry import Padding
+from rkcosim.apis.hexagon.names import NAMES, NUMBERS
+from rkcosim.apis.hexagon.operations import OPERATIONS
+from rkcosim.apis.hexagon.tensors import Declared, Edge, Failure, Shape, Value
 
 INPUT, OUTPUT, CONST = NUMBERS["INPUT"], NUMBERS["OUTPUT"], NUMBERS["Const"]
 VARIABLE, ASSIGN = NUMBERS["Variable"], NUMBERS["Assign"]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.operations import Call, operation
-from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, check_size, range_of, value
+from rkcosim.apis.hexagon.operations import Call, operation
+from rkcosim.apis.hexagon.tensors import Failure, Value, check_size, range_of, value
 
 Array = npt.NDArray[Any]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.arithmetic import (
+from rkcosim.apis.hexagon.arithmetic import (
     LEVELS,
     Adder,
     Range,
@@ -27,13 +27,13 @@ from rkcosim.frontends.hexagon_nn.arithmetic import (
     with_zero,
     with_zero_between,
 )
-from rkcosim.frontends.hexagon_nn.host_floats import (
+from rkcosim.apis.hexagon.host_floats import (
     broadcast,
     softmax,
 )
-from rkcosim.frontends.hexagon_nn.host_moves import axis_of, joined
-from rkcosim.frontends.hexagon_nn.operations import Call, operation
-from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, quantised, range_of, single, value
+from rkcosim.apis.hexagon.host_moves import axis_of, joined
+from rkcosim.apis.hexagon.operations import Call, operation
+from rkcosim.apis.hexagon.tensors import Failure, Value, quantised, range_of, single, value
 
 Array = npt.NDArray[Any]
 MANY = None

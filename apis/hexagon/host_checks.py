@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.host_bytes import limits_at
-from rkcosim.frontends.hexagon_nn.operations import Call, operation
-from rkcosim.frontends.hexagon_nn.tensors import Failure, Value
+from rkcosim.apis.hexagon.host_bytes import limits_at
+from rkcosim.apis.hexagon.operations import Call, operation
+from rkcosim.apis.hexagon.tensors import Failure, Value
 
 MANY = None
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.arithmetic import half_away
-from rkcosim.frontends.hexagon_nn.geometry import Geometry, Padding, geometry, window_of
-from rkcosim.frontends.hexagon_nn.host_moves import axis_of
-from rkcosim.frontends.hexagon_nn.operations import Call, operation
-from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, check_size, value
+from rkcosim.apis.hexagon.arithmetic import half_away
+from rkcosim.apis.hexagon.geometry import Geometry, Padding, geometry, window_of
+from rkcosim.apis.hexagon.host_moves import axis_of
+from rkcosim.apis.hexagon.operations import Call, operation
+from rkcosim.apis.hexagon.tensors import Failure, Value, check_size, value
 
 Array = npt.NDArray[Any]
 MANY = None

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.arithmetic import LEVELS, Range, half_away, saturate, sums_range, with_zero
-from rkcosim.frontends.hexagon_nn.host_bytes import limits_at
-from rkcosim.frontends.hexagon_nn.host_floats import bilinear, normalised, pool_window, squeezed
-from rkcosim.frontends.hexagon_nn.host_moves import axis_of
-from rkcosim.frontends.hexagon_nn.operations import Call, operation
-from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, quantised, single, value
+from rkcosim.apis.hexagon.arithmetic import LEVELS, Range, half_away, saturate, sums_range, with_zero
+from rkcosim.apis.hexagon.host_bytes import limits_at
+from rkcosim.apis.hexagon.host_floats import bilinear, normalised, pool_window, squeezed
+from rkcosim.apis.hexagon.host_moves import axis_of
+from rkcosim.apis.hexagon.operations import Call, operation
+from rkcosim.apis.hexagon.tensors import Failure, Value, quantised, single, value
 
 Array = npt.NDArray[Any]
 

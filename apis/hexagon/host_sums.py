@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.arithmetic import (
+from rkcosim.apis.hexagon.arithmetic import (
     Quotient,
     bias_sums,
     f32,
@@ -17,11 +17,11 @@ from rkcosim.frontends.hexagon_nn.arithmetic import (
     with_zero,
     with_zero_between,
 )
-from rkcosim.frontends.hexagon_nn.geometry import Geometry
-from rkcosim.frontends.hexagon_nn.host_bytes import limits_at
-from rkcosim.frontends.hexagon_nn.host_floats import kernel_window, matrix_rows
-from rkcosim.frontends.hexagon_nn.operations import Call, operation
-from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, quantised, single, value
+from rkcosim.apis.hexagon.geometry import Geometry
+from rkcosim.apis.hexagon.host_bytes import limits_at
+from rkcosim.apis.hexagon.host_floats import kernel_window, matrix_rows
+from rkcosim.apis.hexagon.operations import Call, operation
+from rkcosim.apis.hexagon.tensors import Failure, Value, quantised, single, value
 
 Array = npt.NDArray[Any]
 Sums = npt.NDArray[np.int32]
@@ -31,25 +31,25 @@ class HostArithmetic:
     """Sums of products by numpy, exact."""
 
     def convolve(self, x: Array, x_zero: int, w: Array, w_zero: int, window: Geometry) -> Sums:
-        """See `rkcosim.frontends.hexagon_nn.operations.Arithmetic`."""
+        """See `rkcosim.apis.hexagon.operations.Arithmetic`."""
         patches = window.patches(x.astype(np.float64) - x_zero, 0.0)
         factors = w.reshape(-1, w.shape[3]).astype(np.float64) - w_zero
         total = patches.reshape(*patches.shape[:3], -1) @ factors
         return total.astype(np.int64).astype(np.int32)
 
     def depthwise(self, x: Array, x_zero: int, w: Array, w_zero: int, window: Geometry) -> Sums:
-        """See `rkcosim.frontends.hexagon_nn.operations.Arithmetic`."""
+        """See `rkcosim.apis.hexagon.operations.Arithmetic`."""
         patches = window.patches(x.astype(np.float64) - x_zero, 0.0)
         total = np.einsum("bhwijd,ijdm->bhwdm", patches, w.astype(np.float64) - w_zero)
         return total.reshape(*total.shape[:3], -1).astype(np.int64).astype(np.int32)
 
     def max_pool(self, x: Array, window: Geometry) -> npt.NDArray[np.uint8]:
-        """See `rkcosim.frontends.hexagon_nn.operations.Arithmetic`."""
+        """See `rkcosim.apis.hexagon.operations.Arithmetic`."""
         found: npt.NDArray[np.uint8] = window.patches(x, 0).max(axis=(3, 4))
         return found
 
     def average_pool(self, x: Array, window: Geometry) -> npt.NDArray[np.uint8]:
-        """See `rkcosim.frontends.hexagon_nn.operations.Arithmetic`."""
+        """See `rkcosim.apis.hexagon.operations.Arithmetic`."""
         total = window.patches(x.astype(np.int64), 0).sum(axis=(3, 4))
         return average(total, window.counts(*x.shape[1:3])[None, :, :, None])
 

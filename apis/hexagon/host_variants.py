@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.arithmetic import f32
-from rkcosim.frontends.hexagon_nn.geometry import Geometry, geometry, window_of
-from rkcosim.frontends.hexagon_nn.host_bytes import limits_at
-from rkcosim.frontends.hexagon_nn.host_sums import finish
-from rkcosim.frontends.hexagon_nn.operations import Call, operation
-from rkcosim.frontends.hexagon_nn.tensors import Failure, Value, check_size
+from rkcosim.apis.hexagon.arithmetic import f32
+from rkcosim.apis.hexagon.geometry import Geometry, geometry, window_of
+from rkcosim.apis.hexagon.host_bytes import limits_at
+from rkcosim.apis.hexagon.host_sums import finish
+from rkcosim.apis.hexagon.operations import Call, operation
+from rkcosim.apis.hexagon.tensors import Failure, Value, check_size
 
 Array = npt.NDArray[Any]
 

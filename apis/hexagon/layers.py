@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.apis.hexagon.arithmetic import LEVELS, Range
+from rkcosim.apis.hexagon.geometry import Geometry
+from rkcosim.apis.hexagon.host_sums import average
 from rkcosim.compiler import CompiledModel, ModelError
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.planner import replan
 from rkcosim.compiler.steps import Addend, Converter, ConvStep
-from rkcosim.frontends.hexagon_nn.arithmetic import LEVELS, Range
-from rkcosim.frontends.hexagon_nn.geometry import Geometry
-from rkcosim.frontends.hexagon_nn.host_sums import average
 from rkcosim.golden.graph.run import divide
 
 Array = npt.NDArray[Any]

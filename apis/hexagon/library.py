@@ -6,17 +6,17 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from rkcosim.apis.hexagon.names import NAMES
+from rkcosim.apis.link.library import worker_library
 from rkcosim.base import PACKAGE
 from rkcosim.devices.preload import SANITIZERS
 from rkcosim.devices.program import library_environment, place_library
 from rkcosim.devices.rknn_library import FLAGS
 from rkcosim.engines import cache
 from rkcosim.engines.cache import Progress
-from rkcosim.frontends.hexagon_nn.names import NAMES
-from rkcosim.plugins.library import worker_library
 
-SOURCES = PACKAGE / "frontends" / "hexagon_nn" / "native"
-MODULE = "rkcosim.frontends.hexagon_nn.worker"
+SOURCES = PACKAGE / "apis" / "hexagon" / "native"
+MODULE = "rkcosim.apis.hexagon.worker"
 NAME, V1_NAME = "libhexagon_nn.so", "libhexagon_nn_v1.so"
 
 OTHER_NAMES = ("libhexagon_interface.so", "libcdsprpc.so")
@@ -62,7 +62,7 @@ def operations_header() -> str:
     lines = [f"    OP_{name} = {number}," for number, name in enumerate(NAMES)]
     return "\n".join(
         [
-            "/* Numbers of the operations of Hexagon NN; made by rkcosim.frontends.hexagon_nn.library. */",
+            "/* Numbers of the operations of Hexagon NN; made by rkcosim.apis.hexagon.library. */",
             "#ifndef HEXAGON_NN_OPS_H",
             "#define HEXAGON_NN_OPS_H",
             "",

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.apis.hexagon.chains import PRODUCTS, Chain, ChainFunction, Chains
+from rkcosim.apis.hexagon.execution import Usage
+from rkcosim.apis.hexagon.geometry import Geometry
+from rkcosim.apis.hexagon.graph import Graph, Node
+from rkcosim.apis.hexagon.host_sums import HostArithmetic
+from rkcosim.apis.hexagon.layers import SIGN, average_model, layer_model, pool_model
+from rkcosim.apis.hexagon.operations import Arithmetic
+from rkcosim.apis.hexagon.tensors import Edge, Failure, Value, quantised
 from rkcosim.compiler import CompiledModel
 from rkcosim.compiler.matmul import KINDS, Matmul
-from rkcosim.frontends.hexagon_nn.chains import PRODUCTS, Chain, ChainFunction, Chains
-from rkcosim.frontends.hexagon_nn.execution import Usage
-from rkcosim.frontends.hexagon_nn.geometry import Geometry
-from rkcosim.frontends.hexagon_nn.graph import Graph, Node
-from rkcosim.frontends.hexagon_nn.host_sums import HostArithmetic
-from rkcosim.frontends.hexagon_nn.layers import SIGN, average_model, layer_model, pool_model
-from rkcosim.frontends.hexagon_nn.operations import Arithmetic
-from rkcosim.frontends.hexagon_nn.tensors import Edge, Failure, Value, quantised
 from rkcosim.regcmd.job import Job, Task
 from rkcosim.regcmd.tasks import build_task_list, task_list_bytes
 from rkcosim.running.machine import Machine, Mismatch, RunningModel
@@ -96,7 +96,7 @@ class NpuArithmetic:
         self._pools: dict[tuple[str, tuple[int, int, int], Geometry], RunningModel | None] = {}
 
     def convolve(self, x: Array, x_zero: int, w: Array, w_zero: int, window: Geometry) -> Sums:
-        """See `rkcosim.frontends.hexagon_nn.operations.Arithmetic`."""
+        """See `rkcosim.apis.hexagon.operations.Arithmetic`."""
         patches = window.patches((x.astype(np.int16) - SIGN).astype(np.int8), np.int8(x_zero - SIGN))
         a = np.ascontiguousarray(patches.reshape(-1, w.shape[0] * w.shape[1] * w.shape[2]))
         b = (w.reshape(-1, w.shape[3]).astype(np.int16) - SIGN).astype(np.int8)
@@ -228,7 +228,7 @@ class _Layers:
         self._known: dict[int, dict[tuple[Any, ...], RunningModel | None]] = {}
 
     def run(self, node: Node, values: dict[Edge, Value]) -> bool:
-        """See `rkcosim.frontends.hexagon_nn.execution.Accelerator.run_layer`."""
+        """See `rkcosim.apis.hexagon.execution.Accelerator.run_layer`."""
         chain = self._chains.from_node(node)
         if chain is None:
             return False
@@ -279,7 +279,7 @@ class _Layers:
 
 
 class Npu:
-    """The accelerator of a device: see `rkcosim.frontends.hexagon_nn.execution.Accelerator`.
+    """The accelerator of a device: see `rkcosim.apis.hexagon.execution.Accelerator`.
 
     Parameters
     ----------

@@ -9,9 +9,9 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.hexagon_nn.geometry import Geometry, Padding
-from rkcosim.frontends.hexagon_nn.names import NUMBERS
-from rkcosim.frontends.hexagon_nn.tensors import Declared, Value
+from rkcosim.apis.hexagon.geometry import Geometry, Padding
+from rkcosim.apis.hexagon.names import NUMBERS
+from rkcosim.apis.hexagon.tensors import Declared, Value
 
 Array = npt.NDArray[Any]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rkcosim.frontends.hexagon_nn.graph import Graph, Node
-from rkcosim.frontends.hexagon_nn.names import NUMBERS
+from rkcosim.apis.hexagon.graph import Graph, Node
+from rkcosim.apis.hexagon.names import NUMBERS
 
 QUANTIZE, AUTO = NUMBERS["Quantize"], NUMBERS["AutoQuantize"]
 LOW, HIGH = ({NUMBERS[name], NUMBERS[f"{name}_ref"]} for name in ("Min_f", "Max_f"))

@@ -1,6 +1,6 @@
 """The table of operations on the page of Hexagon NN, between two comments of the page.
 
-`python -m rkcosim.frontends.hexagon_nn.table docs/hexagon.md` writes it.
+`python -m rkcosim.apis.hexagon.table docs/hexagon.md` writes it.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rkcosim.frontends.hexagon_nn.execution import MODULES
-from rkcosim.frontends.hexagon_nn.graph import CONST, OWN
-from rkcosim.frontends.hexagon_nn.names import NAMES
-from rkcosim.frontends.hexagon_nn.operations import OPERATIONS, Place
+from rkcosim.apis.hexagon.execution import MODULES
+from rkcosim.apis.hexagon.graph import CONST, OWN
+from rkcosim.apis.hexagon.names import NAMES
+from rkcosim.apis.hexagon.operations import OPERATIONS, Place
 
 BEGIN, END = "<!-- operations: begin -->", "<!-- operations: end -->"
 
@@ -62,7 +62,7 @@ def with_table(page: str) -> str:
 
 def main() -> None:
     """Write the table into a page."""
-    parser = argparse.ArgumentParser(prog="python -m rkcosim.frontends.hexagon_nn.table", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m rkcosim.apis.hexagon.table", description=__doc__)
     parser.add_argument("page", type=Path, help="Markdown page with the comments around the table")
     page: Path = parser.parse_args().page
     page.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.apis.hexagon.arithmetic import Range
 from rkcosim.compiler.graph import MAX_ELEMENTS
-from rkcosim.frontends.hexagon_nn.arithmetic import Range
 
 Shape = tuple[int, int, int, int]
 """Batches, height, width, depth."""

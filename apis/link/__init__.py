@@ -1,5 +1,6 @@
-"""Plug-ins for runtimes: scripts that use LiteRT or onnxruntime run on the simulated NPU (docs/delegates.md).
+"""What the interfaces of others have in common: the process of a program's models, and the way to it.
 
-A plug-in is a C library (`native/`) that a runtime loads.  It starts a process
-(`rkcosim.plugins.worker`) that compiles and simulates parts of the runtime's graph.
+A C library (`native/rk_worker.c`) that a program or a runtime loads starts a process (`worker`) that compiles
+and simulates models; `protocol` has their messages, `library` builds the libraries, `programs` and `scripts`
+run programs with them.
 """

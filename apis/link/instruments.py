@@ -27,7 +27,7 @@ def open_machine(settings: Settings) -> Machine:
 
             listeners.append(Documents(settings, stack.enter_context(keeping(settings.report))))
         if settings.parts is not None:
-            from rkcosim.plugins.part_files import PartFiles
+            from rkcosim.apis.link.part_files import PartFiles
 
             listeners.append(PartFiles(settings.parts))
         if settings.check:

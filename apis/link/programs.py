@@ -1,4 +1,4 @@
-"""Programs whose models run in a process of `rkcosim.plugins`: options, and a C library before them."""
+"""Programs whose models run in a process of `rkcosim.apis.link`: options, and a C library before them."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ _FORM = struct.Struct("<IIQQQ")
 class Runtime(enum.IntEnum):
     """Runtimes that load a plug-in, and libraries with the interface of another vendor.
 
-    The calls of HEXAGON and NNAPI are in `rkcosim.frontends.hexagon_nn.calls` and
-    `rkcosim.frontends.nnapi.ndk.calls`.
+    The calls of HEXAGON and NNAPI are in `rkcosim.apis.hexagon.calls` and
+    `rkcosim.apis.nnapi.ndk.calls`.
     """
 
     LITERT = 1

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rkcosim.apis.link.programs import PluginOptions, failed
 from rkcosim.cli.app import option
 from rkcosim.cli.options import Html, Share
-from rkcosim.cli.plugin_programs import PluginOptions, failed
 
 RESULT_SECONDS = 30.0
 """Seconds after the end of a script within which the results of its interpreters or sessions are expected."""
@@ -55,9 +55,9 @@ def run_script(asked: ScriptOptions, runtime: str, library: Callable[[], Path]) 
     ValueError
         without a program, or for a wrong option.
     """
+    from rkcosim.apis.link import script_site
     from rkcosim.base.failures import FOLDER_VARIABLE
     from rkcosim.devices import program as run
-    from rkcosim.plugins import script_site
     from rkcosim.running.settings import read_settings
 
     program = list(asked.program)

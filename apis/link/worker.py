@@ -1,7 +1,8 @@
-"""The process in which a plug-in's models are compiled and simulated: `python -m rkcosim.plugins.worker`.
+"""The process in which an interface's models are compiled and simulated: its life, from its start to its end.
 
-A plug-in starts it with the connection as descriptor 3 (`rkcosim.plugins.protocol`).  It ends when the
-plug-in closes the connection or when the plug-in's process ends.
+Each interface with a C library has a module `worker` that calls `main`.  The library starts it with the
+connection as descriptor 3 (`rkcosim.apis.link.protocol`).  It ends when the library closes the connection or
+when the library's process ends.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pkgutil import resolve_name
 from typing import Protocol
 
+from rkcosim.apis.link.instruments import open_machine
+from rkcosim.apis.link.protocol import PROTOCOL, Call, Channel, Message, ProtocolError, Runtime, Status
 from rkcosim.base.failures import Failures, is_internal
 from rkcosim.devices.ending import Ending, say_now
-from rkcosim.plugins.instruments import open_machine
-from rkcosim.plugins.protocol import PROTOCOL, Call, Channel, Message, ProtocolError, Runtime, Status
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import read_settings
 
@@ -106,15 +108,22 @@ class Worker:
             machine.close()
 
 
-def plugin_calls(runtime: Runtime, machine: Machine) -> Calls:
-    """Return the calls of LiteRT's delegate or of onnxruntime's provider."""
-    if runtime == Runtime.ONNXRUNTIME:
-        from rkcosim.plugins.ort import OrtCalls
+def calls_for(wanted: Runtime, home: str) -> Callable[[Runtime, Machine], Calls]:
+    """Return the function that makes the calls of an interface, which raises ProtocolError for another one.
 
-        return OrtCalls(machine)
-    from rkcosim.plugins.litert import LiteRtCalls
+    Parameters
+    ----------
+    wanted : the interface.
+    home : its class of calls, as "module:name", which is imported when the library has connected.
+    """
 
-    return LiteRtCalls(machine)
+    def make(runtime: Runtime, machine: Machine) -> Calls:
+        if runtime != wanted:
+            raise ProtocolError(f"runtime {runtime} in a process for {wanted.name}")
+        calls: Calls = resolve_name(home)(machine)
+        return calls
+
+    return make
 
 
 def _text(error: Exception) -> str:
@@ -150,8 +159,8 @@ def _following(parent: int, worker: Worker, connection: socket.socket) -> Iterat
         over.set()
 
 
-def main(calls: Callable[[Runtime, Machine], Calls] = plugin_calls) -> None:
-    """Serve the plug-in or library that started this process; `calls` makes its calls on a device."""
+def main(calls: Callable[[Runtime, Machine], Calls]) -> None:
+    """Serve the library that started this process; `calls` makes its calls on a device."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)  # standard output belongs to the script
@@ -171,7 +180,3 @@ def main(calls: Callable[[Runtime, Machine], Calls] = plugin_calls) -> None:
                 worker.failures.add("the simulator's process", error)
                 sys.exit(worker.failures.code(1))
     sys.exit(128 + ending.number if ending.number else worker.failures.code(0))
-
-
-if __name__ == "__main__":
-    main()

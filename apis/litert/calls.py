@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rkcosim.plugins.litert_graph import RuntimeGraph, greeting, read_graph
-from rkcosim.plugins.litert_parts import Leave, Part, PartNumbers
-from rkcosim.plugins.protocol import Call, Message, ProtocolError, Reader, Status
+from rkcosim.apis.link.protocol import Call, Message, ProtocolError, Reader, Status
+from rkcosim.apis.litert.graph import RuntimeGraph, greeting, read_graph
+from rkcosim.apis.litert.parts import Leave, Part, PartNumbers
 from rkcosim.running.machine import GraphCount, Left, Machine
 
 NOT_READ = "the delegate does not know this operator or a type of its tensors"

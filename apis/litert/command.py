@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rkcosim.apis.link.scripts import ScriptOptions, run_script
 from rkcosim.cli.app import Options, command
-from rkcosim.cli.scripts import ScriptOptions, run_script
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ def delegate_command(asked: DelegateOptions) -> None:
 
     A script passes it to load_delegate. The library is compiled on first use.
     """
-    from rkcosim.plugins.library import delegate_library
+    from rkcosim.apis.litert.library import delegate_library
 
     path = delegate_library()
     print(path)
@@ -44,6 +44,6 @@ def litert_command(asked: LiteRtOptions) -> None:
     Every Interpreter gets the delegate. The exit code is that of the script; 70 if
     it is 0 and an internal error occurred behind a call.
     """
-    from rkcosim.plugins.library import delegate_library
+    from rkcosim.apis.litert.library import delegate_library
 
     run_script(asked, "litert", delegate_library)

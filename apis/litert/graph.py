@@ -1,7 +1,7 @@
 """The graph that the delegate of LiteRT sends, and TFLite files of its parts.
 
 `native/litert_delegate.c` writes what is read here: tensors with shapes, quantisation and constants, and
-operators with the C structures of their parameters (`rkcosim.plugins.litert_parameters`).
+operators with the C structures of their parameters (`rkcosim.apis.litert.parameters`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import flatbuffers
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.apis.link.protocol import ProtocolError, Reader
+from rkcosim.apis.litert.parameters import FUSED_TRANSPOSED, TABLE
 from rkcosim.compiler.loaders.tflite_file import CODES
 from rkcosim.compiler.loaders.tflite_program import schema
-from rkcosim.plugins.litert_parameters import FUSED_TRANSPOSED, TABLE
-from rkcosim.plugins.protocol import ProtocolError, Reader
 
 TYPES = {
     **{1: "float32", 2: "int32", 3: "uint8", 4: "int64", 6: "bool", 7: "int16", 9: "int8"},

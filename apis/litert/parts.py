@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.apis.link.protocol import ALIGN, ProtocolError
+from rkcosim.apis.litert.graph import RESHAPES, RuntimeGraph, Tensor, constant_nodes, part_file
 from rkcosim.compiler import CompiledModel, ModelError
 from rkcosim.compiler.runtime import hosted_operators
 from rkcosim.compiler.steps import CallStep
-from rkcosim.plugins.litert_graph import RESHAPES, RuntimeGraph, Tensor, constant_nodes, part_file
-from rkcosim.plugins.protocol import ALIGN, ProtocolError
 from rkcosim.running.machine import Left, Machine, RunningModel
 
 Array = npt.NDArray[Any]

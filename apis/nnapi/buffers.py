@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.nnapi.hal_types import Role
-from rkcosim.frontends.nnapi.memory import MemoryPool
-from rkcosim.frontends.nnapi.model import Operand
-from rkcosim.frontends.nnapi.native import NativeTensor
-from rkcosim.frontends.nnapi.status import HalError, failure, invalid
+from rkcosim.apis.nnapi.hal_types import Role
+from rkcosim.apis.nnapi.memory import MemoryPool
+from rkcosim.apis.nnapi.model import Operand
+from rkcosim.apis.nnapi.native import NativeTensor
+from rkcosim.apis.nnapi.status import HalError, failure, invalid
 
 Content = NativeTensor | npt.NDArray[Any]
 

@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from rkcosim.apis.link.programs import LibraryOptions, all_equal, run_with_library
 from rkcosim.cli.app import command
-from rkcosim.cli.plugin_programs import LibraryOptions, all_equal, run_with_library
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ def nnapi_command(asked: NnapiOptions) -> None:
     The program finds libneuralnetworks.so (docs/nnapi.md). The exit code is that of the program; 70
     if it is 0 and an internal error occurred behind a call.
     """
-    from rkcosim.frontends.nnapi.ndk.library import environment, lay_out, neural_networks_library
+    from rkcosim.apis.nnapi.ndk.library import environment, lay_out, neural_networks_library
 
     def library(folder: Path, *, copy: bool = False) -> None:
         lay_out(folder, neural_networks_library(), copy=copy)

@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rkcosim.frontends.nnapi.model import OperandType
-from rkcosim.frontends.nnapi.operations import OperationType
-from rkcosim.frontends.nnapi.prepared import Unsupported, prepare
-from rkcosim.frontends.nnapi.specs import Example, examples, load_generator, spec_files
-from rkcosim.frontends.nnapi.validation import ModelInvalid
-from rkcosim.frontends.nnapi.values import QUANTISED, Array, ExecutionError
+from rkcosim.apis.nnapi.model import OperandType
+from rkcosim.apis.nnapi.operations import OperationType
+from rkcosim.apis.nnapi.prepared import Unsupported, prepare
+from rkcosim.apis.nnapi.specs import Example, examples, load_generator, spec_files
+from rkcosim.apis.nnapi.validation import ModelInvalid
+from rkcosim.apis.nnapi.values import QUANTISED, Array, ExecutionError
 from rkcosim.running.machine import Machine, Mismatch
 
 Place = Literal["npu", "host", "refused", "wrong"]

@@ -15,20 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from rkcosim.frontends.nnapi.account import Account
-from rkcosim.frontends.nnapi.buffers import BufferTracker, Content, IBuffer, Roles, byte_size, combined
-from rkcosim.frontends.nnapi.executions import LONGEST_WAIT, Execution, ExecutionResult
-from rkcosim.frontends.nnapi.hal_types import BufferDesc, BufferRole, Request, Role, Timing
-from rkcosim.frontends.nnapi.memory import MemoryPool
-from rkcosim.frontends.nnapi.model import Model
-from rkcosim.frontends.nnapi.native import NativeTensor
-from rkcosim.frontends.nnapi.prepared import Prepared, Unsupported, prepare
-from rkcosim.frontends.nnapi.requests import Place, exclusive, places
-from rkcosim.frontends.nnapi.status import ErrorStatus, HalError, OutputShape, failure, invalid
-from rkcosim.frontends.nnapi.supported import supported_operations
-from rkcosim.frontends.nnapi.validation import ModelInvalid
-from rkcosim.frontends.nnapi.values import ExecutionError, MissedDeadline
-from rkcosim.plugins.instruments import open_machine
+from rkcosim.apis.link.instruments import open_machine
+from rkcosim.apis.nnapi.account import Account
+from rkcosim.apis.nnapi.buffers import BufferTracker, Content, IBuffer, Roles, byte_size, combined
+from rkcosim.apis.nnapi.executions import LONGEST_WAIT, Execution, ExecutionResult
+from rkcosim.apis.nnapi.hal_types import BufferDesc, BufferRole, Request, Role, Timing
+from rkcosim.apis.nnapi.memory import MemoryPool
+from rkcosim.apis.nnapi.model import Model
+from rkcosim.apis.nnapi.native import NativeTensor
+from rkcosim.apis.nnapi.prepared import Prepared, Unsupported, prepare
+from rkcosim.apis.nnapi.requests import Place, exclusive, places
+from rkcosim.apis.nnapi.status import ErrorStatus, HalError, OutputShape, failure, invalid
+from rkcosim.apis.nnapi.supported import supported_operations
+from rkcosim.apis.nnapi.validation import ModelInvalid
+from rkcosim.apis.nnapi.values import ExecutionError, MissedDeadline
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rkcosim.apis.nnapi import geometry, host_moves
+from rkcosim.apis.nnapi.geometry import Geometry
+from rkcosim.apis.nnapi.segments import Layout, Segment, View, clamp, natural, signed
+from rkcosim.apis.nnapi.values import HOST, Array, Call
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Clamp, ModelError, Tensor, Window
 from rkcosim.compiler.loaders.node import lookup
-from rkcosim.frontends.nnapi import geometry, host_moves
-from rkcosim.frontends.nnapi.geometry import Geometry
-from rkcosim.frontends.nnapi.segments import Layout, Segment, View, clamp, natural, signed
-from rkcosim.frontends.nnapi.values import HOST, Array, Call
 
 
 @dataclass

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rkcosim.frontends.nnapi.hal_types import Timing
-from rkcosim.frontends.nnapi.status import OutputShape, failure
+from rkcosim.apis.nnapi.hal_types import Timing
+from rkcosim.apis.nnapi.status import OutputShape, failure
 
 UNKNOWN_TIME = Timing()
 

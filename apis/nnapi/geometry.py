@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from rkcosim.apis.nnapi.model import OperandType
+from rkcosim.apis.nnapi.values import Call
 from rkcosim.compiler.loaders.node import same_pads
-from rkcosim.frontends.nnapi.model import OperandType
-from rkcosim.frontends.nnapi.values import Call
 
 SAME, VALID = 1, 2
 """Codes of the padding schemes."""

@@ -1,7 +1,7 @@
 """Data of NNAPI's hardware abstraction layer (HAL) beside the model: requests, roles and descriptors.
 
 Names are those of the AIDL types `android.hardware.neuralnetworks.*`; the rules that belong to them are in
-`rkcosim.frontends.nnapi.device` and `rkcosim.frontends.nnapi.buffers`.
+`rkcosim.apis.nnapi.device` and `rkcosim.apis.nnapi.buffers`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rkcosim.frontends.nnapi.memory import MemoryPool
-from rkcosim.frontends.nnapi.model import DataLocation
+from rkcosim.apis.nnapi.memory import MemoryPool
+from rkcosim.apis.nnapi.model import DataLocation
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rkcosim.frontends.nnapi.values import QUANTISED, Array, Call, bounded, host, stored
+from rkcosim.apis.nnapi.values import QUANTISED, Array, Call, bounded, host, stored
 
 BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "ADD": np.add,

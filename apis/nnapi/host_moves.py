@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from rkcosim.frontends.nnapi.host_elements import spread
-from rkcosim.frontends.nnapi.values import QUANTISED, Array, Call, bounded, host
+from rkcosim.apis.nnapi.host_elements import spread
+from rkcosim.apis.nnapi.values import QUANTISED, Array, Call, bounded, host
 
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """Orders of the axes from NCHW to NHWC, and back."""

@@ -9,11 +9,11 @@ import math
 
 import numpy as np
 
-from rkcosim.frontends.nnapi import geometry
-from rkcosim.frontends.nnapi.geometry import Geometry
-from rkcosim.frontends.nnapi.host_moves import as_given, channels_last
-from rkcosim.frontends.nnapi.model import OperandType
-from rkcosim.frontends.nnapi.values import Array, Call, Reals, bounded, host
+from rkcosim.apis.nnapi import geometry
+from rkcosim.apis.nnapi.geometry import Geometry
+from rkcosim.apis.nnapi.host_moves import as_given, channels_last
+from rkcosim.apis.nnapi.model import OperandType
+from rkcosim.apis.nnapi.values import Array, Call, Reals, bounded, host
 
 BATCHED = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rkcosim.frontends.nnapi import fixed_point as fp
-from rkcosim.frontends.nnapi.fixed_point import Raw
-from rkcosim.frontends.nnapi.values import Array, Call, Reals, host
+from rkcosim.apis.nnapi import fixed_point as fp
+from rkcosim.apis.nnapi.fixed_point import Raw
+from rkcosim.apis.nnapi.values import Array, Call, Reals, host
 
 GATE = 12
 """Fraction bits of a gate."""

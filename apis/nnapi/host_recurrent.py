@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rkcosim.frontends.nnapi.host_elements import sigmoid
-from rkcosim.frontends.nnapi.host_products import product
-from rkcosim.frontends.nnapi.values import Array, Call, Reals, host
+from rkcosim.apis.nnapi.host_elements import sigmoid
+from rkcosim.apis.nnapi.host_products import product
+from rkcosim.apis.nnapi.values import Array, Call, Reals, host
 
 EPSILON = 1e-8
 """Added to the variance in the layer normalisation of an LSTM."""

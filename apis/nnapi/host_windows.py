@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rkcosim.frontends.nnapi import geometry
-from rkcosim.frontends.nnapi.host_moves import as_given, channels_last, coordinates, resized
-from rkcosim.frontends.nnapi.host_products import windows
-from rkcosim.frontends.nnapi.values import Array, Call, Reals, host
+from rkcosim.apis.nnapi import geometry
+from rkcosim.apis.nnapi.host_moves import as_given, channels_last, coordinates, resized
+from rkcosim.apis.nnapi.host_products import windows
+from rkcosim.apis.nnapi.values import Array, Call, Reals, host
 
 
 @host("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.nnapi.status import failure, invalid
+from rkcosim.apis.nnapi.status import failure, invalid
 
 PROT_READ, PROT_WRITE = 1, 2
 

@@ -127,7 +127,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation: its code (`rkcosim.frontends.nnapi.operations.OperationType`) and operand indices."""
+    """One operation: its code (`rkcosim.apis.nnapi.operations.OperationType`) and operand indices."""
 
     type: int
     inputs: tuple[int, ...]

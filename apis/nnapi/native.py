@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rkcosim.apis.nnapi.model import Operand, OperandType
+from rkcosim.apis.nnapi.segments import View
+from rkcosim.apis.nnapi.values import Array
 from rkcosim.compiler.programs.dpu import Place
 from rkcosim.compiler.runtime import NpuBuffer
-from rkcosim.frontends.nnapi.model import Operand, OperandType
-from rkcosim.frontends.nnapi.segments import View
-from rkcosim.frontends.nnapi.values import Array
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,12 @@ from types import MappingProxyType
 
 import numpy as np
 
+from rkcosim.apis.nnapi.emit import DATA, EMITTERS, Emission
+from rkcosim.apis.nnapi.model import Operand, OperandLifeTime, OperandType, Operation, Subgraph
+from rkcosim.apis.nnapi.native import NativeTensor
+from rkcosim.apis.nnapi.operations import OperationType
+from rkcosim.apis.nnapi.segments import Segment
+from rkcosim.apis.nnapi.values import Array, Call, ExecutionError, Value
 from rkcosim.compiler import CompiledModel, ModelError
 from rkcosim.compiler.graph import Graph
 from rkcosim.compiler.programs.dpu import Place
@@ -16,12 +22,6 @@ from rkcosim.compiler.runtime import NpuBuffer
 from rkcosim.compiler.steps import HostStep
 from rkcosim.compiler.trial import check_operations
 from rkcosim.driver import DriverError
-from rkcosim.frontends.nnapi.emit import DATA, EMITTERS, Emission
-from rkcosim.frontends.nnapi.model import Operand, OperandLifeTime, OperandType, Operation, Subgraph
-from rkcosim.frontends.nnapi.native import NativeTensor
-from rkcosim.frontends.nnapi.operations import OperationType
-from rkcosim.frontends.nnapi.segments import Segment
-from rkcosim.frontends.nnapi.values import Array, Call, ExecutionError, Value
 from rkcosim.running.machine import Machine, RunningModel
 
 L = OperandLifeTime

@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 from enum import IntEnum
 
-from rkcosim.frontends.nnapi.model import OperandType
+from rkcosim.apis.nnapi.model import OperandType
 
 OperationType = IntEnum(  # type: ignore[misc]  # the names are below, one table for code and operands
     "OperationType",

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from rkcosim.frontends.nnapi.account import Account, OperationAccount
-from rkcosim.frontends.nnapi.model import Model, Operand, Subgraph
-from rkcosim.frontends.nnapi.native import NativeTensor
-from rkcosim.frontends.nnapi.npu import stand_in
-from rkcosim.frontends.nnapi.operations import OperationType
-from rkcosim.frontends.nnapi.runner import Runner, check_shape, known
-from rkcosim.frontends.nnapi.validation import validate
-from rkcosim.frontends.nnapi.values import Array, ExecutionError, Value
-from rkcosim.plugins.instruments import open_machine
+from rkcosim.apis.link.instruments import open_machine
+from rkcosim.apis.nnapi.account import Account, OperationAccount
+from rkcosim.apis.nnapi.model import Model, Operand, Subgraph
+from rkcosim.apis.nnapi.native import NativeTensor
+from rkcosim.apis.nnapi.npu import stand_in
+from rkcosim.apis.nnapi.operations import OperationType
+from rkcosim.apis.nnapi.runner import Runner, check_shape, known
+from rkcosim.apis.nnapi.validation import validate
+from rkcosim.apis.nnapi.values import Array, ExecutionError, Value
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 

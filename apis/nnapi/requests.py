@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rkcosim.frontends.nnapi.buffers import BufferTracker, IBuffer, byte_size, combined
-from rkcosim.frontends.nnapi.hal_types import Request, RequestArgument, Role
-from rkcosim.frontends.nnapi.memory import MemoryPool
-from rkcosim.frontends.nnapi.model import Operand
-from rkcosim.frontends.nnapi.status import failure, invalid
+from rkcosim.apis.nnapi.buffers import BufferTracker, IBuffer, byte_size, combined
+from rkcosim.apis.nnapi.hal_types import Request, RequestArgument, Role
+from rkcosim.apis.nnapi.memory import MemoryPool
+from rkcosim.apis.nnapi.model import Operand
+from rkcosim.apis.nnapi.status import failure, invalid
 
 
 @dataclass(frozen=True)

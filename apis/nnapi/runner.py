@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rkcosim.frontends.nnapi import (
+from rkcosim.apis.nnapi import (
     host_elements,
     host_moves,
     host_products,
@@ -16,13 +16,13 @@ from rkcosim.frontends.nnapi import (
     host_recurrent,
     host_windows,
 )
-from rkcosim.frontends.nnapi.account import Account, OperationAccount
-from rkcosim.frontends.nnapi.emit import EMITTERS
-from rkcosim.frontends.nnapi.model import Model, Operand, OperandLifeTime, Operation, Subgraph
-from rkcosim.frontends.nnapi.native import NativeTensor
-from rkcosim.frontends.nnapi.npu import Loaded, Npu, data_inputs
-from rkcosim.frontends.nnapi.operations import OperationType
-from rkcosim.frontends.nnapi.values import HOST, Array, Call, ExecutionError, MissedDeadline, Value
+from rkcosim.apis.nnapi.account import Account, OperationAccount
+from rkcosim.apis.nnapi.emit import EMITTERS
+from rkcosim.apis.nnapi.model import Model, Operand, OperandLifeTime, Operation, Subgraph
+from rkcosim.apis.nnapi.native import NativeTensor
+from rkcosim.apis.nnapi.npu import Loaded, Npu, data_inputs
+from rkcosim.apis.nnapi.operations import OperationType
+from rkcosim.apis.nnapi.values import HOST, Array, Call, ExecutionError, MissedDeadline, Value
 from rkcosim.running.machine import Machine
 
 MODULES = (host_elements, host_moves, host_products, host_quantised_lstm, host_recurrent, host_windows)

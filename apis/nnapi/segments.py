@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
+from rkcosim.apis.nnapi.model import Operand, OperandType
+from rkcosim.apis.nnapi.values import LIMITS, QUANTISED, Array, Value
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Clamp, ModelError, Tensor
-from rkcosim.frontends.nnapi.model import Operand, OperandType
-from rkcosim.frontends.nnapi.values import LIMITS, QUANTISED, Array, Value
 
 Layout = Literal["nhwc", "nchw", "rows"]
 """Maps with the channels last or first, or rows of a matrix, whose last axis are the channels."""

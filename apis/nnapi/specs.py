@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rkcosim.frontends.nnapi.model import (
+from rkcosim.apis.nnapi.model import (
     DataLocation,
     Model,
     Operand,
@@ -28,8 +28,8 @@ from rkcosim.frontends.nnapi.model import (
     Subgraph,
     SymmPerChannelQuantParams,
 )
-from rkcosim.frontends.nnapi.operations import OperationType
-from rkcosim.frontends.nnapi.values import Array
+from rkcosim.apis.nnapi.operations import OperationType
+from rkcosim.apis.nnapi.values import Array
 
 FOLDERS = ("V1_0", "V1_1", "V1_2", "V1_3", "V1_3_cts_only", "AIDL_V2", "AIDL_V3")
 """Folders of specifications below runtime/test/specs."""

@@ -1,4 +1,4 @@
-"""`rkcosim conformance --nnapi-specs`: AOSP's specifications of the operations of NNAPI."""
+"""`rkcosim nnapi-specs`: AOSP's specifications of the operations of NNAPI."""
 
 from __future__ import annotations
 
@@ -12,42 +12,53 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rkcosim.base import progress
 from rkcosim.cli import results
+from rkcosim.cli.app import argument, command, option
+from rkcosim.cli.exits import MISMATCH, OK
+from rkcosim.cli.options import EngineOptions
 
 if TYPE_CHECKING:
-    from rkcosim.frontends.nnapi.conformance import Tally, Verdict
+    from rkcosim.apis.nnapi.conformance import Tally, Verdict
     from rkcosim.running.machine import Machine
-
-SHARE = 100
-"""Default percentage of the examples whose jobs run on the RTL."""
 
 SHOWN = 20
 """Wrong examples that are printed; the JSON document has all."""
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """What is run, and where.
+@dataclass(frozen=True, kw_only=True)
+class SpecsOptions(EngineOptions):
+    """Options of `rkcosim nnapi-specs`."""
 
-    Members
-    -------
-    engine, exact : the engine of the RTL, and whether the array cell is simulated as RTL.
-    seed : draws examples; None for a new one.
-    only : parts of the names of operations; empty for all.
-    limit : most examples; None for all.
-    rtl_share : percentage of the examples whose jobs run on the RTL; None for the default.
-    resume : file with verdicts; None for none.
+    folder: Path = argument("A checkout of AOSP's packages/modules/NeuralNetworks.", metavar="FOLDER")
+    seed: int | None = option("Seed of the draws; default: a new one, which is printed.")
+    only: tuple[str, ...] = option(
+        "Run only operations whose names contain this text; repeatable.", metavar="TEXT", default=()
+    )
+    limit: int | None = option("Most examples, drawn with the seed.", low=1)
+    rtl_share: int = option(
+        "Percentage of the examples whose jobs run on the RTL, drawn with the seed. The others run on the "
+        "golden model.",
+        low=0,
+        high=100,
+        default=100,
+    )
+    resume: Path | None = option("Keep verdicts in this file, and do not run those in it again.")
+
+
+@command(
+    "rkcosim nnapi-specs NeuralNetworks --seed 1 --limit 300",
+    "rkcosim nnapi-specs NeuralNetworks --rtl-share 0 --only conv_2d --json nnapi.json",
+)
+def nnapi_specs_command(asked: SpecsOptions) -> None:
+    """Run AOSP's examples of NNAPI's operations.
+
+    The exit code is 1 if a result differs from AOSP's.
     """
-
-    engine: str | None
-    exact: bool
-    seed: int | None
-    only: tuple[str, ...]
-    limit: int | None
-    rtl_share: int | None
-    resume: Path | None
+    tally = run_specs(asked)
+    asked.write(tally.as_json())
+    raise SystemExit(OK if tally.ok else MISMATCH)
 
 
-def run_specs(asked: Chosen, folder: Path) -> Tally:
+def run_specs(asked: SpecsOptions) -> Tally:
     """Run the examples that the options choose, and print the table.
 
     Raises
@@ -55,16 +66,16 @@ def run_specs(asked: Chosen, folder: Path) -> Tally:
     ValueError
         If the folder is no checkout, or the file to resume from is of another run.
     """
+    from rkcosim.apis.link.instruments import open_machine
+    from rkcosim.apis.nnapi.conformance import Tally, all_examples, fraction, operation_of, run_example
     from rkcosim.engines.protocol import GOLDEN
-    from rkcosim.frontends.nnapi.conformance import Tally, all_examples, fraction, operation_of, run_example
-    from rkcosim.plugins.instruments import open_machine
     from rkcosim.running.settings import Settings
 
     seed = secrets.randbits(32) if asked.seed is None else asked.seed
-    share = SHARE if asked.rtl_share is None else asked.rtl_share
+    share = asked.rtl_share
     print(f"seed {seed}", flush=True)
     tally = Tally()
-    chosen = list(all_examples(folder, tally))
+    chosen = list(all_examples(asked.folder, tally))
     if asked.only:
         chosen = [e for e in chosen if any(text.lower() in operation_of(e).lower() for text in asked.only)]
     if asked.limit is not None:
@@ -98,7 +109,7 @@ def _resumed(
     path: Path | None, seed: int, share: int, stack: ExitStack
 ) -> tuple[dict[str, Verdict], TextIO | None]:
     """Return the verdicts in a file, and the file open for more; the first line says which run it is."""
-    from rkcosim.frontends.nnapi.conformance import Verdict
+    from rkcosim.apis.nnapi.conformance import Verdict
 
     if path is None:
         return {}, None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rkcosim.frontends.nnapi.model import Model, OperandLifeTime, Operation, Subgraph
-from rkcosim.frontends.nnapi.operations import OperationType
-from rkcosim.frontends.nnapi.runner import known
-from rkcosim.frontends.nnapi.validation import validate
+from rkcosim.apis.nnapi.model import Model, OperandLifeTime, Operation, Subgraph
+from rkcosim.apis.nnapi.operations import OperationType
+from rkcosim.apis.nnapi.runner import known
+from rkcosim.apis.nnapi.validation import validate
 
 
 def supported_operations(model: Model) -> list[bool]:

@@ -1,6 +1,6 @@
 """The table of operations on the page of NNAPI's operations, between two comments of the page.
 
-`python -m rkcosim.frontends.nnapi.table docs/nnapi_operations.md` writes it.
+`python -m rkcosim.apis.nnapi.table docs/nnapi_operations.md` writes it.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rkcosim.frontends.nnapi.emit import EMITTERS
-from rkcosim.frontends.nnapi.operations import LETTERS, TABLE, OperationType, words
-from rkcosim.frontends.nnapi.runner import CONTROL, MODULES
-from rkcosim.frontends.nnapi.values import HOST
+from rkcosim.apis.nnapi.emit import EMITTERS
+from rkcosim.apis.nnapi.operations import LETTERS, TABLE, OperationType, words
+from rkcosim.apis.nnapi.runner import CONTROL, MODULES
+from rkcosim.apis.nnapi.values import HOST
 
 BEGIN, END = "<!-- operations: begin -->", "<!-- operations: end -->"
 
@@ -27,7 +27,7 @@ NAMES = {
     "w": "quant16 symmetric",
     "v": "quant16",
 }
-"""Types of tensors on the page, by the letters of `rkcosim.frontends.nnapi.operations`."""
+"""Types of tensors on the page, by the letters of `rkcosim.apis.nnapi.operations`."""
 
 
 def place_of(kind: OperationType) -> str:
@@ -75,7 +75,7 @@ def with_table(page: str) -> str:
 
 def main() -> None:
     """Write the table into a page."""
-    parser = argparse.ArgumentParser(prog="python -m rkcosim.frontends.nnapi.table", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m rkcosim.apis.nnapi.table", description=__doc__)
     parser.add_argument("page", type=Path, help="Markdown page with the comments around the table")
     page: Path = parser.parse_args().page
     page.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rkcosim.frontends.nnapi.model import Model, Operand, OperandLifeTime, OperandType, Operation, Subgraph
-from rkcosim.frontends.nnapi.operations import TABLE, OperationType, Word, accepts, forms, words
+from rkcosim.apis.nnapi.model import Model, Operand, OperandLifeTime, OperandType, Operation, Subgraph
+from rkcosim.apis.nnapi.operations import TABLE, OperationType, Word, accepts, forms, words
 
 L, T = OperandLifeTime, OperandType
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.apis.nnapi.model import Operand, OperandType
+from rkcosim.apis.nnapi.operations import OperationType
 from rkcosim.compiler.graph import MAX_ELEMENTS
-from rkcosim.frontends.nnapi.model import Operand, OperandType
-from rkcosim.frontends.nnapi.operations import OperationType
 
 Array = npt.NDArray[Any]
 Reals = npt.NDArray[np.float64]

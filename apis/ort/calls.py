@@ -6,9 +6,9 @@ import struct
 
 import numpy as np
 
-from rkcosim.plugins.ort_graph import read_graph, read_values
-from rkcosim.plugins.ort_parts import FusedPart, Part, divide
-from rkcosim.plugins.protocol import Call, Message, ProtocolError, Reader
+from rkcosim.apis.link.protocol import Call, Message, ProtocolError, Reader
+from rkcosim.apis.ort.graph import read_graph, read_values
+from rkcosim.apis.ort.parts import FusedPart, Part, divide
 from rkcosim.running.machine import GraphCount, Machine
 
 LEFT = -1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rkcosim.apis.link.scripts import ScriptOptions, run_script
 from rkcosim.cli.app import Options, command
-from rkcosim.cli.scripts import ScriptOptions, run_script
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ def provider_command(asked: ProviderOptions) -> None:
 
     A script passes it to register_execution_provider_library. The library is compiled on first use.
     """
-    from rkcosim.plugins.library import provider_library
+    from rkcosim.apis.ort.library import provider_library
 
     path = provider_library()
     print(path)
@@ -44,6 +44,6 @@ def ort_command(asked: OrtOptions) -> None:
     Every InferenceSession gets the execution provider. The exit code is that of the script; 70 if
     it is 0 and an internal error occurred behind a call.
     """
-    from rkcosim.plugins.library import provider_library
+    from rkcosim.apis.ort.library import provider_library
 
     run_script(asked, "onnxruntime", provider_library)

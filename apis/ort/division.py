@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from rkcosim.plugins.ort_graph import Node, RuntimeGraph
+from rkcosim.apis.ort.graph import Node, RuntimeGraph
 
 
 class Division:

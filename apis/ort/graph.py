@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper
 
-from rkcosim.plugins.protocol import ProtocolError, Reader
+from rkcosim.apis.link.protocol import ProtocolError, Reader
 
 TYPES: dict[int, str] = {
     TensorProto.FLOAT: "float32",

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.apis.link.protocol import ALIGN, ProtocolError
+from rkcosim.apis.ort.division import Division
+from rkcosim.apis.ort.graph import RuntimeGraph, Shape, ValueInfo, part_model
 from rkcosim.base import progress
 from rkcosim.compiler import ModelError
 from rkcosim.compiler.loaders.onnx_file import planned_shapes
 from rkcosim.compiler.runtime import hosted_operators
 from rkcosim.compiler.steps import CallStep
-from rkcosim.plugins.ort_division import Division
-from rkcosim.plugins.ort_graph import RuntimeGraph, Shape, ValueInfo, part_model
-from rkcosim.plugins.protocol import ALIGN, ProtocolError
 from rkcosim.running.machine import AnyModel, Left, Machine, RunningModel
 
 Array = npt.NDArray[Any]

@@ -6,11 +6,11 @@ Tencent/TNN f0cb0812, include/tnn.
 
 from __future__ import annotations
 
-from rkcosim.frontends.tnn.api import TNN
-from rkcosim.frontends.tnn.blob import Blob, BlobDesc, BlobHandle, BlobMemorySizeInfo
-from rkcosim.frontends.tnn.config import ModelConfig, NetworkConfig
-from rkcosim.frontends.tnn.device import AbstractDevice, AbstractLayerAcc, get_device, register_device
-from rkcosim.frontends.tnn.enums import (
+from rkcosim.apis.tnn.api import TNN
+from rkcosim.apis.tnn.blob import Blob, BlobDesc, BlobHandle, BlobMemorySizeInfo
+from rkcosim.apis.tnn.config import ModelConfig, NetworkConfig
+from rkcosim.apis.tnn.device import AbstractDevice, AbstractLayerAcc, get_device, register_device
+from rkcosim.apis.tnn.enums import (
     DataFormat,
     DataType,
     DeviceType,
@@ -20,10 +20,10 @@ from rkcosim.frontends.tnn.enums import (
     Precision,
     ShareMemoryMode,
 )
-from rkcosim.frontends.tnn.instance import Instance
-from rkcosim.frontends.tnn.mat import BlobConverter, Mat, MatConvertParam
-from rkcosim.frontends.tnn.network import MemoryUse
-from rkcosim.frontends.tnn.status import TNN_OK, Status, StatusCode
+from rkcosim.apis.tnn.instance import Instance
+from rkcosim.apis.tnn.mat import BlobConverter, Mat, MatConvertParam
+from rkcosim.apis.tnn.network import MemoryUse
+from rkcosim.apis.tnn.status import TNN_OK, Status, StatusCode
 
 __all__ = [
     "TNN",

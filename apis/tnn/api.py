@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rkcosim.compiler.loaders.tnn import TnnNetwork, join, read_network
-from rkcosim.compiler.loaders.tnn.bound import Dims
-from rkcosim.frontends.tnn.config import ModelConfig, NetworkConfig
-from rkcosim.frontends.tnn.enums import DataFormat, ModelType
-from rkcosim.frontends.tnn.instance import FAILURES, Instance, as_status, returns_status
-from rkcosim.frontends.tnn.status import TNN_OK, Status, StatusCode, TnnError
+from rkcosim.apis.tnn.config import ModelConfig, NetworkConfig
+from rkcosim.apis.tnn.enums import DataFormat, ModelType
+from rkcosim.apis.tnn.instance import FAILURES, Instance, as_status, returns_status
+from rkcosim.apis.tnn.loader import TnnNetwork, join, read_network
+from rkcosim.apis.tnn.loader.bound import Dims
+from rkcosim.apis.tnn.status import TNN_OK, Status, StatusCode, TnnError
 
 
 class TNN:

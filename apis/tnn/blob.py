@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.loaders.tnn.network import BlobScale
-from rkcosim.frontends.tnn.enums import DataFormat, DataType, DeviceType
+from rkcosim.apis.tnn.enums import DataFormat, DataType, DeviceType
+from rkcosim.apis.tnn.loader.network import BlobScale
 
 Array = npt.NDArray[Any]
 

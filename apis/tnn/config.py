@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rkcosim.frontends.tnn.enums import (
+from rkcosim.apis.tnn.enums import (
     DataFormat,
     DeviceType,
     ModelType,

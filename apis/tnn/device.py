@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rkcosim.compiler.loaders.tnn.bound import Bound
-from rkcosim.frontends.tnn.blob import Array, Blob, BlobDesc, BlobHandle, BlobMemorySizeInfo
-from rkcosim.frontends.tnn.enums import DataType, DeviceType, NetworkType
-from rkcosim.frontends.tnn.status import StatusCode, TnnError
+from rkcosim.apis.tnn.blob import Array, Blob, BlobDesc, BlobHandle, BlobMemorySizeInfo
+from rkcosim.apis.tnn.enums import DataType, DeviceType, NetworkType
+from rkcosim.apis.tnn.loader.bound import Bound
+from rkcosim.apis.tnn.status import StatusCode, TnnError
 
 
 class Context:

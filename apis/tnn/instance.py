@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, ParamSpec
 
+from rkcosim.apis.tnn.blob import Blob
+from rkcosim.apis.tnn.config import NetworkConfig
+from rkcosim.apis.tnn.device import get_device
+from rkcosim.apis.tnn.enums import DeviceType, MatType
+from rkcosim.apis.tnn.loader.bound import Dims
+from rkcosim.apis.tnn.loader.network import TnnNetwork
+from rkcosim.apis.tnn.mat import BlobConverter, Mat, MatConvertParam
+from rkcosim.apis.tnn.network import AbstractNetwork, MemoryUse, create_network
+from rkcosim.apis.tnn.status import TNN_OK, Status, StatusCode, TnnError
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.loaders.tnn.bound import Dims
-from rkcosim.compiler.loaders.tnn.network import TnnNetwork
-from rkcosim.frontends.tnn.blob import Blob
-from rkcosim.frontends.tnn.config import NetworkConfig
-from rkcosim.frontends.tnn.device import get_device
-from rkcosim.frontends.tnn.enums import DeviceType, MatType
-from rkcosim.frontends.tnn.mat import BlobConverter, Mat, MatConvertParam
-from rkcosim.frontends.tnn.network import AbstractNetwork, MemoryUse, create_network
-from rkcosim.frontends.tnn.status import TNN_OK, Status, StatusCode, TnnError
 
 P = ParamSpec("P")
 

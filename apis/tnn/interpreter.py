@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rkcosim.apis.tnn.loader import layer_types, read_network, to_onnx
 from rkcosim.compiler.interpreters import Divided, ModelInterpreter, Source, register
 from rkcosim.compiler.loaders.onnx_source import OnnxSource
-from rkcosim.compiler.loaders.tnn import layer_types, read_network, to_onnx
 
 
 def _file(data: bytes) -> OnnxSource:

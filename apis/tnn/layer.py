@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from rkcosim.apis.tnn.blob import Blob
+from rkcosim.apis.tnn.device import AbstractDevice, AbstractLayerAcc, Context
+from rkcosim.apis.tnn.loader.bound import Bound
+from rkcosim.apis.tnn.loader.proto import LayerInfo
+from rkcosim.apis.tnn.loader.resources import Resource
+from rkcosim.apis.tnn.loader.shapes import SHAPES, bind
+from rkcosim.apis.tnn.status import StatusCode, TnnError
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.loaders.tnn.bound import Bound
-from rkcosim.compiler.loaders.tnn.proto import LayerInfo
-from rkcosim.compiler.loaders.tnn.resources import Resource
-from rkcosim.compiler.loaders.tnn.shapes import SHAPES, bind
-from rkcosim.frontends.tnn.blob import Blob
-from rkcosim.frontends.tnn.device import AbstractDevice, AbstractLayerAcc, Context
-from rkcosim.frontends.tnn.status import StatusCode, TnnError
 
 
 class BaseLayer:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rkcosim.frontends.tnn.blob import Array, Blob, dequantised, quantised
-from rkcosim.frontends.tnn.device import AbstractDevice, elements_of, get_device, is_int8
-from rkcosim.frontends.tnn.enums import DeviceType, MatType
-from rkcosim.frontends.tnn.status import TNN_OK, Status, StatusCode
+from rkcosim.apis.tnn.blob import Array, Blob, dequantised, quantised
+from rkcosim.apis.tnn.device import AbstractDevice, elements_of, get_device, is_int8
+from rkcosim.apis.tnn.enums import DeviceType, MatType
+from rkcosim.apis.tnn.status import TNN_OK, Status, StatusCode
 
 CHANNELS = {MatType.N8UC3: 3, MatType.N8UC4: 4, MatType.NGRAY: 1}
 """Channels of pictures of bytes, which have the shape (N, H, W, C)."""

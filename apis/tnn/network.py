@@ -9,21 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rkcosim.apis.tnn.blob import Blob, BlobDesc, BlobHandle
+from rkcosim.apis.tnn.config import NetworkConfig
+from rkcosim.apis.tnn.device import AbstractDevice, get_device
+from rkcosim.apis.tnn.enums import DataType, DeviceType, NetworkType, ShareMemoryMode
+from rkcosim.apis.tnn.layer import BaseLayer, CreateLayer
+from rkcosim.apis.tnn.loader.bound import Dims
+from rkcosim.apis.tnn.loader.network import TnnNetwork
+from rkcosim.apis.tnn.loader.proto import LayerInfo, NetInput
+from rkcosim.apis.tnn.loader.resources import SCALE_SUFFIX
+from rkcosim.apis.tnn.pool import plan_blobs
+from rkcosim.apis.tnn.rk3588 import Rk3588Context, compiled, real_array, store
+from rkcosim.apis.tnn.sharing import SHARED, Key, check_thread
+from rkcosim.apis.tnn.status import StatusCode, TnnError
 from rkcosim.compiler import LoadedModel
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.loaders.tnn.bound import Dims
-from rkcosim.compiler.loaders.tnn.network import TnnNetwork
-from rkcosim.compiler.loaders.tnn.proto import LayerInfo, NetInput
-from rkcosim.compiler.loaders.tnn.resources import SCALE_SUFFIX
-from rkcosim.frontends.tnn.blob import Blob, BlobDesc, BlobHandle
-from rkcosim.frontends.tnn.config import NetworkConfig
-from rkcosim.frontends.tnn.device import AbstractDevice, get_device
-from rkcosim.frontends.tnn.enums import DataType, DeviceType, NetworkType, ShareMemoryMode
-from rkcosim.frontends.tnn.layer import BaseLayer, CreateLayer
-from rkcosim.frontends.tnn.pool import plan_blobs
-from rkcosim.frontends.tnn.rk3588 import Rk3588Context, compiled, real_array, store
-from rkcosim.frontends.tnn.sharing import SHARED, Key, check_thread
-from rkcosim.frontends.tnn.status import StatusCode, TnnError
 
 _NUMBERS = itertools.count()
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rkcosim.frontends.tnn.blob import BlobMemorySizeInfo
-from rkcosim.frontends.tnn.enums import DataType
+from rkcosim.apis.tnn.blob import BlobMemorySizeInfo
+from rkcosim.apis.tnn.enums import DataType
 
 
 @dataclass(eq=False)

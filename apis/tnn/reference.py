@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.apis.tnn.blob import dequantised, quantised
+from rkcosim.apis.tnn.config import NetworkConfig
+from rkcosim.apis.tnn.device import elements_of, is_int8
+from rkcosim.apis.tnn.loader import TnnNetwork, read_network
+from rkcosim.apis.tnn.loader.resources import SCALE_SUFFIX
+from rkcosim.apis.tnn.network import DefaultNetwork
+from rkcosim.apis.tnn.status import TnnError
 from rkcosim.compiler.graph import Tensor, to_cube
-from rkcosim.compiler.loaders.tnn import TnnNetwork, read_network
-from rkcosim.compiler.loaders.tnn.resources import SCALE_SUFFIX
-from rkcosim.frontends.tnn.blob import dequantised, quantised
-from rkcosim.frontends.tnn.config import NetworkConfig
-from rkcosim.frontends.tnn.device import elements_of, is_int8
-from rkcosim.frontends.tnn.network import DefaultNetwork
-from rkcosim.frontends.tnn.status import TnnError
-from rkcosim.measure.models.references import AnyModel, ReferenceProblem, Sampled, add_reference
+from rkcosim.measure.models.references import AnyModel, ReferenceProblem, Sampled
 
 
 class NaiveReference(Sampled):
@@ -91,6 +91,3 @@ def _keeping(net: TnnNetwork, names: set[str]) -> TnnNetwork:
     inputs = {item.name for item in structure.inputs}
     outputs = (*structure.outputs, *(name for name in more if name not in inputs))
     return replace(net, structure=replace(structure, outputs=outputs))
-
-
-add_reference("naive", NaiveReference)

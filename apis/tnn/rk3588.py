@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from rkcosim.apis.tnn.blob import Array, Blob, BlobHandle, dequantised, quantised
+from rkcosim.apis.tnn.device import AbstractDevice, AbstractLayerAcc, Context, is_int8, register_device
+from rkcosim.apis.tnn.enums import DeviceType, NetworkType
+from rkcosim.apis.tnn.loader.bound import Bound
+from rkcosim.apis.tnn.loader.convert import to_onnx
+from rkcosim.apis.tnn.loader.emit import EMITTERS
+from rkcosim.apis.tnn.loader.network import TnnNetwork
+from rkcosim.apis.tnn.loader.proto import VERSION_2, NetInput, NetStructure
+from rkcosim.apis.tnn.loader.resources import SCALE_SUFFIX
+from rkcosim.apis.tnn.naive import NaiveLayerAcc
+from rkcosim.apis.tnn.status import StatusCode, TnnError
 from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.loaders.tnn.bound import Bound
-from rkcosim.compiler.loaders.tnn.convert import to_onnx
-from rkcosim.compiler.loaders.tnn.emit import EMITTERS
-from rkcosim.compiler.loaders.tnn.network import TnnNetwork
-from rkcosim.compiler.loaders.tnn.proto import VERSION_2, NetInput, NetStructure
-from rkcosim.compiler.loaders.tnn.resources import SCALE_SUFFIX
 from rkcosim.driver import Driver
-from rkcosim.frontends.tnn.blob import Array, Blob, BlobHandle, dequantised, quantised
-from rkcosim.frontends.tnn.device import AbstractDevice, AbstractLayerAcc, Context, is_int8, register_device
-from rkcosim.frontends.tnn.enums import DeviceType, NetworkType
-from rkcosim.frontends.tnn.naive import NaiveLayerAcc
-from rkcosim.frontends.tnn.status import StatusCode, TnnError
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from rkcosim.frontends.tnn.device import AbstractDevice, Context
-from rkcosim.frontends.tnn.enums import DeviceType
-from rkcosim.frontends.tnn.status import StatusCode, TnnError
+from rkcosim.apis.tnn.device import AbstractDevice, Context
+from rkcosim.apis.tnn.enums import DeviceType
+from rkcosim.apis.tnn.status import StatusCode, TnnError
 
 Key = tuple[int, DeviceType, int, str]
 """Thread, device type, device number, engine."""

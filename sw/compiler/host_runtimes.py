@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from rkcosim.base.extras import install
 from rkcosim.base.processes import resident
-from rkcosim.compiler.custom_operators import runtime as custom_operators
+from rkcosim.compiler import custom_operators
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.litert import LONGEST, LiteRtRuntime
 

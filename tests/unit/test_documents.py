@@ -11,7 +11,7 @@ from tools import overview
 from tools.pictures import HANG, PICTURES, commands_of
 from tools.site import DOCS, ROOT, ROOT_PAGES, cited, commands, docstring, reference, relinked, sections
 
-FOLDERS = ("benchmarks", "cosim", "docs", "examples", "rtl", "spec", "sw", "tests", "tools", "waves")
+FOLDERS = ("apis", "benchmarks", "cosim", "docs", "examples", "rtl", "spec", "sw", "tests", "tools", "waves")
 WRITTEN = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rkcosim.apis.diopi.names import NAMES
+from rkcosim.apis.diopi.operators import OPERATORS
+from rkcosim.apis.hexagon.names import NAMES as HEXAGON_NAMES
 from rkcosim.cli.main import COMMANDS
-from rkcosim.frontends.diopi.names import NAMES
-from rkcosim.frontends.diopi.operators import OPERATORS
-from rkcosim.frontends.hexagon_nn.names import NAMES as HEXAGON_NAMES
 from rkcosim.rknn_api.signatures import SIGNATURES
 from tools.interfaces import ROWS, picture
 

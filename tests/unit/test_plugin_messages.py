@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 
-from rkcosim.plugins.protocol import Channel, Message, ProtocolError, Reader
+from rkcosim.apis.link.protocol import Channel, Message, ProtocolError, Reader
 from rkcosim.running.settings import NAMES, read_settings
 from tests import seeds
 
@@ -37,7 +37,7 @@ def test_damaged_contents_are_errors(data: bytes):
 )
 def test_random_graphs_are_errors_and_nothing_else(module: str, package: str):
     pytest.importorskip(package, reason="needs an extra")
-    read_graph = importlib.import_module(f"rkcosim.plugins.{module}").read_graph
+    read_graph = importlib.import_module(f"rkcosim.apis.link.{module}").read_graph
 
     seed = seeds.seed(f"{__name__} {module}")
     print(f"seed {seed}")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.diopi.values import DiopiError
+from rkcosim.apis.diopi.values import DiopiError
 
 Array = npt.NDArray[Any]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rkcosim.frontends.diopi.operators import activations, arithmetic, elements, moves, pools, products
-from rkcosim.frontends.diopi.operators.registry import OPERATORS
+from rkcosim.apis.diopi.operators import activations, arithmetic, elements, moves, pools, products
+from rkcosim.apis.diopi.operators.registry import OPERATORS
 
 __all__ = ["OPERATORS", "activations", "arithmetic", "elements", "moves", "pools", "products"]

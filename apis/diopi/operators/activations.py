@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.diopi.npu import Node
-from rkcosim.frontends.diopi.operators.flat import compute_elements, one
-from rkcosim.frontends.diopi.operators.registry import Call, operator
-from rkcosim.frontends.diopi.operators.types import (
+from rkcosim.apis.diopi.npu import Node
+from rkcosim.apis.diopi.operators.flat import compute_elements, one
+from rkcosim.apis.diopi.operators.registry import Call, operator
+from rkcosim.apis.diopi.operators.types import (
     TOO_FINE,
     as_factor,
     as_number,
@@ -22,8 +22,8 @@ from rkcosim.frontends.diopi.operators.types import (
     wide,
     with_scalar,
 )
-from rkcosim.frontends.diopi.tensor import diopiTensor
-from rkcosim.frontends.diopi.values import DiopiError, diopiScalar
+from rkcosim.apis.diopi.tensor import diopiTensor
+from rkcosim.apis.diopi.values import DiopiError, diopiScalar
 
 Array = npt.NDArray[Any]
 

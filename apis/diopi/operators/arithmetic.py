@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.diopi.enums import Dtype
-from rkcosim.frontends.diopi.npu import Node
-from rkcosim.frontends.diopi.operators.flat import compute_elements, one
-from rkcosim.frontends.diopi.operators.registry import Call, operator
-from rkcosim.frontends.diopi.operators.types import (
+from rkcosim.apis.diopi.enums import Dtype
+from rkcosim.apis.diopi.npu import Node
+from rkcosim.apis.diopi.operators.flat import compute_elements, one
+from rkcosim.apis.diopi.operators.registry import Call, operator
+from rkcosim.apis.diopi.operators.types import (
     LARGEST,
     TOO_FINE,
     as_factor,
@@ -22,8 +22,8 @@ from rkcosim.frontends.diopi.operators.types import (
     wide_as,
     with_scalar,
 )
-from rkcosim.frontends.diopi.tensor import diopiTensor
-from rkcosim.frontends.diopi.values import REALS, DiopiError, diopiScalar
+from rkcosim.apis.diopi.tensor import diopiTensor
+from rkcosim.apis.diopi.values import REALS, DiopiError, diopiScalar
 
 Array = npt.NDArray[Any]
 

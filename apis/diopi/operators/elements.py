@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.diopi.enums import RoundMode
-from rkcosim.frontends.diopi.operators.activations import ERF
-from rkcosim.frontends.diopi.operators.registry import Call, axis_of, operator
-from rkcosim.frontends.diopi.operators.types import as_factor, promoted, real, refuse, with_scalar
-from rkcosim.frontends.diopi.tensor import diopiTensor
-from rkcosim.frontends.diopi.values import DiopiError, diopiScalar
+from rkcosim.apis.diopi.enums import RoundMode
+from rkcosim.apis.diopi.operators.activations import ERF
+from rkcosim.apis.diopi.operators.registry import Call, axis_of, operator
+from rkcosim.apis.diopi.operators.types import as_factor, promoted, real, refuse, with_scalar
+from rkcosim.apis.diopi.tensor import diopiTensor
+from rkcosim.apis.diopi.values import DiopiError, diopiScalar
 
 Array = npt.NDArray[Any]
 

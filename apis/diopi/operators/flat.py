@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.diopi.npu import Network, Node
-from rkcosim.frontends.diopi.operators.registry import Call
-from rkcosim.frontends.diopi.tensor import diopiTensor
+from rkcosim.apis.diopi.npu import Network, Node
+from rkcosim.apis.diopi.operators.registry import Call
+from rkcosim.apis.diopi.tensor import diopiTensor
 
 Array = npt.NDArray[Any]
 

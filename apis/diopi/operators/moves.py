@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.diopi.host import moves
-from rkcosim.frontends.diopi.npu import Network, Node
-from rkcosim.frontends.diopi.operators.registry import Call, axes_of, axis_of, operator, tensors_of
-from rkcosim.frontends.diopi.operators.types import real
-from rkcosim.frontends.diopi.tensor import diopiTensor
-from rkcosim.frontends.diopi.values import DiopiError, diopiScalar, diopiSize
+from rkcosim.apis.diopi.host import moves
+from rkcosim.apis.diopi.npu import Network, Node
+from rkcosim.apis.diopi.operators.registry import Call, axes_of, axis_of, operator, tensors_of
+from rkcosim.apis.diopi.operators.types import real
+from rkcosim.apis.diopi.tensor import diopiTensor
+from rkcosim.apis.diopi.values import DiopiError, diopiScalar, diopiSize
 
 Array = npt.NDArray[Any]
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.diopi.host import windows
-from rkcosim.frontends.diopi.host.moves import interpolated, nearest
-from rkcosim.frontends.diopi.npu import Network, Node
-from rkcosim.frontends.diopi.operators.registry import Call, operator
-from rkcosim.frontends.diopi.operators.types import LARGEST, TOO_FINE, fits_half, wide
-from rkcosim.frontends.diopi.tensor import diopiTensor
-from rkcosim.frontends.diopi.values import DiopiError, diopiSize
+from rkcosim.apis.diopi.host import windows
+from rkcosim.apis.diopi.host.moves import interpolated, nearest
+from rkcosim.apis.diopi.npu import Network, Node
+from rkcosim.apis.diopi.operators.registry import Call, operator
+from rkcosim.apis.diopi.operators.types import LARGEST, TOO_FINE, fits_half, wide
+from rkcosim.apis.diopi.tensor import diopiTensor
+from rkcosim.apis.diopi.values import DiopiError, diopiSize
 
 Array = npt.NDArray[Any]
 

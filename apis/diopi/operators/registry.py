@@ -11,12 +11,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.diopi.bounds import check_bound
-from rkcosim.frontends.diopi.enums import Error
-from rkcosim.frontends.diopi.npu import Network
-from rkcosim.frontends.diopi.runtime import NPU, Context, set_last_error
-from rkcosim.frontends.diopi.tensor import TensorP, diopiTensor
-from rkcosim.frontends.diopi.values import DiopiError, diopiScalar, diopiSize
+from rkcosim.apis.diopi.bounds import check_bound
+from rkcosim.apis.diopi.enums import Error
+from rkcosim.apis.diopi.npu import Network
+from rkcosim.apis.diopi.runtime import NPU, Context, set_last_error
+from rkcosim.apis.diopi.tensor import TensorP, diopiTensor
+from rkcosim.apis.diopi.values import DiopiError, diopiScalar, diopiSize
 
 Array = npt.NDArray[Any]
 Host = Callable[..., Any]

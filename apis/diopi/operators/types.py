@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.diopi.enums import Dtype
-from rkcosim.frontends.diopi.values import REALS, DiopiError, diopiScalar
+from rkcosim.apis.diopi.enums import Dtype
+from rkcosim.apis.diopi.values import REALS, DiopiError, diopiScalar
 
 Array = npt.NDArray[Any]
 

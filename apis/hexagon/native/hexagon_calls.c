@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#define OPTIONS "RKCOSIM_HEXAGON"         /* lines "name=value" (sw/plugins/settings.py) */
+#define OPTIONS "RKCOSIM_HEXAGON"         /* lines "name=value" (apis/link/settings.py) */
 #define RESULTS "RKCOSIM_HEXAGON_RESULTS" /* folder for a JSON document of each process */
 #define LEAST_ROOM 4096
 

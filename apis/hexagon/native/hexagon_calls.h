@@ -1,4 +1,4 @@
-/* Requests to the process that executes the graphs; sw/frontends/hexagon_nn/calls.py describes them. */
+/* Requests to the process that executes the graphs; apis/hexagon/calls.py describes them. */
 #ifndef HEXAGON_CALLS_H
 #define HEXAGON_CALLS_H
 

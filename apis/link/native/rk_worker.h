@@ -1,5 +1,5 @@
 /* The process that simulates for a plug-in of a runtime (LiteRT, onnxruntime): its start, calls, and end.
- * sw/plugins/protocol.py describes the messages.  All functions may be called by several threads. */
+ * apis/link/protocol.py describes the messages.  All functions may be called by several threads. */
 #ifndef RK_WORKER_H
 #define RK_WORKER_H
 

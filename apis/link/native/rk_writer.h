@@ -1,4 +1,4 @@
-/* Numbers, texts and bytes of a request; sw/plugins/protocol.py (`Reader`) reads them. */
+/* Numbers, texts and bytes of a request; apis/link/protocol.py (`Reader`) reads them. */
 #ifndef RK_WRITER_H
 #define RK_WRITER_H
 

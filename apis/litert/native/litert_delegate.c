@@ -2,7 +2,7 @@
  *
  * The delegate sends the graph (shapes, quantisation, constants and parameters of the operators) to the
  * process, which makes a TFLite file of each part that LiteRT would give to the delegate and compiles it.
- * Operators that the compiler leaves to the host remain with LiteRT.  sw/plugins/litert_graph.py reads what
+ * Operators that the compiler leaves to the host remain with LiteRT.  apis/litert/graph.py reads what
  * is written here. */
 #include "litert.h"
 #include "rk_worker.h"

@@ -1,8 +1,8 @@
 """The calls of `libneuralnetworks.so` (`native/`): its objects, and their executions on a device.
 
-Requests and answers are messages of `rkcosim.plugins.protocol`.  `number` of a request is the object that the
-function belongs to, `number` of an answer the `ResultCode` that the function returns; an answer with another
-one than NO_ERROR has a text.  Contents are numbers of 64 bits, lists behind their length in bytes, and bytes
+Requests and answers are messages of `rkcosim.apis.link.protocol`.  `number` of a request is the object that
+the function belongs to, `number` of an answer the `ResultCode` that the function returns; an answer with
+another one than NO_ERROR has a text.  Contents are numbers of 64 bits, lists behind their length in bytes, and bytes
 behind their number.  An operand type is `_type`: present, type, scale (as the bits of a float), zero point,
 dimensions (int64).
 
@@ -65,11 +65,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rkcosim.frontends.nnapi.device import IDevice
-from rkcosim.frontends.nnapi.memory import hardware_buffer
-from rkcosim.frontends.nnapi.ndk.compilations import Compilation
-from rkcosim.frontends.nnapi.ndk.executions import Argument, Burst, Execution, NewType
-from rkcosim.frontends.nnapi.ndk.memories import (
+from rkcosim.apis.link.protocol import Message, Reader
+from rkcosim.apis.nnapi.device import IDevice
+from rkcosim.apis.nnapi.memory import hardware_buffer
+from rkcosim.apis.nnapi.ndk.compilations import Compilation
+from rkcosim.apis.nnapi.ndk.executions import Argument, Burst, Execution, NewType
+from rkcosim.apis.nnapi.ndk.memories import (
     DriverMemory,
     Memory,
     MemoryDesc,
@@ -77,10 +78,9 @@ from rkcosim.frontends.nnapi.ndk.memories import (
     copy,
     from_descriptor,
 )
-from rkcosim.frontends.nnapi.ndk.models import ModelBuilder
-from rkcosim.frontends.nnapi.ndk.result_codes import NdkError, ResultCode, as_results, bad_data, bad_state
-from rkcosim.frontends.nnapi.ndk.summary import Summary
-from rkcosim.plugins.protocol import Message, Reader
+from rkcosim.apis.nnapi.ndk.models import ModelBuilder
+from rkcosim.apis.nnapi.ndk.result_codes import NdkError, ResultCode, as_results, bad_data, bad_state
+from rkcosim.apis.nnapi.ndk.summary import Summary
 from rkcosim.running.machine import Machine, Mismatch
 
 MOST_TENSORS = 10**4

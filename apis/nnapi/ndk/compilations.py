@@ -6,10 +6,10 @@ timocapa/android_packages_modules_NeuralNetworks, commit 19f042d), runtime/Compi
 
 from __future__ import annotations
 
-from rkcosim.frontends.nnapi.device import IDevice, IPreparedModel
-from rkcosim.frontends.nnapi.model import Operand
-from rkcosim.frontends.nnapi.ndk.models import ModelBuilder
-from rkcosim.frontends.nnapi.ndk.result_codes import as_results, bad_data, bad_state
+from rkcosim.apis.nnapi.device import IDevice, IPreparedModel
+from rkcosim.apis.nnapi.model import Operand
+from rkcosim.apis.nnapi.ndk.models import ModelBuilder
+from rkcosim.apis.nnapi.ndk.result_codes import as_results, bad_data, bad_state
 
 PREFERENCES = range(3)
 PRIORITIES = (90, 100, 110)

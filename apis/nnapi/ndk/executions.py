@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from rkcosim.frontends.nnapi.buffers import byte_size
-from rkcosim.frontends.nnapi.hal_types import Request, RequestArgument, RequestMemoryPool, Timing
-from rkcosim.frontends.nnapi.model import DataLocation, Operand
-from rkcosim.frontends.nnapi.ndk.compilations import ALIGNMENT, Compilation
-from rkcosim.frontends.nnapi.ndk.memories import Memory, PointerMemory
-from rkcosim.frontends.nnapi.ndk.result_codes import NdkError, as_results, bad_data, bad_state
-from rkcosim.frontends.nnapi.status import ErrorStatus, HalError, OutputShape
+from rkcosim.apis.nnapi.buffers import byte_size
+from rkcosim.apis.nnapi.hal_types import Request, RequestArgument, RequestMemoryPool, Timing
+from rkcosim.apis.nnapi.model import DataLocation, Operand
+from rkcosim.apis.nnapi.ndk.compilations import ALIGNMENT, Compilation
+from rkcosim.apis.nnapi.ndk.memories import Memory, PointerMemory
+from rkcosim.apis.nnapi.ndk.result_codes import NdkError, as_results, bad_data, bad_state
+from rkcosim.apis.nnapi.status import ErrorStatus, HalError, OutputShape
 
 LONGEST_LOOP = 15 * 10**9
 """Longest time of a WHILE in nanoseconds; longer ones are cut to it."""

@@ -8,25 +8,25 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from pathlib import Path
 
+from rkcosim.apis.link.library import worker_library
+from rkcosim.apis.nnapi.device import NAME as DEVICE
+from rkcosim.apis.nnapi.device import VERSION
+from rkcosim.apis.nnapi.executions import LONGEST_WAIT
+from rkcosim.apis.nnapi.model import OperandType
+from rkcosim.apis.nnapi.ndk.calls import Call, Kind
+from rkcosim.apis.nnapi.ndk.executions import LONGEST_LOOP
+from rkcosim.apis.nnapi.ndk.result_codes import ResultCode
+from rkcosim.apis.nnapi.operations import OperationType
+from rkcosim.apis.nnapi.prepared import LOOP_TIMEOUT
 from rkcosim.base import PACKAGE
 from rkcosim.devices.preload import SANITIZERS
 from rkcosim.devices.program import library_environment, place_library
 from rkcosim.devices.rknn_library import FLAGS
 from rkcosim.engines import cache
 from rkcosim.engines.cache import Progress
-from rkcosim.frontends.nnapi.device import NAME as DEVICE
-from rkcosim.frontends.nnapi.device import VERSION
-from rkcosim.frontends.nnapi.executions import LONGEST_WAIT
-from rkcosim.frontends.nnapi.model import OperandType
-from rkcosim.frontends.nnapi.ndk.calls import Call, Kind
-from rkcosim.frontends.nnapi.ndk.executions import LONGEST_LOOP
-from rkcosim.frontends.nnapi.ndk.result_codes import ResultCode
-from rkcosim.frontends.nnapi.operations import OperationType
-from rkcosim.frontends.nnapi.prepared import LOOP_TIMEOUT
-from rkcosim.plugins.library import worker_library
 
-SOURCES = PACKAGE / "frontends" / "nnapi" / "ndk" / "native"
-MODULE = "rkcosim.frontends.nnapi.ndk.worker"
+SOURCES = PACKAGE / "apis" / "nnapi" / "ndk" / "native"
+MODULE = "rkcosim.apis.nnapi.ndk.worker"
 NAME = "libneuralnetworks.so"
 
 OTHER_NAMES = ("libandroid.so", "libnativewindow.so")
@@ -112,7 +112,7 @@ def numbers_header() -> str:
     operands = {f"{'MODEL' if one.name == 'SUBGRAPH' else one.name}": one.value for one in OperandType}
     return "\n".join(
         [
-            "/* Numbers of NNAPI's C interface; made by rkcosim.frontends.nnapi.ndk.library. */",
+            "/* Numbers of NNAPI's C interface; made by rkcosim.apis.nnapi.ndk.library. */",
             "#ifndef NEURAL_NETWORKS_NUMBERS_H",
             "#define NEURAL_NETWORKS_NUMBERS_H",
             "",

@@ -10,14 +10,14 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from rkcosim.frontends.nnapi.buffers import IBuffer, Roles, byte_size, combined
-from rkcosim.frontends.nnapi.hal_types import BufferDesc, BufferRole, RequestMemoryPool, Role
-from rkcosim.frontends.nnapi.memory import PROT_READ, PROT_WRITE, MemoryPool, ashmem, mmap_fd
-from rkcosim.frontends.nnapi.model import Operand
-from rkcosim.frontends.nnapi.ndk.result_codes import NdkError, ResultCode, as_results, bad_data, bad_state
+from rkcosim.apis.nnapi.buffers import IBuffer, Roles, byte_size, combined
+from rkcosim.apis.nnapi.hal_types import BufferDesc, BufferRole, RequestMemoryPool, Role
+from rkcosim.apis.nnapi.memory import PROT_READ, PROT_WRITE, MemoryPool, ashmem, mmap_fd
+from rkcosim.apis.nnapi.model import Operand
+from rkcosim.apis.nnapi.ndk.result_codes import NdkError, ResultCode, as_results, bad_data, bad_state
 
 if TYPE_CHECKING:
-    from rkcosim.frontends.nnapi.device import IDevice, IPreparedModel
+    from rkcosim.apis.nnapi.device import IDevice, IPreparedModel
 
 
 class Compiled(Protocol):

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from rkcosim.frontends.nnapi.buffers import byte_size
-from rkcosim.frontends.nnapi.memory import MemoryPool
-from rkcosim.frontends.nnapi.model import (
+from rkcosim.apis.nnapi.buffers import byte_size
+from rkcosim.apis.nnapi.memory import MemoryPool
+from rkcosim.apis.nnapi.model import (
     DataLocation,
     Model,
     Operand,
@@ -23,10 +23,10 @@ from rkcosim.frontends.nnapi.model import (
     Subgraph,
     SymmPerChannelQuantParams,
 )
-from rkcosim.frontends.nnapi.ndk.memories import Memory
-from rkcosim.frontends.nnapi.ndk.result_codes import as_results, bad_data, bad_state
-from rkcosim.frontends.nnapi.operations import OperationType
-from rkcosim.frontends.nnapi.validation import (
+from rkcosim.apis.nnapi.ndk.memories import Memory
+from rkcosim.apis.nnapi.ndk.result_codes import as_results, bad_data, bad_state
+from rkcosim.apis.nnapi.operations import OperationType
+from rkcosim.apis.nnapi.validation import (
     Ends,
     check_channel_scales,
     check_control,

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from enum import IntEnum
 
-from rkcosim.frontends.nnapi.status import ErrorStatus, HalError
-from rkcosim.frontends.nnapi.validation import ModelInvalid
+from rkcosim.apis.nnapi.status import ErrorStatus, HalError
+from rkcosim.apis.nnapi.validation import ModelInvalid
 
 
 class ResultCode(IntEnum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from rkcosim.frontends.nnapi.account import Account
-from rkcosim.frontends.nnapi.device import IDevice, IPreparedModel
+from rkcosim.apis.nnapi.account import Account
+from rkcosim.apis.nnapi.device import IDevice, IPreparedModel
 from rkcosim.running.machine import MOST_MODELS
 
 

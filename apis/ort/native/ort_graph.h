@@ -1,4 +1,4 @@
-/* onnxruntime's graph as bytes for the simulator's process; sw/plugins/ort_graph.py reads them. */
+/* onnxruntime's graph as bytes for the simulator's process; apis/ort/graph.py reads them. */
 #ifndef ORT_GRAPH_H
 #define ORT_GRAPH_H
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rkcosim.compiler.loaders.tnn.convert import to_onnx
-from rkcosim.compiler.loaders.tnn.network import (
+from rkcosim.apis.tnn.loader.convert import to_onnx
+from rkcosim.apis.tnn.loader.network import (
     TnnNetwork,
     join,
     layer_types,

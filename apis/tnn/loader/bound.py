@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from rkcosim.apis.tnn.loader.params import Params
+from rkcosim.apis.tnn.loader.proto import LayerInfo
+from rkcosim.apis.tnn.loader.resources import Array, Resource
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.loaders.tnn.params import Params
-from rkcosim.compiler.loaders.tnn.proto import LayerInfo
-from rkcosim.compiler.loaders.tnn.resources import Array, Resource
 
 Dims = tuple[int, ...]
 

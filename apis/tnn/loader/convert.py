@@ -14,11 +14,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from rkcosim.apis.tnn.loader.bound import Bound
+from rkcosim.apis.tnn.loader.emit import EMITTERS, convolve, multiply
+from rkcosim.apis.tnn.loader.emitter import Emitter, filters
+from rkcosim.apis.tnn.loader.network import BlobScale, TnnNetwork
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.loaders.tnn.bound import Bound
-from rkcosim.compiler.loaders.tnn.emit import EMITTERS, convolve, multiply
-from rkcosim.compiler.loaders.tnn.emitter import Emitter, filters
-from rkcosim.compiler.loaders.tnn.network import BlobScale, TnnNetwork
 
 OPSET, IR = 20, 9
 

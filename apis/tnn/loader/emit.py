@@ -1,7 +1,7 @@
 """ONNX nodes for the layers of a TNN network: real numbers.
 
 Operators of the graph are built from ONNX's nodes (`rkcosim.compiler.loaders.operators`), so a layer
-becomes the node, or the few nodes, of the same arithmetic; `rkcosim.compiler.loaders.tnn.convert` has the
+becomes the node, or the few nodes, of the same arithmetic; `rkcosim.apis.tnn.loader.convert` has the
 int8 layers.
 """
 
@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from rkcosim.compiler.loaders.tnn.bound import INT_MAX, INT_MIN, Bound, element
-from rkcosim.compiler.loaders.tnn.emitter import Emitter, filters, real
-from rkcosim.compiler.loaders.tnn.geometry import deconvolution_pads, window, window_pads
-from rkcosim.compiler.loaders.tnn.params import BINARY, REDUCTIONS
-from rkcosim.compiler.loaders.tnn.resources import Array
-from rkcosim.compiler.loaders.tnn.shapes import (
+from rkcosim.apis.tnn.loader.bound import INT_MAX, INT_MIN, Bound, element
+from rkcosim.apis.tnn.loader.emitter import Emitter, filters, real
+from rkcosim.apis.tnn.loader.geometry import deconvolution_pads, window, window_pads
+from rkcosim.apis.tnn.loader.params import BINARY, REDUCTIONS
+from rkcosim.apis.tnn.loader.resources import Array
+from rkcosim.apis.tnn.loader.shapes import (
     corners,
     matmul_operands,
     order,

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from rkcosim.compiler.loaders.tnn.bound import Bound
-from rkcosim.compiler.loaders.tnn.resources import Array
+from rkcosim.apis.tnn.loader.bound import Bound
+from rkcosim.apis.tnn.loader.resources import Array
 
 
 class Emitter:

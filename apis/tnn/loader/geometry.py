@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from rkcosim.compiler.loaders.tnn.bound import Bound, Dims
+from rkcosim.apis.tnn.loader.bound import Bound, Dims
 
 
 def window_pads(b: Bound) -> tuple[tuple[int, int], tuple[int, int]]:

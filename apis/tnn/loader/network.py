@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.loaders.tnn.bound import Bound, Dims
-from rkcosim.compiler.loaders.tnn.proto import (
+from rkcosim.apis.tnn.loader.bound import Bound, Dims
+from rkcosim.apis.tnn.loader.proto import (
     NetStructure,
     check,
     read_proto,
     write_proto,
 )
-from rkcosim.compiler.loaders.tnn.resources import (
+from rkcosim.apis.tnn.loader.resources import (
     SCALE_SUFFIX,
     Array,
     Resource,
     read_resources,
     write_resources,
 )
-from rkcosim.compiler.loaders.tnn.shapes import infer
+from rkcosim.apis.tnn.loader.shapes import infer
+from rkcosim.compiler.graph import ModelError
 
 LIMITS = 2.0**-60, 2.0**60
 """Scales of blobs that are accepted; quotients of two of them are within the range of float32."""

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rkcosim.apis.tnn.loader.proto import LayerInfo
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.loaders.tnn.proto import LayerInfo
 
 Params = Mapping[str, Any]
 

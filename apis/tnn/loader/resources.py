@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.apis.tnn.loader.params import BINARY
+from rkcosim.apis.tnn.loader.proto import MAX_LAYERS, MAX_RANK, VERSION_1, VERSION_2, NetStructure
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.loaders.tnn.params import BINARY
-from rkcosim.compiler.loaders.tnn.proto import MAX_LAYERS, MAX_RANK, VERSION_1, VERSION_2, NetStructure
 
 Array = npt.NDArray[Any]
 Resource = Mapping[str, Array]

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from rkcosim.apis.tnn.loader.bound import INT_MAX, INT_MIN, Bound, Dims, element
+from rkcosim.apis.tnn.loader.geometry import convolution, deconvolution, pooling
+from rkcosim.apis.tnn.loader.params import BINARY, REDUCTIONS, UNARY, read_params
+from rkcosim.apis.tnn.loader.proto import MAX_RANK, LayerInfo
+from rkcosim.apis.tnn.loader.resources import Array, Resource
 from rkcosim.compiler.graph import MAX_ELEMENTS
-from rkcosim.compiler.loaders.tnn.bound import INT_MAX, INT_MIN, Bound, Dims, element
-from rkcosim.compiler.loaders.tnn.geometry import convolution, deconvolution, pooling
-from rkcosim.compiler.loaders.tnn.params import BINARY, REDUCTIONS, UNARY, read_params
-from rkcosim.compiler.loaders.tnn.proto import MAX_RANK, LayerInfo
-from rkcosim.compiler.loaders.tnn.resources import Array, Resource
 
 
 def _inner_product(b: Bound) -> list[Dims]:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from rkcosim.apis.tnn.blob import Array, Blob, BlobHandle, dequantised, quantised
+from rkcosim.apis.tnn.device import AbstractDevice, AbstractLayerAcc, Context, is_int8, register_device
+from rkcosim.apis.tnn.enums import DeviceType, NetworkType
+from rkcosim.apis.tnn.naive import arithmetic, moves, windows  # noqa: F401 - they register their layers
+from rkcosim.apis.tnn.naive.table import CODED, FUNCTIONS
+from rkcosim.apis.tnn.status import StatusCode, TnnError
 from rkcosim.compiler.graph import ModelError
-from rkcosim.frontends.tnn.blob import Array, Blob, BlobHandle, dequantised, quantised
-from rkcosim.frontends.tnn.device import AbstractDevice, AbstractLayerAcc, Context, is_int8, register_device
-from rkcosim.frontends.tnn.enums import DeviceType, NetworkType
-from rkcosim.frontends.tnn.naive import arithmetic, moves, windows  # noqa: F401 - they register their layers
-from rkcosim.frontends.tnn.naive.table import CODED, FUNCTIONS
-from rkcosim.frontends.tnn.status import StatusCode, TnnError
 
 
 class NaiveLayerAcc(AbstractLayerAcc):

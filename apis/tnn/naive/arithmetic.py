@@ -8,11 +8,11 @@ from functools import reduce
 
 import numpy as np
 
-from rkcosim.compiler.loaders.tnn.bound import INT_MAX, INT_MIN, Bound, element
-from rkcosim.compiler.loaders.tnn.params import UNARY
-from rkcosim.compiler.loaders.tnn.shapes import reduced_axes, slopes, summands
-from rkcosim.frontends.tnn.blob import Array
-from rkcosim.frontends.tnn.naive.table import naive
+from rkcosim.apis.tnn.blob import Array
+from rkcosim.apis.tnn.loader.bound import INT_MAX, INT_MIN, Bound, element
+from rkcosim.apis.tnn.loader.params import UNARY
+from rkcosim.apis.tnn.loader.shapes import reduced_axes, slopes, summands
+from rkcosim.apis.tnn.naive.table import naive
 
 
 def sigmoid(x: Array) -> Array:

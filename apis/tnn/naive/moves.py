@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rkcosim.compiler.loaders.tnn.bound import Bound
-from rkcosim.compiler.loaders.tnn.network import BlobScale
-from rkcosim.compiler.loaders.tnn.shapes import order, paddings, ranges, slices
-from rkcosim.frontends.tnn.blob import Array
-from rkcosim.frontends.tnn.naive.table import FUNCTIONS, coded, naive
+from rkcosim.apis.tnn.blob import Array
+from rkcosim.apis.tnn.loader.bound import Bound
+from rkcosim.apis.tnn.loader.network import BlobScale
+from rkcosim.apis.tnn.loader.shapes import order, paddings, ranges, slices
+from rkcosim.apis.tnn.naive.table import FUNCTIONS, coded, naive
 
 
 @naive("Concat")

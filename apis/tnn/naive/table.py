@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rkcosim.compiler.loaders.tnn.bound import Bound
-from rkcosim.compiler.loaders.tnn.network import BlobScale
-from rkcosim.frontends.tnn.blob import Array
+from rkcosim.apis.tnn.blob import Array
+from rkcosim.apis.tnn.loader.bound import Bound
+from rkcosim.apis.tnn.loader.network import BlobScale
 
 Function = Callable[[Bound, Sequence[Array]], list[Array]]
 """Computes the outputs of a layer from its inputs, float64 arrays."""

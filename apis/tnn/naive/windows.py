@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rkcosim.compiler.loaders.tnn.bound import Bound
-from rkcosim.compiler.loaders.tnn.geometry import deconvolution_pads, window, window_pads
-from rkcosim.compiler.loaders.tnn.network import BlobScale
-from rkcosim.compiler.loaders.tnn.shapes import corners, matmul_operands
-from rkcosim.frontends.tnn.blob import Array, to_int8
-from rkcosim.frontends.tnn.naive.arithmetic import channelwise, sigmoid
-from rkcosim.frontends.tnn.naive.table import coded, naive
+from rkcosim.apis.tnn.blob import Array, to_int8
+from rkcosim.apis.tnn.loader.bound import Bound
+from rkcosim.apis.tnn.loader.geometry import deconvolution_pads, window, window_pads
+from rkcosim.apis.tnn.loader.network import BlobScale
+from rkcosim.apis.tnn.loader.shapes import corners, matmul_operands
+from rkcosim.apis.tnn.naive.arithmetic import channelwise, sigmoid
+from rkcosim.apis.tnn.naive.table import coded, naive
 
 
 def weights_of(b: Bound, name: str) -> Array:

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define OPTIONS "RKCOSIM_NNAPI"         /* lines "name=value" (sw/plugins/settings.py) */
+#define OPTIONS "RKCOSIM_NNAPI"         /* lines "name=value" (apis/link/settings.py) */
 #define RESULTS "RKCOSIM_NNAPI_RESULTS" /* folder for a JSON document of each process */
 #define LEAST_ROOM 8192
 

@@ -1,4 +1,4 @@
-/* Requests to the process that executes the models; sw/frontends/nnapi/ndk/calls.py describes them.  The numbers
+/* Requests to the process that executes the models; apis/nnapi/ndk/calls.py describes them.  The numbers
  * NN_CALL_... of the calls and NN_... of the results are definitions on the compiler's command line. */
 #ifndef NNAPI_CALLS_H
 #define NNAPI_CALLS_H
