@@ -27,6 +27,7 @@ BESIDE = ("benchmarks", "tools")
 ORDER = (
     ("base",),
     ("spec",),
+    ("hostops",),
     ("rtl",),
     ("golden",),
     ("regcmd",),

@@ -9,10 +9,13 @@ hexagon/ops/src/op_requantize.c).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from rkcosim.hostops.rounding import Halves, nearest
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -28,6 +31,9 @@ LEAST_RANGE = 1e-18
 """The smallest difference of two scalars."""
 
 f32 = np.float32
+
+half_away = partial(nearest, halves=Halves.AWAY)
+"""Real numbers rounded to integers as nnlib rounds them."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +76,6 @@ class Range:
     def reals32(self, sums: Array) -> npt.NDArray[np.float32]:
         """Return the real numbers of a tensor of int32, float32."""
         return sums.astype(np.float32) * f32(self.step32)
-
-
-def half_away(values: Array) -> npt.NDArray[np.float64]:
-    """Return numbers rounded to integers, halves away from 0; numbers that are not finite are kept."""
-    wide = values.astype(np.float64)
-    return np.copysign(np.floor(np.abs(wide) + 0.5), wide)
 
 
 def saturate(values: Array) -> Bytes:

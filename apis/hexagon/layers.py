@@ -23,7 +23,7 @@ from rkcosim.compiler import CompiledModel, ModelError
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.planner import replan
 from rkcosim.compiler.steps import Addend, Converter, ConvStep
-from rkcosim.golden.graph.run import divide
+from rkcosim.hostops.rounding import Halves, shifted
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -112,7 +112,7 @@ class Scaling:
 
     def codes(self, sums: Array, up: bool) -> Array:
         """Return the unsigned codes of sums; halves of the last rounding go up or down."""
-        v = divide(sums.astype(np.int64) * self.first, self.shift) + self.offset
+        v = shifted(sums.astype(np.int64) * self.first, self.shift, Halves.EVEN) + self.offset
         if self.limits is not None:
             low, high = self.limits
             v = np.clip(v, low, ACCUMULATOR if high is None else high)

@@ -10,16 +10,22 @@ point.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from rkcosim.hostops.rounding import Halves, shifted
 
 Raw = npt.NDArray[np.int64]
 
 LOW, HIGH = -(2**15), 2**15 - 1
 ONE = HIGH
 """1.0 with no bits before the point: the largest number."""
+
+rounded_shift = partial(shifted, halves=Halves.AWAY)
+"""Integers divided by a power of two, rounded as gemmlowp rounds them."""
 
 FIRST_POWER, LAST_POWER = -2, 4
 """The rest of an exponent is a sum of the powers of two between these."""
@@ -28,12 +34,6 @@ FIRST_POWER, LAST_POWER = -2, 4
 def saturated(values: Raw) -> Raw:
     """Return numbers within 16 bits."""
     return np.clip(values, LOW, HIGH)
-
-
-def rounded_shift(values: Raw, shift: int) -> Raw:
-    """Return values / 2**shift, rounded to the nearest integer, halves away from zero."""
-    half = (1 << shift) >> 1
-    return np.sign(values) * ((np.abs(values) + half) >> shift)
 
 
 def times(first: Raw | int, second: Raw | int) -> Raw:

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import resolve_name
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
@@ -293,26 +293,41 @@ class Group(click.Group):
         """Run with `args`; usage errors end with one line and the exit code for bad input."""
         if COMPLETE in os.environ:
             sys.exit(shell_complete(self, extra, prog_name, COMPLETE, os.environ[COMPLETE]))
-        with flushed(), reported():
-            code = self._code(list(sys.argv[1:] if args is None else args), prog_name, extra)
-            flush()
-        sys.exit(code)
+        run_alone(self, prog_name, args, **extra)
 
-    def _code(self, args: list[str], prog_name: str, extra: Mapping[str, Any]) -> int:
-        """Run a command and return its exit code; usage errors are printed."""
-        try:
-            with self.make_context(prog_name, args, **extra) as ctx:
-                self.invoke(ctx)
-        except click.exceptions.NoArgsIsHelpError as error:
-            print(error.format_message(), file=sys.stderr)
-            return BAD_INPUT
-        except click.ClickException as error:
-            text = " ".join(error.format_message().split()).rstrip(".")
-            context = getattr(error, "ctx", None)
-            place = f" (see {context.command_path} --help)" if context is not None else ""
-            fail(text[:1].lower() + text[1:] + place, BAD_INPUT)
-        except click.exceptions.Exit as error:
-            return error.exit_code
-        except click.Abort:
-            fail("interrupted", INTERRUPTED)
-        return OK
+
+def run_alone(
+    command: click.Command, prog_name: str, args: Sequence[str] | None = None, **extra: Any
+) -> NoReturn:
+    """Run a command as a program, and exit; usage errors are one line and the exit code for bad input.
+
+    Parameters
+    ----------
+    command : the command.
+    prog_name : how it is called, for its help.
+    args : its words; None for those of this process.
+    """
+    with flushed(), reported():
+        code = _code(command, list(sys.argv[1:] if args is None else args), prog_name, extra)
+        flush()
+    sys.exit(code)
+
+
+def _code(command: click.Command, args: list[str], prog_name: str, extra: Mapping[str, Any]) -> int:
+    """Run a command and return its exit code; usage errors are printed."""
+    try:
+        with command.make_context(prog_name, args, **extra) as ctx:
+            command.invoke(ctx)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return BAD_INPUT
+    except click.ClickException as error:
+        text = " ".join(error.format_message().split()).rstrip(".")
+        context = getattr(error, "ctx", None)
+        place = f" (see {context.command_path} --help)" if context is not None else ""
+        fail(text[:1].lower() + text[1:] + place, BAD_INPUT)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.Abort:
+        fail("interrupted", INTERRUPTED)
+    return OK

@@ -22,7 +22,7 @@ COMMANDS = {
     "serve": "device",
     **{"regcmd": "", "rknn": ""},
     **{"diff": "diff", "waves": "waves", "timeline": "waves"},
-    **{name: name for name in ("report", "sweep", "conformance", "fuzz", "verilog", "bench")},
+    **{name: name for name in ("report", "sweep", "conformance", "verilog", "bench")},
     "explain": "doctor",
     **{name: name for name in ("doctor", "counters", "validate", "estimate")},
 }

@@ -2,9 +2,9 @@
 
 Requests and answers are messages of `rkcosim.apis.link.protocol`.  `number` of a request is the object that
 the function belongs to, `number` of an answer the `ResultCode` that the function returns; an answer with
-another one than NO_ERROR has a text.  Contents are numbers of 64 bits, lists behind their length in bytes, and bytes
-behind their number.  An operand type is `_type`: present, type, scale (as the bits of a float), zero point,
-dimensions (int64).
+another one than NO_ERROR has a text.  Contents are numbers of 64 bits, lists behind their length in bytes,
+and bytes behind their number.  An operand type is `_type`: present, type, scale (as the bits of a float),
+zero point, dimensions (int64).
 
 ================== ==================================================== ===================================
 call               request                                              answer

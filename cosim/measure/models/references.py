@@ -18,10 +18,9 @@ import numpy.typing as npt
 
 from rkcosim.base import BAD_INPUT, extras
 from rkcosim.base.extensions import REFERENCES, extensions
-from rkcosim.base.files import identify, read_model
+from rkcosim.base.files import identify, is_container, read_model
 from rkcosim.compiler import CompiledModel
 from rkcosim.compiler.batch import BatchModel
-from rkcosim.compiler.container import is_container
 from rkcosim.compiler.graph import Tensor, to_cube
 from rkcosim.compiler.options import load_options
 from rkcosim.compiler.steps import ConvStep

@@ -1,24 +1,26 @@
-"""`rkcosim fuzz`: hostile programs for the kernel model, damaged files for the commands."""
+"""`python -m tools.fuzz`: hostile programs for the kernel model, damaged files for the commands."""
 
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rkcosim.base import progress
-from rkcosim.cli.app import command, option
+from rkcosim.cli.app import command, option, run_alone
 from rkcosim.cli.exits import MISMATCH, OK
 from rkcosim.cli.options import EngineOptions
 from rkcosim.cli.results import table, write_text
+from tools.file_fuzz import fuzz_files
+from tools.kernel_fuzz import fuzz
+from tools.kernel_fuzz.packets import fuzz_protocol
 
 
 @dataclass(frozen=True, kw_only=True)
 class FuzzOptions(EngineOptions):
-    """Options of `rkcosim fuzz`."""
+    """Options of `python -m tools.fuzz`."""
 
     inputs: int = option("Number of hostile inputs.", low=1, default=500)
     files: bool = option(
@@ -36,10 +38,10 @@ class FuzzOptions(EngineOptions):
 
 
 @command(
-    "rkcosim fuzz --engine golden --inputs 20000 --seed 1",
-    "rkcosim fuzz --protocol --engine golden --inputs 20000",
-    "rkcosim fuzz --files --inputs 20000",
-    "rkcosim fuzz --files --sample model.tflite",
+    "python -m tools.fuzz --engine golden --inputs 20000 --seed 1",
+    "python -m tools.fuzz --protocol --engine golden --inputs 20000",
+    "python -m tools.fuzz --files --inputs 20000",
+    "python -m tools.fuzz --files --sample model.tflite",
 )
 def fuzz_command(asked: FuzzOptions) -> None:
     """Send hostile input to the kernel model or to commands.
@@ -51,7 +53,6 @@ def fuzz_command(asked: FuzzOptions) -> None:
         raise ValueError("--files and --protocol exclude each other")
     if asked.sample and not asked.files:
         raise ValueError("--sample needs --files")
-    _generators()
     if asked.files:
         _files(asked)
     else:
@@ -63,21 +64,6 @@ def _seed(asked: FuzzOptions) -> int:
     seed = random.SystemRandom().randrange(1 << 32) if asked.seed is None else asked.seed
     print(f"seed {seed}")
     return seed
-
-
-def _generators() -> None:
-    """Make the package `tools`, which contains the generators of hostile inputs, importable.
-
-    Raises
-    ------
-    ValueError
-        outside of a checkout: the generators are not part of the wheel.
-    """
-    root = Path(__file__).resolve().parents[2]
-    if not (root / "tools" / "kernel_fuzz").is_dir():
-        raise ValueError("rkcosim fuzz needs a checkout of the project (its folder tools/), not the wheel")
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
 
 
 @contextmanager
@@ -95,8 +81,6 @@ def _programs(asked: FuzzOptions) -> None:
     """Send hostile calls to the kernel model, or packets to its server, and print the result."""
     from rkcosim.devices.program import private_server
     from rkcosim.devices.simulated import SimulatedMachine
-    from tools.kernel_fuzz import fuzz
-    from tools.kernel_fuzz.packets import fuzz_protocol
 
     seed = _seed(asked)
     with SimulatedMachine(asked.engine, exact=asked.exact) as machine:
@@ -120,8 +104,6 @@ def _programs(asked: FuzzOptions) -> None:
 def _files(asked: FuzzOptions) -> None:
     """Give damaged files to the commands' file readers and print a table."""
     from rich.console import Console
-
-    from tools.file_fuzz import fuzz_files
 
     seed = _seed(asked)
     with _counted("damaged files", asked.inputs) as count:
@@ -148,3 +130,7 @@ def _files(asked: FuzzOptions) -> None:
     }
     asked.write({"seed": seed, "inputs": asked.inputs, "files": files, "good": good})
     raise SystemExit(OK if good else MISMATCH)
+
+
+if __name__ == "__main__":
+    run_alone(fuzz_command, "python -m tools.fuzz")
