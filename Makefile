@@ -15,9 +15,9 @@ export PYTHONDONTWRITEBYTECODE =
 help:
 	@echo "make demo        classify held-back digits on the RTL, checked bit for bit"
 	@echo "make test        the tests of ten minutes, with the same seeds in each run"
-	@echo "make proofs      prove blocks of the RTL formally and write docs/proofs.md"
-	@echo "make coverage    measure which lines and bits of the RTL run, write docs/rtl_coverage.md (hours, resumes)"
-	@echo "make synthesis   synthesise the RTL and write docs/synthesis.md (hours, resumes; opensta, qflow-tech-osu018)"
+	@echo "make proofs      prove blocks of the RTL formally and write docs/results/proofs.md"
+	@echo "make coverage    measure which lines and bits of the RTL run, write docs/results/rtl_coverage.md (hours, resumes)"
+	@echo "make synthesis   synthesise the RTL and write docs/results/synthesis.md (hours, resumes; opensta, qflow-tech-osu018)"
 	@echo "make test-all    everything: also long sweeps, all kinds of engines, proofs, new seeds (hours, resumes)"
 	@echo "make test-lowest  make test with the lowest versions of all packages that pyproject.toml allows"
 	@echo "make lock        write the versions that are installed here into .ci/constraints.txt, for .ci/run"
@@ -73,13 +73,13 @@ test: $(DEV)
 	$(BIN)/python -m pytest -q -m "not heavy and not shared" $(SPREAD)
 
 proofs: $(DEV)
-	$(BIN)/python -m tools.proofs --page docs/proofs.md
+	$(BIN)/python -m tools.proofs --page docs/results/proofs.md
 
 coverage: $(DEV)
-	$(BIN)/python -m tools.coverage --page docs/rtl_coverage.md
+	$(BIN)/python -m tools.coverage --page docs/results/rtl_coverage.md
 
 synthesis: $(DEV)
-	$(BIN)/python -m tools.synthesis --page docs/synthesis.md
+	$(BIN)/python -m tools.synthesis --page docs/results/synthesis.md
 
 test-all: $(DEV)
 	RKCOSIM_TESTS=all RKCOSIM_SEED=$${RKCOSIM_SEED:-fresh} \

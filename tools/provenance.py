@@ -1,4 +1,4 @@
-"""Where each rule of docs/reference comes from: `python -m tools.provenance docs/provenance.md`.
+"""Where each rule of docs/reference comes from: `python -m tools.provenance docs/results/provenance.md`.
 
 A mark such as `[board: KEY]` closes the text since the mark before it on the same line.  Marks in a row share
 that text: each of them holds for a part of it.  A mark may name several keys.
@@ -406,8 +406,8 @@ def _rest(rules: Iterable[Rule], assumed: bool, key: str) -> list[str]:
 
 _HEAD = """# Where the hardware rules come from
 
-Made by `python -m tools.provenance docs/provenance.md` from the marks in the hardware
-reference ([reference](reference/index.md)). Each mark closes a piece of a rule's text:
+Made by `python -m tools.provenance docs/results/provenance.md` from the marks in the hardware
+reference ([reference](../reference/index.md)). Each mark closes a piece of a rule's text:
 
 """
 
@@ -415,7 +415,7 @@ reference ([reference](reference/index.md)). Each mark closes a piece of a rule'
 _OPTIONS_HEAD = """## Options
 
 Where two readings fit what is known, `rkcosim --option NAME COMMAND` takes the other one
-([commandline.md](commandline.md)).
+([commandline.md](../commandline.md)).
 
 | option | rule | default | with the option |
 | --- | --- | --- | --- |
@@ -466,7 +466,7 @@ def _witnessed(page: Page, found: Sequence[Witness]) -> list[str]:
 
 
 def markdown(page: Page, options: Sequence[Option] = (), found: Sequence[Witness] = ()) -> str:
-    """The page docs/provenance.md."""
+    """The page docs/results/provenance.md."""
     lines = [f"- **{kind}**: {meaning};" for kind, meaning in KINDS.items()]
     lines[-1] = lines[-1][:-1] + "."
     lines += [
@@ -537,5 +537,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         prog="python -m tools.provenance", description=(__doc__ or "").split(":")[0]
     )
-    parser.add_argument("page", help="the file to write: docs/provenance.md")
+    parser.add_argument("page", help="the file to write: docs/results/provenance.md")
     sys.exit(main(parser.parse_args().page))

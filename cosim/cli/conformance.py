@@ -89,7 +89,7 @@ def conformance_command(asked: ConformanceOptions) -> None:
     _show(report, report.tasks if asked.case is not None else wanted)
     asked.write(report.as_json())
     if asked.coverage is not None:
-        what = f"`rkcosim conformance --coverage docs/coverage.md --seed {seed} --tasks {wanted}`"
+        what = f"`rkcosim conformance --coverage docs/results/coverage.md --seed {seed} --tasks {wanted}`"
         what += f" ({report.tasks} tasks)"
         write_text(asked.coverage, report.coverage.markdown(what))
         support = asked.coverage.with_name("support.md")

@@ -26,7 +26,8 @@ def named(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["CONTRIBUTING.md", "README.md", "docs/architecture.md", "docs/board.md", "docs/synthesis.md"]
+    "name",
+    ["CONTRIBUTING.md", "README.md", "docs/architecture.md", "docs/board.md", "docs/results/synthesis.md"],
 )
 def test_paths_that_a_page_names_exist(name: str):
     paths = named((ROOT / name).read_text())

@@ -1,4 +1,4 @@
-"""docs/reference says of every rule where it comes from, and docs/provenance.md is what follows from it."""
+"""docs/reference gives the source of every rule, and docs/results/provenance.md is the summary."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def test_page_is_up_to_date() -> None:
     found, wrong = witnesses(ROOT / "tests")
     assert not wrong + witness_faults(read(RULES), found)
     wanted = markdown(read(RULES), OPTIONS, found)
-    assert (ROOT / "docs" / "provenance.md").read_text() == wanted, (
-        "run python -m tools.provenance docs/provenance.md"
+    assert (ROOT / "docs" / "results" / "provenance.md").read_text() == wanted, (
+        "run python -m tools.provenance docs/results/provenance.md"
     )
 
 
