@@ -1,4 +1,4 @@
-"""Sections of docs/performance.md (cosim/measure/perf/page.py)."""
+"""Sections of docs/results/performance.md (cosim/measure/perf/page.py)."""
 
 from __future__ import annotations
 

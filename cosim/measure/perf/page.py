@@ -1,4 +1,4 @@
-"""Checked-in figures: JSON files with a version, and sections of docs/performance.md.
+"""Checked-in figures: JSON files with a version, and sections of docs/results/performance.md.
 
 Commands write each section between two marker comments:
 
@@ -36,7 +36,7 @@ SECTIONS = (
 
 _MARKER = re.compile(rf"<!-- ({'|'.join(SECTIONS)}): (begin|end) -->")
 
-PAGE = PACKAGE / "docs" / "performance.md"
+PAGE = PACKAGE / "docs" / "results" / "performance.md"
 """The page of this repository."""
 
 

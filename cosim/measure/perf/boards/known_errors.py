@@ -1,6 +1,6 @@
 """Known errors of the cycles against boards: where, in which direction, and why.
 
-docs/performance.md continues with an analysis of possible reasons.
+docs/results/performance.md continues with an analysis of possible reasons.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables of `rkcosim validate`, for the terminal and for docs/performance.md."""
+"""Tables of `rkcosim validate`, for the terminal and for docs/results/performance.md."""
 
 from __future__ import annotations
 
