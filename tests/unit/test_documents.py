@@ -24,7 +24,7 @@ from tools.site import (
     with_own_worker,
 )
 
-FOLDERS = ("benchmarks", "cosim", "docs", "examples", "rtl", "spec", "sw", "tests", "tools", "waves")
+FOLDERS = ("apis", "benchmarks", "cosim", "docs", "examples", "rtl", "spec", "sw", "tests", "tools", "waves")
 WRITTEN = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
 
 
@@ -81,11 +81,12 @@ def test_every_picture_is_drawn_by_a_command():
 
 
 def test_the_page_of_commands_has_every_command():
+    from rkcosim.base import extensions
     from rkcosim.cli.main import COMMANDS, REGCMD, RKNN
 
     heads = set(re.findall(r"^## rkcosim ?(.*)$", commands(), re.MULTILINE))
     groups = {f"regcmd {name}" for name in REGCMD} | {f"rknn {name}" for name in RKNN}
-    assert heads == {"", *COMMANDS, *groups}
+    assert heads == {"", *COMMANDS, *extensions.extensions(extensions.COMMANDS), *groups}
 
 
 def test_the_interface_has_every_public_name():

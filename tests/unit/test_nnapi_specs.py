@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rkcosim.frontends.nnapi.conformance import (
+from rkcosim.apis.link.instruments import open_machine
+from rkcosim.apis.nnapi.conformance import (
     Tally,
     all_examples,
     difference,
@@ -16,7 +17,6 @@ from rkcosim.frontends.nnapi.conformance import (
     run_example,
     tolerance,
 )
-from rkcosim.plugins.instruments import open_machine
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from tests.models.nnapi_models import F16, F32, I32, U8

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rkcosim.frontends.hexagon_nn.execution import MODULES
-from rkcosim.frontends.hexagon_nn.graph import CONST, OWN
-from rkcosim.frontends.hexagon_nn.names import NAMES
-from rkcosim.frontends.hexagon_nn.operations import OPERATIONS, Place
+from rkcosim.apis.hexagon.execution import MODULES
+from rkcosim.apis.hexagon.graph import CONST, OWN
+from rkcosim.apis.hexagon.names import NAMES
+from rkcosim.apis.hexagon.operations import OPERATIONS, Place
 
 PLACES: dict[Place | str, str] = {
     "layer": "NPU: with the operations behind them as one layer if that is exact, else their sums",

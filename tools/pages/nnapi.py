@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rkcosim.frontends.nnapi.emit import EMITTERS
-from rkcosim.frontends.nnapi.operations import LETTERS, TABLE, OperationType, words
-from rkcosim.frontends.nnapi.runner import CONTROL, MODULES
-from rkcosim.frontends.nnapi.values import HOST
+from rkcosim.apis.nnapi.emit import EMITTERS
+from rkcosim.apis.nnapi.operations import LETTERS, TABLE, OperationType, words
+from rkcosim.apis.nnapi.runner import CONTROL, MODULES
+from rkcosim.apis.nnapi.values import HOST
 
 NAMES = {
     "f": "float32",
@@ -19,7 +19,7 @@ NAMES = {
     "w": "quant16 symmetric",
     "v": "quant16",
 }
-"""Types of tensors on the page, by the letters of `rkcosim.frontends.nnapi.operations`."""
+"""Types of tensors on the page, by the letters of `rkcosim.apis.nnapi.operations`."""
 
 
 def place_of(kind: OperationType) -> str:

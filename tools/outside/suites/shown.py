@@ -17,7 +17,7 @@ SUITES = (
         name="AOSP's examples of NNAPI",
         repository="timocapa/android_packages_modules_NeuralNetworks",
         tests="the examples in AOSP's specifications of NNAPI's operations",
-        how="`rkcosim conformance --nnapi-specs` runs them.",
+        how="`rkcosim nnapi-specs` runs them.",
         board_source="none: the expected outputs are AOSP's.",
         shown="nnapi_operations.md",
     ),
