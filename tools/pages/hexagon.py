@@ -14,7 +14,7 @@ PLACES: dict[Place | str, str] = {
     "host": "host",
     "check": "host: comparisons and prints of test graphs",
     "graph": "part of the graph itself",
-    "": "not there: `append_node` returns -1, and the log names the operation",
+    "": "not supported: `append_node` returns -1, and the log names the operation",
 }
 """Headings of the table, in its order."""
 
