@@ -22,7 +22,7 @@ HEAD = (
     "([Accuracy](../models.md#accuracy)). *Outputs* are those of the whole network: the largest difference "
     "from the reference's, in steps or relative to the largest value. Errors of layers add up there, and "
     "random inputs are far from what a network was trained for, so a large figure in that column is no fault "
-    "if all layers are within their bounds. Seconds and peak memory are those of compilation, in a new "
+    "if all layers are within their bounds. Seconds and peak memory are of the compilation, in a new "
     "process.\n"
 )
 TITLES = (

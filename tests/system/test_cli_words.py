@@ -195,7 +195,7 @@ def test_sigterm_leaves_no_half_built_engine(tmp_path: Path):
 
 
 def test_lines_that_the_page_names():
-    page = (ROOT / "docs" / "cocotb.md").read_text()
+    page = (ROOT / "docs" / "howto" / "testbenches.md").read_text()
     bench = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert bench is not None
     lines = bench[1].splitlines()

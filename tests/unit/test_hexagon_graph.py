@@ -14,7 +14,6 @@ from rkcosim.apis.hexagon.graph import INPUT, RESERVED, Graph, Node, State
 from rkcosim.apis.hexagon.library import operations_header
 from rkcosim.apis.hexagon.names import NAMES, NUMBERS
 from rkcosim.apis.hexagon.operations import OPERATIONS
-from rkcosim.apis.hexagon.table import with_table
 from rkcosim.apis.hexagon.tensors import Declared, Edge, Failure, Value, value
 from tests import seeds
 from tests.models.hexagon_graphs import Builder, execute
@@ -238,11 +237,6 @@ def test_log_is_bounded() -> None:
     for _ in range(3000):
         graph.say("x" * 1000)
     assert 900_000 < len(graph.take_log()) < 1_100_000
-
-
-def test_table_is_current() -> None:
-    page = (ROOT / "docs" / "hexagon.md").read_text()
-    assert with_table(page) == page, "run python -m rkcosim.apis.hexagon.table docs/hexagon.md"
 
 
 def test_header_and_requests_have_the_same_numbers() -> None:

@@ -1,19 +1,11 @@
-"""Markdown page of all registers: `python -m rkcosim.spec.regs.docs [FILE]` (standard output without FILE).
-
-`python -m rkcosim.spec.regs.docs --counters docs/counters.md` updates the table of the counters in that page.
-"""
+"""The page of all registers (`make registers`, and a page of the site), and the table of the counters."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from rkcosim.spec.regs.counters import BASE_ADDRESS, WINDOW_BYTES
 from rkcosim.spec.regs.table import Block, Field, Register, counter_registers, registers
-
-COUNTERS_BEGIN, COUNTERS_END = "<!-- registers: begin -->", "<!-- registers: end -->"
-"""Lines around the table of counters in docs/counters.md."""
 
 
 def _bits(field: Field) -> str:
@@ -82,34 +74,3 @@ def counters_markdown() -> str:
                     f"| 0x{register.offset:03X} | {named} | {_bits(field)} {field.sw} | {meaning}{reset} |"
                 )
     return "\n".join(lines)
-
-
-def _renew_counters(page: Path) -> int:
-    text = page.read_text("utf-8")
-    before, begin, rest = text.partition(COUNTERS_BEGIN)
-    _, end, after = rest.partition(COUNTERS_END)
-    if not begin or not end:
-        print(f"{page}: does not have the lines {COUNTERS_BEGIN} and {COUNTERS_END}", file=sys.stderr)
-        return 2
-    page.write_text(f"{before}{begin}\n{counters_markdown()}\n{end}{after}", "utf-8")
-    return 0
-
-
-def main(arguments: list[str]) -> int:
-    """Write the page to the given file, or to standard output."""
-    if len(arguments) == 2 and arguments[0] == "--counters":
-        return _renew_counters(Path(arguments[1]))
-    if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
-        print(f"usage: python -m rkcosim.spec.regs.docs [FILE]\n\n{__doc__}", file=sys.stderr)
-        return 2
-    if arguments:
-        path = Path(arguments[0])
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(markdown(), "utf-8")
-    else:
-        print(markdown(), end="")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,19 +1,11 @@
-"""The table of operations on the page of NNAPI's operations, between two comments of the page.
-
-`python -m rkcosim.apis.nnapi.table docs/nnapi_operations.md` writes it.
-"""
+"""The table of operations on the page of NNAPI's operations, docs/nnapi_operations.md."""
 
 from __future__ import annotations
-
-import argparse
-from pathlib import Path
 
 from rkcosim.apis.nnapi.emit import EMITTERS
 from rkcosim.apis.nnapi.operations import LETTERS, TABLE, OperationType, words
 from rkcosim.apis.nnapi.runner import CONTROL, MODULES
 from rkcosim.apis.nnapi.values import HOST
-
-BEGIN, END = "<!-- operations: begin -->", "<!-- operations: end -->"
 
 NAMES = {
     "f": "float32",
@@ -56,30 +48,3 @@ def table() -> str:
         numbers = ", ".join(map(str, sorted(sizes))) + more
         rows.append(f"| {kind.value} | {kind.name} | {data} | {numbers} | {place_of(kind)} |")
     return "\n".join(rows)
-
-
-def with_table(page: str) -> str:
-    """Return a page with the table of today.
-
-    Raises
-    ------
-    ValueError
-        if the page has not both comments.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN} ... {END}")
-    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
-
-
-def main() -> None:
-    """Write the table into a page."""
-    parser = argparse.ArgumentParser(prog="python -m rkcosim.apis.nnapi.table", description=__doc__)
-    parser.add_argument("page", type=Path, help="Markdown page with the comments around the table")
-    page: Path = parser.parse_args().page
-    page.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
