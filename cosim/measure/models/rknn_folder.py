@@ -11,7 +11,7 @@ from errno import ENOENT
 from pathlib import Path
 from typing import Any
 
-from rkcosim.base import BAD_INPUT
+from rkcosim.base import BAD_INPUT, progress
 from rkcosim.base.files import read_model
 from rkcosim.compiler.model import naming_model
 from rkcosim.driver import DriverError
@@ -136,9 +136,10 @@ def run_folder(
 
     Returns
     -------
-    An iterator over the results; a file that cannot be read gives one with its `problem`.
+    An iterator over the results; a file that cannot be read gives one with its `problem`. Each run is a step of
+    `rkcosim.base.progress` that names the file, and each file is announced there before its first run.
     """
-    for path in files:
+    for number, path in enumerate(files, start=1):
         try:
             data = read_model(path)
             if not is_rknn(data):
@@ -148,10 +149,15 @@ def run_folder(
         except (ValueError, OSError) as error:
             yield FolderRow(path.name, problem=str(error).removeprefix(f"{path}: "), refused=True)
             continue
-        for count in (n for n in cores if n in plans):
-            for how in jobs:
-                options = {"engine": engine, "exact": exact, "dram": dram}
-                yield _run(path, count, how, seed, options)
+        runs = [(count, how) for count in cores if count in plans for how in jobs]
+        options: dict[str, Any] = {"engine": engine, "exact": exact, "dram": dram}
+        for run, (count, how) in enumerate(runs):
+            place = f"file {number} of {len(files)}, run {run + 1} of {len(runs)}"
+            if not run:
+                progress.say(f"{path.name}: file {number} of {len(files)}, runs: {len(runs)}")
+            with progress.step(f"{path.name}, {count} core{'s' * (count > 1)} by {how} ({place})"):
+                row = _run(path, count, how, seed, options)
+            yield row
 
 
 def _run(path: Path, cores: int, how: JobsBy, seed: int, options: dict[str, Any]) -> FolderRow:
