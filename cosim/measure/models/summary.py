@@ -145,6 +145,6 @@ def unordered_lines(found: Mapping[str, Any] | None) -> list[str]:
         return []
     tasks = "; ".join(found["tasks"])
     return [
-        f"not compared: {found['depend']:,} bytes of padding, {found['differ']:,} of which are not the golden "
+        f"not compared: {found['depend']:,} bytes of padding, {found['differ']:,} of them not the golden "
         f"model's, because a task reads memory that it writes itself, before or after its writes: {tasks}"
     ]
