@@ -137,7 +137,7 @@ class FileChecker(ModelChecker):
         model = self.loaded.model
         assert isinstance(model, FileModel)
         tasks = {} if address is None else own_inputs(model.file_plan, self.loaded.bases)
-        if not tasks:
+        if not tasks or self._before is None:
             return address
         driver = GoldenDriver(dict(self.loaded.bases))
         for device in driver.cores:
