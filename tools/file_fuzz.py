@@ -37,6 +37,7 @@ import numpy as np
 import onnx
 from PIL import Image
 
+from rkcosim.apis.tnn.loader import write_network
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR
 from rkcosim.base.files import identify
 from rkcosim.base.processes import resident
@@ -45,7 +46,6 @@ from rkcosim.cli.exits import exit_code
 from rkcosim.cli.inputs import load_archive, load_batch
 from rkcosim.compiler import LoadedModel, compile_model, litert
 from rkcosim.compiler.batch import one_of
-from rkcosim.compiler.loaders.tnn import write_network
 from rkcosim.compiler.model import TensorInfo
 from rkcosim.engines.snapshots.contents import read_snapshot
 from rkcosim.engines.snapshots.file import SnapshotFile

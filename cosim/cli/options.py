@@ -79,7 +79,7 @@ Page = Annotated[
     Path | None,
     Parameter("Update this command's section of a Markdown page (between its marker comments).", writes=True),
 ]
-"""For commands that write a section of docs/performance.md (cosim/measure/perf/page.py)."""
+"""For commands that write a section of docs/results/performance.md (cosim/measure/perf/page.py)."""
 Scheduler = Annotated[
     str | None,
     Parameter(

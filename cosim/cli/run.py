@@ -102,7 +102,7 @@ def run_command(asked: RunOptions) -> None:
 
 
 def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
-    from rkcosim.base.files import identify, read_model
+    from rkcosim.base.files import read_model
     from rkcosim.measure.models.run import run_model
     from rkcosim.measure.models.summary import print_summary
     from rkcosim.measure.report.kept import keeping
@@ -116,8 +116,6 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
     values.pop("plan", None)  # the context in which this runs
     how = None if asked_jobs == "auto" else asked_jobs
     data = read_model(asked.model)  # reports the kind of a file that is not a model
-    if identify(data) == "TNN network":
-        import rkcosim.frontends.tnn.reference  # noqa: F401 - adds NAIVE
     if sharded is not None and is_rknn(data):
         raise ValueError("--shards divides plans of this compiler only: run a .rknn file without it")
     batch = saving.batch(asked.batch())

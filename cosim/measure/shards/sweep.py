@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rkcosim.base import progress, version
+from rkcosim.base.files import is_container
 from rkcosim.compiler import ModelError
 from rkcosim.compiler.batch import batch_size, load
-from rkcosim.compiler.container import is_container
 from rkcosim.compiler.tiling import BANKS, fixed_weight_banks
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import open_engine

@@ -16,13 +16,13 @@ Plan = Literal["ours", "rknn"]
 FILE = Path(__file__).with_name("errors.json")
 FILES: dict[Plan, Path] = {"ours": FILE, "rknn": FILE.with_name("errors_rknn.json")}
 SCHEMA_VERSION = 1
-COMMAND = "rkcosim validate --page docs/performance.md"
+COMMAND = "rkcosim validate --page docs/results/performance.md"
 PAGES: dict[Plan, str] = {"ours": COMMAND, "rknn": COMMAND.replace("--page", "--plan rknn --page")}
 
 SUBMIT_US = 22.5
 """Microseconds that the vendor's driver adds to each submit of a model: submit 2.5, interrupt handler 2,
 threaded part 18 ([HW 12.5], "vendor driver path", ftrace).  A time for each layer was also tried and
-rejected: fitted to the one network of the fitted half, it makes the others worse (docs/performance.md)."""
+rejected: fitted to the one network of the fitted half, it makes the others worse (docs/board_times.md)."""
 
 PRODUCT_RUN_US = 32.9
 PRODUCT_RUN = "unimatrix099/rk-llama.cpp, RKNPU2-decode-research.md, 1c"
