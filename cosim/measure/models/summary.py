@@ -136,4 +136,16 @@ def nodes_line(verdict: Mapping[str, Any]) -> str:
         text += f" ({count:,} elements beyond 2 ulp where large terms cancel, within the rounding of sums)"
     for item in missing[:SHOWN]:
         text += f"\nnot compared: {item['node']}: {item['why']}"
-    return text + (f"\nnot compared: {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
+    text += f"\nnot compared: {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+    return "\n".join([text, *unordered_lines(verdict["bytes_not_compared"])])
+
+
+def unordered_lines(found: Mapping[str, Any] | None) -> list[str]:
+    """Return a line about bytes whose value depends on the order of a task's reads and writes."""
+    if not found:
+        return []
+    tasks = "; ".join(found["tasks"])
+    return [
+        f"not compared: {found['depend']:,} bytes of padding, {found['differ']:,} of them not the golden "
+        f"model's, because a task reads memory that it writes itself, before or after its writes: {tasks}"
+    ]

@@ -33,7 +33,10 @@ class GoldenDriver(Driver):
     """
 
     def __init__(self, places: dict[str, int] | None = None) -> None:
-        super().__init__(GoldenNpu(3))
+        npu = GoldenNpu(3)
+        super().__init__(npu)
+        self.cores = npu.devices
+        """The golden model of each core."""
         self._places = places or {}
 
     def alloc(self, size: int, name: str = "buffer", at: int | None = None) -> Buffer:
