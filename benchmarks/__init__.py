@@ -2,7 +2,7 @@
 
 `python -m benchmarks.onnx_nodes` runs the node tests of the package onnx, `python -m benchmarks.quantize`
 quantises networks and measures their accuracy, and `python -m benchmarks.zoo` measures networks that people
-run on the RK3588 (docs/zoo.md).
+run on the RK3588 (docs/results/zoo.md).
 
 `rkcosim bench` compares engines, and measures layers and whole models.
 """

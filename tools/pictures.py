@@ -2,8 +2,8 @@
 
 Most come from commands that stand on the page which shows them.  Screenshots need chromium, or GTKWave with
 Xvfb and ImageMagick's `import`; without these programs they are left as they are, which is said.
-`cocotb-pool.svg` is drawn by the commands of the tutorial in docs/cocotb.md, and `structure_before.svg` shows
-a state that is gone.
+`cocotb-pool.svg` is drawn by the commands of the tutorial in docs/howto/testbenches.md;
+`structure_before.svg` shows a former state.
 """
 
 from __future__ import annotations

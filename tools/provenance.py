@@ -1,4 +1,4 @@
-"""Where each rule of docs/reference comes from: `python -m tools.provenance docs/provenance.md`.
+"""Where each rule of docs/reference comes from: `python -m tools.pages provenance`.
 
 A mark such as `[board: KEY]` closes the text since the mark before it on the same line.  Marks in a row share
 that text: each of them holds for a part of it.  A mark may name several keys.
@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from rkcosim.measure.perf.page import PageError
 from rkcosim.spec.regs.options import OPTIONS, Option
 
 KINDS = {
@@ -406,8 +407,8 @@ def _rest(rules: Iterable[Rule], assumed: bool, key: str) -> list[str]:
 
 _HEAD = """# Where the hardware rules come from
 
-Made by `python -m tools.provenance docs/provenance.md` from the marks in the hardware
-reference ([reference](reference/index.md)). Each mark closes a piece of a rule's text:
+Made by `python -m tools.pages provenance` from the marks in the hardware
+reference ([reference](../reference/index.md)). Each mark closes a piece of a rule's text:
 
 """
 
@@ -415,7 +416,7 @@ reference ([reference](reference/index.md)). Each mark closes a piece of a rule'
 _OPTIONS_HEAD = """## Options
 
 Where two readings fit what is known, `rkcosim --option NAME COMMAND` takes the other one
-([commandline.md](commandline.md)).
+([commandline.md](../commandline.md)).
 
 | option | rule | default | with the option |
 | --- | --- | --- | --- |
@@ -466,7 +467,7 @@ def _witnessed(page: Page, found: Sequence[Witness]) -> list[str]:
 
 
 def markdown(page: Page, options: Sequence[Option] = (), found: Sequence[Witness] = ()) -> str:
-    """The page docs/provenance.md."""
+    """The page docs/results/provenance.md."""
     lines = [f"- **{kind}**: {meaning};" for kind, meaning in KINDS.items()]
     lines[-1] = lines[-1][:-1] + "."
     lines += [
@@ -509,6 +510,28 @@ def markdown(page: Page, options: Sequence[Option] = (), found: Sequence[Witness
     return _HEAD + "\n".join(lines) + "\n"
 
 
+def checked_page(rules: Path = REFERENCE, options: Sequence[Option] = OPTIONS, tests: Path = TESTS) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    rules : folder of the reference.
+    options : options of the model, which the rules name.
+    tests : folder of the tests.
+
+    Raises
+    ------
+    PageError
+        If marks of rules or of tests are wrong; the text has a line for each.
+    """
+    page = read(rules)
+    found, unread = witnesses(tests)
+    wrong = faults(page, options) + unread + witness_faults(page, found)
+    if wrong:
+        raise PageError("\n".join(wrong))
+    return markdown(page, options, found)
+
+
 def main(path: str, rules: Path = REFERENCE, options: Sequence[Option] = OPTIONS, tests: Path = TESTS) -> int:
     """Write the page, or say what is wrong with the rules' marks or with those of tests.
 
@@ -523,13 +546,12 @@ def main(path: str, rules: Path = REFERENCE, options: Sequence[Option] = OPTIONS
     -------
     Exit code: 0, or 1 when marks or tables are wrong; the page is not written then.
     """
-    page = read(rules)
-    found, unread = witnesses(tests)
-    wrong = faults(page, options) + unread + witness_faults(page, found)
-    if wrong:
-        print("\n".join(wrong), file=sys.stderr)
+    try:
+        text = checked_page(rules, options, tests)
+    except PageError as error:
+        print(error, file=sys.stderr)
         return 1
-    Path(path).write_text(markdown(page, options, found), encoding="utf-8")
+    Path(path).write_text(text, encoding="utf-8")
     return 0
 
 
@@ -537,5 +559,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         prog="python -m tools.provenance", description=(__doc__ or "").split(":")[0]
     )
-    parser.add_argument("page", help="the file to write: docs/provenance.md")
+    parser.add_argument("page", help="the file to write: docs/results/provenance.md")
     sys.exit(main(parser.parse_args().page))

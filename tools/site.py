@@ -40,6 +40,9 @@ HARDWARE = "Hardware reference"
 WIDTH = 82
 """Columns of the help texts."""
 
+SHIM = "https://unpkg.com/iframe-worker/shim"
+"""Script of the theme's plug-in `offline`, for a search without a server."""
+
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"(^```.*?^```$|`+[^`\n]+`+)", re.MULTILINE | re.DOTALL)
 """Fenced blocks, and with them code within a line, which stay as they are."""
@@ -239,7 +242,7 @@ def root_page(name: str) -> str:
 
 def registers() -> str:
     """The page of all registers (`make registers`)."""
-    from rkcosim.spec.regs.docs import markdown
+    from tools.pages.registers import markdown
 
     return markdown()
 
@@ -274,9 +277,43 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def with_own_worker(html: str, place: str) -> str:
+    """Let the search of pages that are opened as files use a script of the site, not one of the network.
+
+    Parameters
+    ----------
+    html : the page as the theme makes it.
+    place : its path below the folder of the site.
+
+    Raises
+    ------
+    ValueError
+        If the theme does not load its script exactly once; then another version of the theme is installed.
+    """
+    begin, tag, end = html.partition(f'<script src="{SHIM}"></script>')
+    if not tag or SHIM in begin + end:
+        raise ValueError(f"{place}: the theme does not load {SHIM} exactly once")
+    path = os.path.relpath("javascripts/file_worker.js", Path(place).parent)
+    return f'{begin}<script src="{path}"></script>{end}'
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Replace the theme's script in a page."""
+    return with_own_worker(output, page.file.dest_uri)
+
+
+def on_post_template(output_content: str, template_name: str, config: Any) -> str:
+    """Replace the theme's script in the page of a missing address."""
+    if template_name != "404.html":
+        return output_content
+    return output_content.replace(SHIM, "/javascripts/file_worker.js")
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Make links that leave docs/ work, and citations readable."""
     place = DOCS / page.file.src_uri
+    if page.file.src_uri.startswith("results/"):
+        page.meta.setdefault("search", {"boost": 0.2})  # pages to read are found before tables
     if page.file.src_uri.startswith("api/"):
         return markdown  # mkdocstrings' own directives
     if page.file.generated_by is None:

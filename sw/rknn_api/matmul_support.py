@@ -1,7 +1,7 @@
 """What librknnrt 2.3.2 takes and refuses of matrix products on the RK3588, each row with its source.
 
 `rkcosim.rknn_api.matmul` checks a `rknn_matmul_info` with these rows, and docs/rknn_api.md contains them as
-a table (`markdown`, written by `python -m tools.matmul_table`).
+a table (`markdown`, written by `python -m tools.pages products`).
 """
 
 from __future__ import annotations

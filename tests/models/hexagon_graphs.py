@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rkcosim.frontends.hexagon_nn.execution import Accelerator, Execution, HostOnly, Outcome
-from rkcosim.frontends.hexagon_nn.geometry import Padding
-from rkcosim.frontends.hexagon_nn.graph import INPUT, OUTPUT, Graph, Node
-from rkcosim.frontends.hexagon_nn.names import NUMBERS
-from rkcosim.frontends.hexagon_nn.rewriting import rewrite
-from rkcosim.frontends.hexagon_nn.tensors import Declared, Edge, Value, value
+from rkcosim.apis.hexagon.execution import Accelerator, Execution, HostOnly, Outcome
+from rkcosim.apis.hexagon.geometry import Padding
+from rkcosim.apis.hexagon.graph import INPUT, OUTPUT, Graph, Node
+from rkcosim.apis.hexagon.names import NUMBERS
+from rkcosim.apis.hexagon.rewriting import rewrite
+from rkcosim.apis.hexagon.tensors import Declared, Edge, Value, value
 
 ROOM = 1 << 22
 """Bytes of each declared output, unless a test says otherwise."""

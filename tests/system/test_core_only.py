@@ -70,7 +70,6 @@ WORKS = {
         "--seed",
         "1",
     ],
-    "fuzz": ["fuzz", "--engine", "golden", "--inputs", "2", "--seed", "1"],
     "device": ["device", "--engine", "golden", "--", "true"],
     "explain": ["explain", "0x15"],
     "doctor": ["doctor"],

@@ -18,13 +18,13 @@ import pytest
 from click.testing import CliRunner
 
 import rkcosim.rknn_api as rk
+from rkcosim.apis.link.protocol import Call, Channel, Message, Runtime, Status
+from rkcosim.apis.link.worker import Worker
 from rkcosim.base.failures import FOLDER_VARIABLE, INTERNAL, MOST_KEPT, Failures, told
 from rkcosim.cli.main import app
 from rkcosim.driver.kernel import Kernel
 from rkcosim.driver.kernel.drm import GenericDrm
 from rkcosim.driver.kernel.log import Log
-from rkcosim.plugins.protocol import Call, Channel, Message, Runtime, Status
-from rkcosim.plugins.worker import Worker
 from rkcosim.rknn_api.server import calls as server_calls
 from rkcosim.rknn_api.server.session import Session
 from rkcosim.rknn_api.signatures import SIGNATURES
@@ -225,7 +225,7 @@ class Broken:
 @pytest.fixture
 def connected(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Worker, Channel]]:
     theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    monkeypatch.setattr("rkcosim.plugins.worker.Machine", lambda _: None)
+    monkeypatch.setattr("rkcosim.apis.link.worker.Machine", lambda _: None)
     worker = Worker(theirs, Broken)
     with theirs, ours:
         yield worker, Channel(ours)
@@ -288,10 +288,10 @@ assert ctypes.CDLL("libneuralnetworks.so").ANeuralNetworksModel_create(ctypes.by
 @pytest.mark.parametrize(
     ("name", "place", "program", "needed"),
     [
-        ("litert", "rkcosim.plugins.library.WORKER", LITERT, "ai_edge_litert"),
-        ("ort", "rkcosim.plugins.library.WORKER", SESSION, "onnxruntime"),
-        ("hexagon", "rkcosim.frontends.hexagon_nn.library.MODULE", GRAPH, ""),
-        ("nnapi", "rkcosim.frontends.nnapi.ndk.library.MODULE", MODEL, ""),
+        ("litert", "rkcosim.apis.litert.library.MODULE", LITERT, "ai_edge_litert"),
+        ("ort", "rkcosim.apis.ort.library.MODULE", SESSION, "onnxruntime"),
+        ("hexagon", "rkcosim.apis.hexagon.library.MODULE", GRAPH, ""),
+        ("nnapi", "rkcosim.apis.nnapi.ndk.library.MODULE", MODEL, ""),
     ],
     ids=["litert", "ort", "hexagon", "nnapi"],
 )

@@ -320,7 +320,8 @@ SANITIZED = """
 import gc
 import onnxruntime
 from ai_edge_litert.interpreter import load_delegate
-from rkcosim.plugins.library import delegate_library, provider_library
+from rkcosim.apis.litert.library import delegate_library
+from rkcosim.apis.ort.library import provider_library
 from tests.models import litert_scripts as litert
 from tests.models.ort_scripts import *
 from tests.models.rknn_models import image_model

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from rkcosim.frontends.diopi import library, runtime
-from rkcosim.frontends.diopi.bounds import check_bound
-from rkcosim.frontends.diopi.enums import Device, Dtype, Error
-from rkcosim.frontends.diopi.host import moves, windows
-from rkcosim.frontends.diopi.memory import Memory, Stream
-from rkcosim.frontends.diopi.names import NAMES
-from rkcosim.frontends.diopi.operators import OPERATORS
-from rkcosim.frontends.diopi.tensor import TensorP, diopiTensor
-from rkcosim.frontends.diopi.values import DiopiError, diopiScalar
+from rkcosim.apis.diopi import library, runtime
+from rkcosim.apis.diopi.bounds import check_bound
+from rkcosim.apis.diopi.enums import Device, Dtype, Error
+from rkcosim.apis.diopi.host import moves, windows
+from rkcosim.apis.diopi.memory import Memory, Stream
+from rkcosim.apis.diopi.names import NAMES
+from rkcosim.apis.diopi.operators import OPERATORS
+from rkcosim.apis.diopi.tensor import TensorP, diopiTensor
+from rkcosim.apis.diopi.values import DiopiError, diopiScalar
 from tests.models.diopi_tensors import Calls, scalar, size
 
 

@@ -40,7 +40,7 @@ def test_each_submit_costs_the_drivers_time() -> None:
 def test_the_stored_errors_are_those_of_the_page(plan: expected.Plan) -> None:
     """`rkcosim validate --page` writes both."""
     section = "validate" if plan == "ours" else plan
-    page = read_section(section, ROOT / "docs" / "performance.md")
+    page = read_section(section, ROOT / "docs" / "results" / "performance.md")
     errors = board_errors(plan)
     known = {row.id: row for row in rows()}
     assert [network.name for network in errors.networks] == [

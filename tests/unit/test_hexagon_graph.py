@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rkcosim.frontends.hexagon_nn.execution import BUFFER_SIZE, ERROR, NOT_PREPARED, Execution, HostOnly
-from rkcosim.frontends.hexagon_nn.geometry import Padding
-from rkcosim.frontends.hexagon_nn.graph import INPUT, RESERVED, Graph, Node, State
-from rkcosim.frontends.hexagon_nn.library import operations_header
-from rkcosim.frontends.hexagon_nn.names import NAMES, NUMBERS
-from rkcosim.frontends.hexagon_nn.operations import OPERATIONS
-from rkcosim.frontends.hexagon_nn.table import with_table
-from rkcosim.frontends.hexagon_nn.tensors import Declared, Edge, Failure, Value, value
+from rkcosim.apis.hexagon.execution import BUFFER_SIZE, ERROR, NOT_PREPARED, Execution, HostOnly
+from rkcosim.apis.hexagon.geometry import Padding
+from rkcosim.apis.hexagon.graph import INPUT, RESERVED, Graph, Node, State
+from rkcosim.apis.hexagon.library import operations_header
+from rkcosim.apis.hexagon.names import NAMES, NUMBERS
+from rkcosim.apis.hexagon.operations import OPERATIONS
+from rkcosim.apis.hexagon.tensors import Declared, Edge, Failure, Value, value
 from tests import seeds
 from tests.models.hexagon_graphs import Builder, execute
 
@@ -240,17 +239,12 @@ def test_log_is_bounded() -> None:
     assert 900_000 < len(graph.take_log()) < 1_100_000
 
 
-def test_table_is_current() -> None:
-    page = (ROOT / "docs" / "hexagon.md").read_text()
-    assert with_table(page) == page, "run python -m rkcosim.frontends.hexagon_nn.table docs/hexagon.md"
-
-
 def test_header_and_requests_have_the_same_numbers() -> None:
     """The numbers of native/hexagon_calls.h are those of `calls.Call`."""
     import re
 
-    from rkcosim.frontends.hexagon_nn.calls import Call
-    from rkcosim.frontends.hexagon_nn.library import SOURCES
+    from rkcosim.apis.hexagon.calls import Call
+    from rkcosim.apis.hexagon.library import SOURCES
 
     text = (SOURCES / "hexagon_calls.h").read_text()
     found = {name: int(number) for name, number in re.findall(r"HX_(\w+) = (\d+)", text)}
@@ -259,9 +253,9 @@ def test_header_and_requests_have_the_same_numbers() -> None:
 
 def test_damaged_requests() -> None:
     """Numbers beyond the contents are an error of the protocol, not a crash."""
-    from rkcosim.frontends.hexagon_nn.calls import Call, HexagonCalls
-    from rkcosim.plugins.instruments import open_machine
-    from rkcosim.plugins.protocol import Message, ProtocolError
+    from rkcosim.apis.hexagon.calls import Call, HexagonCalls
+    from rkcosim.apis.link.instruments import open_machine
+    from rkcosim.apis.link.protocol import Message, ProtocolError
     from rkcosim.running.settings import Settings
 
     machine = open_machine(Settings(engine="golden"))

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rkcosim.frontends.nnapi.model import DataLocation, Model, Operation, SymmPerChannelQuantParams
-from rkcosim.frontends.nnapi.operations import TABLE, OperationType, forms
-from rkcosim.frontends.nnapi.prepared import Unsupported, prepare
-from rkcosim.frontends.nnapi.supported import supported_operations
-from rkcosim.frontends.nnapi.validation import RANKS, ModelInvalid, validate
-from rkcosim.frontends.nnapi.values import ExecutionError
+from rkcosim.apis.nnapi.model import DataLocation, Model, Operation, SymmPerChannelQuantParams
+from rkcosim.apis.nnapi.operations import TABLE, OperationType, forms
+from rkcosim.apis.nnapi.prepared import Unsupported, prepare
+from rkcosim.apis.nnapi.supported import supported_operations
+from rkcosim.apis.nnapi.validation import RANKS, ModelInvalid, validate
+from rkcosim.apis.nnapi.values import ExecutionError
 from tests.models.nnapi_models import F16, F32, I32, S8, U8, Builder, L, T, changed, conv_model, nested
 
 

@@ -31,7 +31,7 @@ def test_functions_have_the_arguments_of_the_table(name: str):
 
 def test_every_function_of_the_interface_is_in_the_table():
     functions = {
-        name for name in rk.__all__ if name.startswith("rknn_") and inspect.isfunction(vars(rk)[name])
+        name for name in rk.__all__ if name.startswith("rknn_") and inspect.isfunction(getattr(rk, name))
     }
     assert functions == set(SIGNATURES) | {"rknn_matmul_create_dyn_shape"}
     assert set(COMMANDS) == set(QUERIES)

@@ -2,8 +2,8 @@
 
     python -m tools.coverage                            # all runs
     python -m tools.coverage 'conformance: chains'      # some
-    python -m tools.coverage --page docs/rtl_coverage.md   # all, and the page
-    python -m tools.coverage --renumber docs/rtl_coverage.md  # only new line numbers, no run
+    python -m tools.coverage --page docs/results/rtl_coverage.md   # all, and the page
+    python -m tools.coverage --renumber docs/results/rtl_coverage.md  # only new line numbers, no run
 
 The core is compiled with counters (tools/coverage/model.py). Each run is a separate process. Its result
 is kept in build/coverage, so that a stopped measurement continues where it stopped. The exit code is 1 if

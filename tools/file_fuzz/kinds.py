@@ -23,6 +23,7 @@ import onnx
 from onnx.external_data_helper import convert_model_to_external_data
 from PIL import Image
 
+from rkcosim.apis.tnn.loader import write_network
 from rkcosim.base import BAD_INPUT
 from rkcosim.base.files import identify
 from rkcosim.cli.calibration import Reading, load_samples
@@ -31,7 +32,6 @@ from rkcosim.cli.inputs import load_archive, load_batch
 from rkcosim.cli.regcmd_dump import dumped
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.compiler.batch import one_of
-from rkcosim.compiler.loaders.tnn import write_network
 from rkcosim.compiler.model import TensorInfo
 from rkcosim.compiler.quantization import ModelInput
 from rkcosim.driver.core_port import Kick

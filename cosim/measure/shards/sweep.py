@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rkcosim.base import progress, version
+from rkcosim.base.files import is_container
 from rkcosim.compiler import ModelError
 from rkcosim.compiler.batch import batch_size, load
-from rkcosim.compiler.container import is_container
 from rkcosim.compiler.tiling import BANKS, fixed_weight_banks
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import open_engine
@@ -232,9 +232,9 @@ def _run_point(point: Point, settings: Settings, data: bytes, told: Told) -> Row
             loaded.set_input(number, values)
         checker = None
         if settings.check:
-            from rkcosim.verify.crosscheck.batch_check import checker_of
+            from rkcosim.verify.crosscheck.checks import checker_for
 
-            checker = checker_of(loaded, engine.name)
+            checker = checker_for(loaded, engine.name)
         report = loaded.run()
         measures = [m for layer in report.layers for m in layer.measures]
         core_cycles = sum(m.cycles for m in measures)

@@ -98,7 +98,7 @@ def _read_only(check: Check) -> None:
 
 @rule("word.undefined", WARNING, "[HW 1.4]", whole=True)
 def _undefined(check: Check) -> None:
-    """The word's target is known, but its other bits differ from those in all real programs."""
+    """The word's target is known, but its other bits differ from the words of all real programs."""
     for index, command in _each(check):
         if command.kind in ("nop", "config_end") and not command.canonical:
             message = f"a {command.kind} word with target 0x{command.target:04X}, value 0x{command.value:X}"

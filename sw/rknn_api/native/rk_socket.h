@@ -1,5 +1,5 @@
 /* Messages of a fixed size with a descriptor, and shared memory: common to librknnrt.so and to the plug-ins
- * in sw/plugins/native. */
+ * in apis/link/native. */
 #ifndef RK_SOCKET_H
 #define RK_SOCKET_H
 

@@ -139,7 +139,7 @@ class Bench:
         return {**head, **plain, "targets": self.targets(), "threads": threads}
 
     def markdown(self) -> str:
-        """Return the section "bench" of docs/performance.md."""
+        """Return the section "bench" of docs/results/performance.md."""
         lines = [*self._rate_table(), "", *self._ratio_table(), "", *self._engine_table(), ""]
         for target in self.targets():
             met = "reached" if target["met"] else "missed"

@@ -1,0 +1,136 @@
+"""Sums of products on the host: convolutions, products of matrices.
+
+Sums of codes are exact: they are sums of whole numbers in float64.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from rkcosim.apis.nnapi import geometry
+from rkcosim.apis.nnapi.geometry import Geometry
+from rkcosim.apis.nnapi.host_moves import as_given, channels_last
+from rkcosim.apis.nnapi.model import OperandType
+from rkcosim.apis.nnapi.values import Array, Call, Reals, bounded, host
+
+BATCHED = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
+
+
+def windows(x: Reals, window: Geometry, fill: float = 0.0) -> Reals:
+    """Return the windows of maps (N, H, W, C) as (N, OH, OW, C, kh, kw), a view where it can be one."""
+    top, left, bottom, right = window.pads
+    bounded([x.shape[0], x.shape[1] + top + bottom, x.shape[2] + left + right, x.shape[3]])
+    padded = np.pad(x, [(0, 0), (top, bottom), (left, right), (0, 0)], constant_values=fill)
+    reach = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilations, strict=True)]
+    if padded.shape[1] < reach[0] or padded.shape[2] < reach[1]:
+        raise ValueError(f"a window of {reach[0]} x {reach[1]} does not fit {padded.shape[1:3]}")
+    shape = (reach[0], reach[1])
+    views = np.lib.stride_tricks.sliding_window_view(padded, shape, axis=(1, 2))
+    (sh, sw), (dh, dw) = window.strides, window.dilations
+    return np.asarray(views[:, ::sh, ::sw, :, ::dh, ::dw])
+
+
+def _finished(call: Call, sums: Reals, scale: Reals, act: int, nchw: bool) -> list[Array]:
+    """Add the bias to sums (..., channels) of offsets, scale, clamp and store them."""
+    bias = call.value(2)
+    offsets = bias.array.astype(np.float64).reshape(-1)
+    values = (sums + offsets) * scale if scale.size > 1 or scale.item() != 1.0 else sums + offsets
+    return [as_given(call.put(call.clamped(values, act)), nchw)]
+
+
+def _scales(call: Call) -> Reals:
+    """Return input scale times filter scale, one for each output channel or one for all."""
+    return call.value(0).scales * call.value(1).scales.reshape(-1)
+
+
+@host("CONV_2D", "GROUPED_CONV_2D")
+def _conv(call: Call) -> list[Array]:
+    window = geometry.convolution(call)
+    x = channels_last(call.value(0).offsets, window.nchw)
+    kernels = call.value(1).offsets
+    groups = window.number
+    if call.kind.name == "CONV_2D" and kernels.shape[3]:
+        groups = x.shape[3] // kernels.shape[3]
+    count, depth = kernels.shape[0], kernels.shape[3]
+    if groups < 1 or depth * groups != x.shape[3] or count % groups:
+        raise call.wrong(f"filter {kernels.shape}, {groups} groups and {x.shape[3]} channels")
+    if not x.shape[0]:
+        return [_empty(call, (0, *window.output((x.shape[1], x.shape[2])), count), window.nchw)]
+    views = windows(x, window)
+    parts = []
+    for group in range(groups):
+        part = views[..., group * depth : (group + 1) * depth, :, :]
+        own = kernels[group * (count // groups) : (group + 1) * (count // groups)]
+        parts.append(np.tensordot(part, own, axes=([3, 4, 5], [3, 1, 2])))
+    return _finished(call, np.concatenate(parts, -1), _scales(call), window.act, window.nchw)
+
+
+def _empty(call: Call, shape: tuple[int, ...], nchw: bool) -> Array:
+    return as_given(np.zeros(shape, call.outputs[0].type.dtype), nchw)
+
+
+@host("DEPTHWISE_CONV_2D")
+def _depthwise(call: Call) -> list[Array]:
+    window = geometry.convolution(call)
+    x = channels_last(call.value(0).offsets, window.nchw)
+    kernels = call.value(1).offsets
+    depth, count = x.shape[3], kernels.shape[3]
+    if kernels.shape[0] != 1 or count != depth * window.number:
+        raise call.wrong(f"filter {kernels.shape}, multiplier {window.number} and {depth} channels")
+    if not x.shape[0]:
+        return [_empty(call, (0, *window.output((x.shape[1], x.shape[2])), count), window.nchw)]
+    views = windows(x, window)
+    own = kernels[0].reshape(*window.kernel, depth, window.number)
+    sums = np.einsum("nhwckl,klcm->nhwcm", views, own)
+    return _finished(call, sums.reshape(*sums.shape[:3], count), _scales(call), window.act, window.nchw)
+
+
+@host("TRANSPOSE_CONV_2D")
+def _transposed(call: Call) -> list[Array]:
+    window = geometry.transposed(call)
+    x = channels_last(call.value(0).offsets, window.nchw)
+    kernels = call.value(1).offsets
+    if kernels.shape[3] != x.shape[3]:
+        raise call.wrong(f"filter {kernels.shape} and {x.shape[3]} channels")
+    (n, h, w, _), (kh, kw), (sh, sw) = x.shape, window.kernel, window.strides
+    rows, columns = window.transposed_output((h, w))
+    if rows < 1 or columns < 1:
+        raise call.wrong(f"a result of {rows} x {columns} pixels")
+    top, left = window.pads[0], window.pads[1]
+    bounded([n, rows + abs(top) + h * sh + kh, columns + abs(left) + w * sw + kw, len(kernels)])
+    full = np.zeros(
+        (n, max((h - 1) * sh + kh, top + rows), max((w - 1) * sw + kw, left + columns), len(kernels))
+    )
+    for row in range(kh):
+        for column in range(kw):
+            part = x @ kernels[:, row, column].T
+            full[:, row : row + (h - 1) * sh + 1 : sh, column : column + (w - 1) * sw + 1 : sw] += part
+    sums = full[:, top : top + rows, left : left + columns]
+    return _finished(call, sums, _scales(call), window.act, window.nchw)
+
+
+@host("FULLY_CONNECTED")
+def _connected(call: Call) -> list[Array]:
+    x, matrix = call.value(0).offsets, call.value(1).offsets
+    depth = matrix.shape[1]
+    if depth == 0 or x.size % depth:
+        raise call.wrong(f"{x.size} elements are no rows of {depth}")
+    return _finished(call, x.reshape(-1, depth) @ matrix.T, _scales(call), call.integer(3), False)
+
+
+@host("BATCH_MATMUL")
+def _matmul(call: Call) -> list[Array]:
+    first, second = call.value(0).offsets, call.value(1).offsets
+    first = first.swapaxes(-1, -2) if call.flag(2) else first
+    second = second.swapaxes(-1, -2) if call.flag(3) else second
+    if first.shape[-1] != second.shape[-2]:
+        raise call.wrong(f"{first.shape} times {second.shape}")
+    sums = first @ second
+    return [call.put(sums * call.value(0).scales * call.value(1).scales)]
+
+
+def product(x: Reals, matrix: Reals | None) -> Reals:
+    """Return x times the transposed matrix, 0 if there is none."""
+    return x @ matrix.T if matrix is not None and math.prod(matrix.shape) else np.zeros(1)
