@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks import JSON, write
 from rkcosim.devices import SimulatedMachine
-from rkcosim.devices.preload import c_compiler
+from rkcosim.devices.native_library import c_compiler
 from rkcosim.devices.program import environment, private_server
 from rkcosim.engines.protocol import BuildError
 from rkcosim.measure.perf.measure import options

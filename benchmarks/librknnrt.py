@@ -25,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import JSON, write
 from rkcosim import rknn_api
-from rkcosim.devices.preload import c_compiler
+from rkcosim.devices.native_library import c_compiler
 from rkcosim.devices.rknn_library import environment, lay_out, rknn_library
 from rkcosim.driver import Driver
 from rkcosim.engines.named import open_named

@@ -62,7 +62,7 @@ def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
     from rkcosim.engines.named import open_named
     from rkcosim.engines.settings import changed, timing_line
     from rkcosim.measure.report.kept import keeping, write_page
-    from rkcosim.verify.crosscheck.compare import trace_mismatch, wants_mismatch
+    from rkcosim.verify.crosscheck.mismatch_trace import trace_mismatch, wants_mismatch
     from rkcosim.verify.streams.stream import Stream
 
     stream = Stream.load(asked.file)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rkcosim.cli import results
@@ -105,7 +107,6 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
     from rkcosim.base.files import read_model
     from rkcosim.measure.models.run import run_model
     from rkcosim.measure.models.summary import print_summary
-    from rkcosim.measure.report.kept import keeping
     from rkcosim.rknn_file import is_rknn
     from rkcosim.rknn_file.opening import jobs_by
 
@@ -139,7 +140,7 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
         from rkcosim.measure.shards import run_sharded
 
         run, options = run_sharded, sharded
-    with keeping(asked.html if sharded is None else None) as kept, saving.running(), jobs_by(how):
+    with _keeping(asked.html if sharded is None else None) as log, saving.running(), jobs_by(how):
         result = run(
             asked.model,
             batch.items if batch else None,
@@ -159,9 +160,21 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
     if asked.html:
         from rkcosim.measure.report.kept import write_page
 
-        write_page(asked.html, result.as_json(), kept.log)
+        write_page(asked.html, result.as_json(), log())
     saving.finish()
     raise SystemExit(MISMATCH if result.verdict["match"] is False else OK)
+
+
+@contextmanager
+def _keeping(html: Path | None) -> Iterator[Callable[[], Any]]:
+    """Keep the events of the run in the block for the page `html`; yields what returns them afterwards."""
+    if html is None:
+        yield lambda: None
+        return
+    from rkcosim.measure.report.kept import keeping
+
+    with keeping(html) as kept:
+        yield lambda: kept.log
 
 
 def print_shards(console: Any, result: Any) -> None:
@@ -185,6 +198,8 @@ def _check_names(
     asked: RunOptions, trace: TraceSpec | None, values: Mapping[str, Any], inferences: int
 ) -> None:
     """Check that the layers, tasks and scopes named for a waveform or a snapshot exist."""
+    if trace is None and asked.border is None:
+        return
     from rkcosim.cli.moments import Work, check_layer, check_trace, work_of_model
 
     kinds = {when.kind for when in (trace.start, trace.stop) if when} if trace else set()

@@ -40,7 +40,6 @@ SHOWN = 5
 def print_summary(console: Any, result: Any) -> None:
     """Print the table of layers and the summary of a run (`rkcosim.measure.models.run.ModelRun`)."""
     from rkcosim.engines.settings import timing_line
-    from rkcosim.measure.perf.boards.expected import published_line, time_line
 
     heads = ("layer", "op", "on", "tasks|", "cycles|,", "formula|,", "MACs|,")
     shares = ("MAC use|.1%", "array busy|.1%", "KB|.1f", "bound by|")
@@ -65,6 +64,8 @@ def print_summary(console: Any, result: Any) -> None:
     if timing := timing_line(result.dram):
         console.print(timing)
     if result.measured:
+        from rkcosim.measure.perf.boards.expected import published_line, time_line
+
         console.print(time_line(per, result.submits))
         console.print(published_line())
         if result.tensors_kept:

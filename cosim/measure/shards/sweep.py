@@ -232,9 +232,9 @@ def _run_point(point: Point, settings: Settings, data: bytes, told: Told) -> Row
             loaded.set_input(number, values)
         checker = None
         if settings.check:
-            from rkcosim.verify.crosscheck.batch_check import checker_of
+            from rkcosim.verify.crosscheck.checks import checker_for
 
-            checker = checker_of(loaded, engine.name)
+            checker = checker_for(loaded, engine.name)
         report = loaded.run()
         measures = [m for layer in report.layers for m in layer.measures]
         core_cycles = sum(m.cycles for m in measures)

@@ -19,7 +19,6 @@ from rkcosim.driver.kernel.log import Log
 from rkcosim.driver.kernel.memory import PAGE, Ram
 from rkcosim.driver.kernel.rknpu import Rknpu
 from rkcosim.driver.kernel.rknpu_jobs import CLEARS, KEEPS, SOFT_RESETS
-from rkcosim.driver.kernel.rocket_interface import DEFAULT, interface
 from rkcosim.driver.kernel.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class Kernel:
         ram: int = RAM_BYTES,
         reset_all: bool = False,
         isolate: bool = True,
-        rocket_interface: str = DEFAULT,
+        rocket_interface: str | None = None,
         soft_reset: str = CLEARS,
         board: str | None = None,
     ) -> None:
@@ -110,7 +109,6 @@ class Kernel:
             raise ValueError(f"drivers must be of rknpu and rocket, not {', '.join(drivers) or 'none'}")
         if soft_reset not in SOFT_RESETS:
             raise ValueError(f"a soft reset must be one of {', '.join(SOFT_RESETS)}, not {soft_reset}")
-        told = interface(rocket_interface)
         self.log = Log() if log is None else log
         self.scheduler = Scheduler(device, Clock(clock_hz), self.log, isolate=isolate)
         self.log.clock = lambda: self.scheduler.time / 1e9
@@ -128,7 +126,9 @@ class Kernel:
             self.log.info("[drm] Initialized rknpu 0.9.8 20240828 for fdab0000.npu on minor 1")
         if "rocket" in drivers:
             from rkcosim.driver.kernel.rocket import Rocket
+            from rkcosim.driver.kernel.rocket_interface import DEFAULT, interface
 
+            told = interface(rocket_interface or DEFAULT)
             self.rocket = Rocket(self.scheduler, self.log, memory, guard=guard, interface=told)
             self._add(Node(ACCEL, ACCEL_MAJOR, 0), "accel", self.rocket)
             version = ".".join(map(str, told.version))
