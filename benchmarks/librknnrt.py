@@ -43,7 +43,7 @@ CALLS = 50
 
 
 @dataclass(frozen=True)
-class Row:
+class NetworkCalls:
     """One network: microseconds (medians) of the calls and of numpy's conversions."""
 
     side: int
@@ -103,7 +103,7 @@ def conversions(inputs: int, outputs: int) -> tuple[float, float]:
     return to_codes, median(lambda: (codes.astype(np.int32) + 3).astype(np.float32) * scale)
 
 
-def measure(side: int, folder: Path, program: Path) -> Row:
+def measure(side: int, folder: Path, program: Path) -> NetworkCalls:
     """Run the program once."""
     (folder / "model.onnx").write_bytes(network(side))
     with RknnServer(folder / f"socket{side}") as server:
@@ -112,7 +112,7 @@ def measure(side: int, folder: Path, program: Path) -> Row:
         text = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
     query, given, taken, inputs, outputs = (float(word) for word in text.split())
     to_codes, to_reals = conversions(int(inputs), int(outputs))
-    return Row(side, int(inputs), int(outputs), query, given, to_codes, taken, to_reals)
+    return NetworkCalls(side, int(inputs), int(outputs), query, given, to_codes, taken, to_reals)
 
 
 def main(given: list[str] | None = None) -> int:

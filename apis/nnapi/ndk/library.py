@@ -13,7 +13,7 @@ from rkcosim.apis.nnapi.device import NAME as DEVICE
 from rkcosim.apis.nnapi.device import VERSION
 from rkcosim.apis.nnapi.executions import LONGEST_WAIT
 from rkcosim.apis.nnapi.model import OperandType
-from rkcosim.apis.nnapi.ndk.calls import Call, Kind
+from rkcosim.apis.nnapi.ndk.calls import Kind, NdkRequest
 from rkcosim.apis.nnapi.ndk.executions import LONGEST_LOOP
 from rkcosim.apis.nnapi.ndk.result_codes import ResultCode
 from rkcosim.apis.nnapi.operations import OperationType
@@ -87,7 +87,7 @@ def neural_networks_library(*, sanitize: bool = False, progress: Progress = cach
         "FENCE_SECONDS": round(LONGEST_WAIT),
     }
     constants |= {code.name: code.value for code in ResultCode}
-    constants |= {f"CALL_{call.name}": call.value for call in Call}
+    constants |= {f"CALL_{call.name}": call.value for call in NdkRequest}
     constants |= {f"KIND_{kind.name}": kind.value for kind in Kind}
     macros = {f"NN_{name}": value for name, value in constants.items()}
     made = worker_library("nnapi", NAME, SOURCES, MODULE, macros=macros, soname=True)
