@@ -142,7 +142,10 @@ def _process(name: str, folder: Path, seed: int, first: int, count: int) -> tupl
         try:
             os.close(source)
             os.setpgid(0, 0)
-            vast = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + SPACE
+            vast = (
+                int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
+                + SPACE
+            )
             resource.setrlimit(resource.RLIMIT_AS, (vast, vast))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             _share(name, folder, seed, first, count, now, target)
