@@ -159,7 +159,7 @@ PICTURES: dict[str, Callable[[Path], None]] = {
     "pictures/interfaces.svg": drawn_interfaces,
     "pictures/structure.svg": lambda picture: run(f"python -m tools.structure {picture}"),
     "pictures/pool.svg": of_page(
-        "viewers.md", r"--trace build/pool\.fst|--svg build/window\.svg", made="build/window.svg"
+        "viewers.md", r"--trace build/pool\.fst|--svg build/window\.svg", "build/window.svg"
     ),
     "pictures/story-bank-split.svg": of_page("stories/bank-split.md", "--trace|--svg", "build/bank.svg"),
     "pictures/story-surface-stride.svg": of_page(

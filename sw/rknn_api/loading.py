@@ -9,7 +9,6 @@ from rkcosim.compiler import CompiledModel, LoadedModel, ModelError
 from rkcosim.compiler.batch import BatchLoaded, BatchModel
 from rkcosim.driver import DriverError
 from rkcosim.rknn_api import types as t
-from rkcosim.rknn_api.custom import compute
 from rkcosim.rknn_api.custom_graph import TailLoaded, TailModel
 from rkcosim.rknn_api.native import native_input, native_output
 from rkcosim.rknn_api.state import Context, Refusal, log, runtime
@@ -49,6 +48,8 @@ def connect(state: Context) -> None:
     """Use the custom operators of the context for its model."""
     loaded = state.loaded.first if isinstance(state.loaded, BatchLoaded) else state.loaded
     if isinstance(loaded, TailLoaded):
+        from rkcosim.rknn_api.custom import compute
+
         loaded.compute = functools.partial(compute, state)
 
 

@@ -127,6 +127,7 @@ SLOW = {
     ("ort",),
     ("hexagon",),
     ("nnapi",),
+    ("nnapi-specs",),
     ("diopi",),
     ("compare",),
     ("verilog",),

@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from rkcosim.measure.perf.page import read_stored, write_stored
-
 Plan = Literal["ours", "rknn"]
 """The plan of a time: this compiler's on the RTL, or RKNN's with the order in which boards load."""
 
@@ -83,6 +81,8 @@ def board_errors(plan: Plan = "ours") -> BoardErrors:
     ValueError
         If the file is damaged or has another version.
     """
+    from rkcosim.measure.perf.page import read_stored
+
     data = read_stored(FILES[plan], SCHEMA_VERSION, f"write it again: {PAGES[plan]}")
     return BoardErrors([NetworkError(**row) for row in data["networks"]], dict(data["families"]))
 
@@ -100,6 +100,8 @@ def write_errors(results: Iterable[Any], families: Iterable[dict[str, Any]], pat
         if entry["family"] != "models" and entry["median_error"] is not None
     }
     members = {"networks": [asdict(network) for network in networks], "families": medians}
+    from rkcosim.measure.perf.page import write_stored
+
     write_stored(path, SCHEMA_VERSION, members)
 
 
