@@ -25,7 +25,6 @@ RUN = """
 import json, sys
 from click.testing import CliRunner
 from rkcosim.cli.main import app
-from tests.environments import PROJECT, hidden_modules, hide
 for words in json.load(sys.stdin):
     result = CliRunner().invoke(app, words, prog_name="rkcosim")
     print(json.dumps([result.exit_code, result.stdout, result.stderr]), flush=True)
