@@ -158,7 +158,9 @@ PICTURES: dict[str, Callable[[Path], None]] = {
     "overview.svg": drawn_overview,
     "pictures/interfaces.svg": drawn_interfaces,
     "pictures/structure.svg": lambda picture: run(f"python -m tools.structure {picture}"),
-    "pictures/pool.svg": of_page("viewers.md", r"--trace build/pool\.fst|--svg docs/pictures/pool\.svg"),
+    "pictures/pool.svg": of_page(
+        "viewers.md", r"--trace build/pool\.fst|--svg build/window\.svg", "build/window.svg"
+    ),
     "pictures/story-bank-split.svg": of_page("stories/bank-split.md", "--trace|--svg", "build/bank.svg"),
     "pictures/story-surface-stride.svg": of_page(
         "stories/surface-stride.md", "--trace|--svg", "build/stride.svg"
