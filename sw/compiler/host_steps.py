@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from rkcosim.compiler.graph import ModelError, Tensor, Window, from_cube, to_cube
 from rkcosim.compiler.steps import HostStep
+from rkcosim.hostops.geometry import Sliding
+from rkcosim.hostops.windows import counted, windows
 
 Cube = npt.NDArray[Any]
 
@@ -73,14 +75,11 @@ def _insert(step: HostStep, cubes: Sequence[Cube]) -> Cube:
 def _windows(cube: npt.NDArray[Any], window: Window, size: tuple[int, int], fill: float) -> npt.NDArray[Any]:
     """Return all windows as an array (C, OH, OW, kh, kw)."""
     kind = np.float64 if cube.dtype == np.float16 else np.int64
-    top, left, *_ = window.pads
-    height = (size[0] - 1) * window.strides[0] + window.kernel[0]
-    width = (size[1] - 1) * window.strides[1] + window.kernel[1]
-    padded = np.full((cube.shape[0], height, width), fill, dtype=kind)
-    rows, columns = min(cube.shape[1], height - top), min(cube.shape[2], width - left)
-    padded[:, top : top + rows, left : left + columns] = cube[:, :rows, :columns]
-    views = np.lib.stride_tricks.sliding_window_view(padded, window.kernel, axis=(1, 2))
-    return views[:, :: window.strides[0], :: window.strides[1]]
+    return windows(cube.astype(kind), _sliding(window, size), 1, fill)
+
+
+def _sliding(window: Window, size: tuple[int, int]) -> Sliding:
+    return Sliding(window.kernel, window.strides, window.dilations, window.pads[:2], size)
 
 
 def _max_pool(step: HostStep, cubes: Sequence[Cube]) -> Cube:
@@ -95,7 +94,7 @@ def _average_pool(step: HostStep, cubes: Sequence[Cube]) -> Cube:
     """Average over the taps that are not padding; halves round away from zero if the scale is unchanged."""
     window, size = step.attributes["window"], step.output.cube[1:]
     total = _windows(cubes[0], window, size, 0).sum(axis=(3, 4))
-    count = _windows(np.ones((1, *cubes[0].shape[1:])), window, size, 0).sum(axis=(3, 4))
+    count = counted(_sliding(window, size), cubes[0].shape[1:])
     if step.output.real:
         return (total / count).astype(np.float16)
     if step.inputs[0].same_values(step.output):
