@@ -37,7 +37,7 @@ from rkcosim.apis.hexagon.account import Account
 from rkcosim.apis.hexagon.geometry import Padding
 from rkcosim.apis.hexagon.npu import Npu
 from rkcosim.apis.link.instruments import open_machine
-from rkcosim.apis.link.protocol import PROTOCOL, Call, Message, Runtime, Status
+from rkcosim.apis.link.protocol import PROTOCOL, Message, RequestKind, Runtime, Status
 from rkcosim.apis.link.worker import Worker
 from rkcosim.apis.nnapi.device import IDevice
 from rkcosim.apis.nnapi.hal_types import Request, RequestArgument
@@ -501,15 +501,15 @@ def _worker(_: Path) -> Iterator[Step]:
             return Message(*struct.unpack("<IIQQQ", ours.recv(32)))
 
         options = b"engine\0golden\0summary\0" + b"0\0"
-        hello = Message(Call.HELLO, number=Runtime.LITERT << 32 | PROTOCOL)
+        hello = Message(RequestKind.HELLO, number=Runtime.LITERT << 32 | PROTOCOL)
         check(ask(hello, options, True).status == Status.OK)
 
         def step(number: int) -> None:
             fresh = number % SELDOM == 0  # later requests read their inputs where the answer was written
-            check(ask(Message(Call.RUN, number=fresh), x, fresh).status == Status.OK)
+            check(ask(Message(RequestKind.RUN, number=fresh), x, fresh).status == Status.OK)
 
         yield step
-        check(ask(Message(Call.CLOSE), b"", False).status == Status.OK)
+        check(ask(Message(RequestKind.CLOSE), b"", False).status == Status.OK)
         thread.join()
 
 

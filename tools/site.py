@@ -93,12 +93,12 @@ def docstring(text: str) -> str:
     colon (the parser would take them for types), and with the brackets of citations escaped: two of them in
     a row would be a link.
     """
-    lines, section, item = [], "", Item([], [])
+    lines, section, item = [], "", DescribedNames([], [])
     given = text.splitlines()
     for line, below in zip(given, [*given[1:], ""], strict=True):
         if line and not line.startswith(" "):
             lines += item.lines()
-            item = Item([], [])
+            item = DescribedNames([], [])
         if line and RULE.fullmatch(below):
             section = line
             lines.append({"Members": "Attributes"}.get(line, line))
@@ -111,9 +111,9 @@ def docstring(text: str) -> str:
             lines.append(f"    {line}".rstrip())
         elif section in ("Parameters", "Members", "Attributes") and (names := ITEM.fullmatch(line)):
             if is_type(names[2]) and below.startswith(" "):
-                item = Item([f"{name} : {names[2]}" for name in names[1].split(", ")], [])
+                item = DescribedNames([f"{name} : {names[2]}" for name in names[1].split(", ")], [])
             else:
-                item = Item(names[1].split(", "), [f"    {names[2]}"])
+                item = DescribedNames(names[1].split(", "), [f"    {names[2]}"])
         elif item.names:
             item.text.append(line)
         else:
@@ -123,7 +123,7 @@ def docstring(text: str) -> str:
 
 
 @dataclass
-class Item:
+class DescribedNames:
     """Names that share a description; the parser would give all of them the first one's type."""
 
     names: list[str]

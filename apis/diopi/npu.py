@@ -43,7 +43,7 @@ MOST_KEPT = 32
 
 
 @dataclass(frozen=True)
-class Node:
+class EmittedNode:
     """A node of ONNX with one output: its type, the names of its inputs, and its attributes."""
 
     kind: str
@@ -67,7 +67,7 @@ class Network:
     """
 
     feeds: Mapping[str, Array]
-    nodes: Sequence[Node]
+    nodes: Sequence[EmittedNode]
     shape: tuple[int, ...]
     result: tuple[int, ...]
     constants: Mapping[str, Array] = field(default_factory=dict)

@@ -45,7 +45,7 @@ import numpy.typing as npt
 from rkcosim.apis.hexagon.account import Account
 from rkcosim.apis.hexagon.execution import NOT_FOUND, SUCCESS, Accelerator, Execution, Outcome
 from rkcosim.apis.hexagon.geometry import V1_PADDING, Padding
-from rkcosim.apis.hexagon.graph import CONST, VARIABLE, Graph, Node, State
+from rkcosim.apis.hexagon.graph import CONST, VARIABLE, Graph, GraphNode, State
 from rkcosim.apis.hexagon.names import NAMES, NUMBERS
 from rkcosim.apis.hexagon.npu import Npu
 from rkcosim.apis.hexagon.rewriting import rewrite
@@ -60,7 +60,7 @@ MOST_TENSORS = 10**4
 """Most inputs or outputs of an execution."""
 
 
-class Call(enum.IntEnum):
+class HexagonRequest(enum.IntEnum):
     """Kinds of requests, above those of the plug-ins."""
 
     INIT = 200
@@ -134,23 +134,23 @@ class HexagonCalls:
         self._last = 0
         self._account = Account(machine.settings.check)
         machine.finish(self._account.finish)
-        self._functions: dict[Call, Callable[[Graph, Reader], bytes]] = {
-            Call.NODE: self._node,
-            Call.CONSTANT: self._constant,
-            Call.EMPTY: self._empty,
-            Call.POPULATE: self._populate,
-            Call.PREPARE: self._prepare,
-            Call.TEARDOWN: self._teardown,
-            Call.LOG: lambda graph, _: graph.take_log().encode(),
-            Call.PRINT: lambda graph, _: graph.text().encode(),
-            Call.DEBUG: self._debug,
-            Call.PERFINFO: self._perfinfo,
-            Call.RESET: self._reset,
-            Call.CYCLES: lambda graph, _: _numbers(graph.last_cycles, graph.total_cycles),
-            Call.NODE_TYPE: lambda graph, reader: _numbers(graph.node(reader.number()).operation),
-            Call.COUNT: self._count,
-            Call.READ: self._read,
-            Call.WRITE: self._write,
+        self._functions: dict[HexagonRequest, Callable[[Graph, Reader], bytes]] = {
+            HexagonRequest.NODE: self._node,
+            HexagonRequest.CONSTANT: self._constant,
+            HexagonRequest.EMPTY: self._empty,
+            HexagonRequest.POPULATE: self._populate,
+            HexagonRequest.PREPARE: self._prepare,
+            HexagonRequest.TEARDOWN: self._teardown,
+            HexagonRequest.LOG: lambda graph, _: graph.take_log().encode(),
+            HexagonRequest.PRINT: lambda graph, _: graph.text().encode(),
+            HexagonRequest.DEBUG: self._debug,
+            HexagonRequest.PERFINFO: self._perfinfo,
+            HexagonRequest.RESET: self._reset,
+            HexagonRequest.CYCLES: lambda graph, _: _numbers(graph.last_cycles, graph.total_cycles),
+            HexagonRequest.NODE_TYPE: lambda graph, reader: _numbers(graph.node(reader.number()).operation),
+            HexagonRequest.COUNT: self._count,
+            HexagonRequest.READ: self._read,
+            HexagonRequest.WRITE: self._write,
         }
 
     def greeting(self) -> bytes:
@@ -160,15 +160,15 @@ class HexagonCalls:
     def answer(self, request: Message, memory: memoryview) -> tuple[Message, bytes]:
         """Execute a request and return the answer with its contents."""
         reader = Reader(memory[: request.used])
-        call = Call(request.call)
+        call = HexagonRequest(request.call)
         code, content = 0, b""
-        if call == Call.INIT:
+        if call == HexagonRequest.INIT:
             self._last += 1
             self._graphs[self._last] = Graph(self._last)
             code = self._last
-        elif call in (Call.NUMBER, Call.NAME):
+        elif call in (HexagonRequest.NUMBER, HexagonRequest.NAME):
             code, content = _named(call, reader)
-        elif call == Call.EXECUTE:
+        elif call == HexagonRequest.EXECUTE:
             code, content = self._execute(request.number, reader)
         elif (graph := self._graphs.get(request.number)) is None:
             code = -1
@@ -188,7 +188,7 @@ class HexagonCalls:
         known = V1_PADDING if form == Form.BYTES else {one.value: one for one in Padding}
         if padding not in known:
             raise Failure(f"append: node 0x{number:x}: there is no padding {padding}")
-        graph.append(Node(number, operation, known[padding], tuple(edges), _declared(outputs, form)))
+        graph.append(GraphNode(number, operation, known[padding], tuple(edges), _declared(outputs, form)))
         return b""
 
     def _constant(self, graph: Graph, reader: Reader) -> bytes:
@@ -299,8 +299,8 @@ def _packed(outcome: Outcome, rooms: Sequence[int]) -> bytes:
     return head + data
 
 
-def _named(call: Call, reader: Reader) -> tuple[int, bytes]:
-    if call == Call.NUMBER:
+def _named(call: HexagonRequest, reader: Reader) -> tuple[int, bytes]:
+    if call == HexagonRequest.NUMBER:
         found = NUMBERS.get(reader.text())
         return (-1, _numbers(-1)) if found is None else (0, _numbers(found))
     number = reader.number()

@@ -20,10 +20,10 @@ from rkcosim.apis.hexagon.arithmetic import (
 )
 from rkcosim.apis.hexagon.execution import call_of
 from rkcosim.apis.hexagon.geometry import Geometry, geometry, window_of
-from rkcosim.apis.hexagon.graph import Graph, Node
+from rkcosim.apis.hexagon.graph import Graph, GraphNode
 from rkcosim.apis.hexagon.host_sums import DENSE, SUPERNODE, HostArithmetic, check_bias
 from rkcosim.apis.hexagon.layers import Convolution
-from rkcosim.apis.hexagon.operations import OPERATIONS, Call
+from rkcosim.apis.hexagon.operations import OPERATIONS, NodeCall
 from rkcosim.apis.hexagon.tensors import Edge, Failure, Value, quantised, range_of, single, value
 
 Array = npt.NDArray[Any]
@@ -40,7 +40,7 @@ PRODUCTS = {MATMUL, DENSE_NAME}
 ACTIVATIONS = {"QuantizedRelu_8", "QuantizedReluX_8", "QuantizedClamp_8"}
 
 
-def family(node: Node) -> str:
+def family(node: GraphNode) -> str:
     """Return the name of a node's operation without a twin's suffix, "" for those of the graph itself."""
     known = OPERATIONS.get(node.operation)
     return known.name if known else ""
@@ -50,15 +50,15 @@ def family(node: Node) -> str:
 class Chain:
     """Nodes in their order: the first makes sums, and each other alone reads the one before."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
 
     @property
-    def first(self) -> Node:
+    def first(self) -> GraphNode:
         """The convolution or product."""
         return self.nodes[0]
 
     @property
-    def last(self) -> Node:
+    def last(self) -> GraphNode:
         """The node with the codes."""
         return self.nodes[-1]
 
@@ -73,12 +73,12 @@ class Chains:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._readers: dict[Edge, list[Node]] = defaultdict(list)
+        self._readers: dict[Edge, list[GraphNode]] = defaultdict(list)
         for node in graph.nodes:
             for edge in node.inputs:
                 self._readers[edge].append(node)
 
-    def from_node(self, node: Node) -> Chain | None:
+    def from_node(self, node: GraphNode) -> Chain | None:
         """Return the longest chain from a node, or None if it does not end in bytes."""
         nodes = [node]
         if family(node) in TO_SUMS:
@@ -91,7 +91,7 @@ class Chains:
             nodes.append(following)
         return Chain(tuple(nodes))
 
-    def _next(self, nodes: list[Node], wanted: set[str]) -> Node | None:
+    def _next(self, nodes: list[GraphNode], wanted: set[str]) -> GraphNode | None:
         """Return the node that alone reads the last of some nodes, if it is of a wanted operation."""
         edges = [Edge(nodes[-1].number, n) for n in range(len(nodes[-1].declared))]
         readers = self._readers[edges[0]]
@@ -203,7 +203,7 @@ class ChainFunction:
             known |= {Edge(node.number, n): one for n, one in enumerate(found)}
         return found
 
-    def _call(self, node: Node, inputs: dict[Edge, Value]) -> Call:
+    def _call(self, node: GraphNode, inputs: dict[Edge, Value]) -> NodeCall:
         return call_of(self._graph, node, inputs, HostArithmetic())
 
     def _fused(self, sums: Array) -> list[Value]:

@@ -18,8 +18,8 @@ from rkcosim.apis.hexagon import (
     host_sums,
     host_variants,
 )
-from rkcosim.apis.hexagon.graph import ASSIGN, CONST, INPUT, OUTPUT, VARIABLE, Graph, Node, State
-from rkcosim.apis.hexagon.operations import OPERATIONS, Arithmetic, Call
+from rkcosim.apis.hexagon.graph import ASSIGN, CONST, INPUT, OUTPUT, VARIABLE, Graph, GraphNode, State
+from rkcosim.apis.hexagon.operations import OPERATIONS, Arithmetic, NodeCall
 from rkcosim.apis.hexagon.tensors import Edge, Failure, Value
 
 MODULES = (
@@ -66,7 +66,7 @@ class Accelerator(Protocol):
         """Return what was used since the last call."""
         ...
 
-    def run_layer(self, graph: Graph, node: Node, values: dict[Edge, Value]) -> bool:
+    def run_layer(self, graph: Graph, node: GraphNode, values: dict[Edge, Value]) -> bool:
         """Compute a node, with the nodes that follow it if possible, in one layer.
 
         Returns
@@ -90,7 +90,7 @@ class HostOnly:
         """Return zeros."""
         return Usage()
 
-    def run_layer(self, graph: Graph, node: Node, values: dict[Edge, Value]) -> bool:
+    def run_layer(self, graph: Graph, node: GraphNode, values: dict[Edge, Value]) -> bool:
         """Return that no layer can be computed."""
         return False
 
@@ -115,13 +115,13 @@ class Outcome:
     operation: int = 0
 
 
-def call_of(graph: Graph, node: Node, values: dict[Edge, Value], arithmetic: Arithmetic) -> Call:
+def call_of(graph: Graph, node: GraphNode, values: dict[Edge, Value], arithmetic: Arithmetic) -> NodeCall:
     """Return the execution of a node on its inputs."""
     inputs = [values[edge] for edge in node.inputs]
-    return Call(node.name, node.number, node.padding, inputs, node.declared, arithmetic, graph.say)
+    return NodeCall(node.name, node.number, node.padding, inputs, node.declared, arithmetic, graph.say)
 
 
-def check_room(node: Node, outputs: Sequence[Value]) -> None:
+def check_room(node: GraphNode, outputs: Sequence[Value]) -> None:
     """Raise Failure if an output is larger than it was declared."""
     for number, (declared, found) in enumerate(zip(node.declared, outputs, strict=False)):
         if declared.room < found.data.size:
@@ -162,7 +162,7 @@ class Execution:
         graph.total_cycles += graph.last_cycles
         return self._outcome
 
-    def _run(self, node: Node) -> bool:
+    def _run(self, node: GraphNode) -> bool:
         """Execute a node; return whether that succeeded."""
         try:
             if node.operation == OUTPUT:
@@ -180,7 +180,7 @@ class Execution:
             self._count(node)
         return True
 
-    def _count(self, node: Node) -> None:
+    def _count(self, node: GraphNode) -> None:
         used = self._accelerator.take_usage()
         node.executions += 1
         for event, amount in enumerate((used.cycles, used.bytes, used.busy)):
@@ -194,7 +194,7 @@ class Execution:
         if self._graph.debug_level >= 2:
             self._graph.say(f"execute: {node.label}: {used.cycles} cycles, {used.bytes} bytes", 2)
 
-    def _compute(self, node: Node) -> None:
+    def _compute(self, node: GraphNode) -> None:
         values = self._values
         self._constants(node)
         outputs = [Edge(node.number, n) for n in range(len(node.declared))]
@@ -216,19 +216,19 @@ class Execution:
         check_room(node, found)
         values.update(zip(outputs, found, strict=False))
 
-    def _constants(self, node: Node) -> None:
+    def _constants(self, node: GraphNode) -> None:
         """Put the constants among a node's inputs into the values."""
         for edge in node.inputs:
             source = self._graph.by_number[edge.source]
             if source.value is not None:
                 self._values[edge] = source.value
 
-    def _take_inputs(self, node: Node) -> list[Value]:
+    def _take_inputs(self, node: GraphNode) -> list[Value]:
         if len(self._inputs) != len(node.declared):
             raise Failure(f"{len(node.declared)} inputs are declared, but {len(self._inputs)} were given")
         return list(self._inputs)
 
-    def _output(self, node: Node) -> None:
+    def _output(self, node: GraphNode) -> None:
         self._constants(node)
         if len(self._rooms) != len(node.inputs):
             raise Failure(
@@ -239,7 +239,7 @@ class Execution:
             if found.data.size > room:
                 raise Failure(f"output {number} is too small: {room} of {found.data.size} bytes", BUFFER_SIZE)
 
-    def _variable(self, node: Node) -> list[Value]:
+    def _variable(self, node: GraphNode) -> list[Value]:
         """Return the variable's values; before an assignment they are those of the node's inputs."""
         found = []
         for number in range(len(node.declared)):
@@ -251,7 +251,7 @@ class Execution:
             found.append(self._graph.variables[key])
         return found
 
-    def _assign(self, node: Node) -> list[Value]:
+    def _assign(self, node: GraphNode) -> list[Value]:
         copies = []
         for target, source in zip(node.inputs[::2], node.inputs[1::2], strict=False):
             if self._graph.by_number[target.source].operation != VARIABLE:

@@ -41,7 +41,7 @@ class State(enum.Enum):
 
 
 @dataclass
-class Node:
+class GraphNode:
     """A node of a graph.
 
     Members
@@ -94,8 +94,8 @@ class Graph:
     def __init__(self, number: int) -> None:
         self.number = number
         self.state = State.CONSTRUCTION
-        self.nodes: list[Node] = []
-        self.by_number: dict[int, Node] = {}
+        self.nodes: list[GraphNode] = []
+        self.by_number: dict[int, GraphNode] = {}
         self.variables: dict[tuple[int, int], Value] = {}
         self.debug_level = 0
         self.event = 0
@@ -129,7 +129,7 @@ class Graph:
         if number == 0 or number >= RESERVED:
             raise Failure(f"append: the number 0x{number:x} is reserved")
 
-    def append(self, node: Node) -> None:
+    def append(self, node: GraphNode) -> None:
         """Append a node.
 
         Raises
@@ -168,7 +168,7 @@ class Graph:
         if math.prod(shape) >= LARGEST:
             raise Failure(f"append: node 0x{number:x} (Const): {math.prod(shape)} elements")
         declared = (Declared(shape, data.size),)
-        self.nodes.append(Node(number, CONST, declared=declared, value=Value(shape, data.copy())))
+        self.nodes.append(GraphNode(number, CONST, declared=declared, value=Value(shape, data.copy())))
 
     def populate(self, number: int, data: npt.NDArray[np.uint8], offset: int) -> None:
         """Write a part of a constant; raises Failure if there is none, or it is too small."""
@@ -196,8 +196,8 @@ class Graph:
         if self.state != State.CONSTRUCTION:
             raise Failure("prepare: the graph is not under construction")
         errors = []
-        kept: list[Node] = []
-        known: dict[int, Node] = {}
+        kept: list[GraphNode] = []
+        known: dict[int, GraphNode] = {}
         for node in self.nodes:
             if node.number in known:
                 if node.operation == CONST == known[node.number].operation:
@@ -220,7 +220,7 @@ class Graph:
         self.nodes, self.by_number = kept, known
         self.state = State.PREPARED
 
-    def node(self, number: int) -> Node:
+    def node(self, number: int) -> GraphNode:
         """Return a node; raises Failure if there is none."""
         for node in self.nodes:
             if node.number == number:
@@ -257,7 +257,7 @@ def _limits_text(limits: tuple[int, int | None]) -> str:
     return f"{low} to {high} are" if low != high else f"{low} {'is' if low == 1 else 'are'}"
 
 
-def _wrong(edge: Edge, known: dict[int, Node], place: dict[int, int], own: int) -> str:
+def _wrong(edge: Edge, known: dict[int, GraphNode], place: dict[int, int], own: int) -> str:
     """Return what is wrong with an input of the node at position `own`, or an empty text."""
     source = known.get(edge.source)
     if source is None:

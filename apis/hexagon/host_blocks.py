@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.apis.hexagon.operations import Call, operation
+from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, check_size, range_of, value
 
 Array = npt.NDArray[Any]
 
 
-def _limits(call: Call, first: int) -> Sequence[Value]:
+def _limits(call: NodeCall, first: int) -> Sequence[Value]:
     """Return the scalars of an input, which are those of the output."""
     return call.inputs[first : first + 2]
 
@@ -54,27 +54,27 @@ def _flatter(x: Value, control: Value, crops: Sequence[int]) -> Value:
 
 
 @operation("SpaceToDepth_f", ins=2, outs=1)
-def space_to_depth(call: Call) -> list[Value]:
+def space_to_depth(call: NodeCall) -> list[Value]:
     return [_deeper(*call.inputs[:2])]
 
 
 @operation("SpaceToDepth_8", "SpaceToDepth_16", ins=4, outs=3)
-def quantized_space_to_depth(call: Call) -> list[Value]:
+def quantized_space_to_depth(call: NodeCall) -> list[Value]:
     return [_deeper(*call.inputs[:2]), *_limits(call, 2)]
 
 
 @operation("DepthToSpace_f", ins=(2, 3), outs=1)
-def depth_to_space(call: Call) -> list[Value]:
+def depth_to_space(call: NodeCall) -> list[Value]:
     return [_flatter(call.inputs[0], call.inputs[1], call.inputs[2].list if len(call.inputs) > 2 else ())]
 
 
 @operation("DepthToSpace_8", "DepthToSpace_16", ins=(4, 5), outs=3)
-def quantized_depth_to_space(call: Call) -> list[Value]:
+def quantized_depth_to_space(call: NodeCall) -> list[Value]:
     crops = call.inputs[4].list if len(call.inputs) > 4 else ()
     return [_flatter(call.inputs[0], call.inputs[1], crops), *_limits(call, 2)]
 
 
-def _to_batches(call: Call, fill: int) -> Value:
+def _to_batches(call: NodeCall, fill: int) -> Value:
     x, control, pads = call.inputs[:3]
     rows, columns = _block(control, 1)
     top, bottom, left, right = [*pads.list, 0, 0][:4]
@@ -99,22 +99,22 @@ def _from_batches(x: Value, control: Value, crops: Value) -> Value:
 
 
 @operation("SpaceToBatchND_f", ins=3, outs=1)
-def space_to_batch(call: Call) -> list[Value]:
+def space_to_batch(call: NodeCall) -> list[Value]:
     return [_to_batches(call, 0)]
 
 
 @operation("SpaceToBatchND_8", ins=5, outs=3)
-def quantized_space_to_batch(call: Call) -> list[Value]:
+def quantized_space_to_batch(call: NodeCall) -> list[Value]:
     return [_to_batches(call, range_of(*call.inputs[3:5]).zero), *_limits(call, 3)]
 
 
 @operation("BatchToSpaceND_f", ins=3, outs=1)
-def batch_to_space(call: Call) -> list[Value]:
+def batch_to_space(call: NodeCall) -> list[Value]:
     return [_from_batches(*call.inputs[:3])]
 
 
 @operation("BatchToSpaceND_8", ins=5, outs=3)
-def quantized_batch_to_space(call: Call) -> list[Value]:
+def quantized_batch_to_space(call: NodeCall) -> list[Value]:
     return [_from_batches(*call.inputs[:3]), *_limits(call, 3)]
 
 
@@ -134,18 +134,18 @@ def _nearest(x: Value, sizes: Value, corners: bool) -> Value:
 
 
 @operation("ResizeNearestNeighbor_f", ins=2, outs=1)
-def resize_nearest(call: Call) -> list[Value]:
+def resize_nearest(call: NodeCall) -> list[Value]:
     return [_nearest(call.inputs[0], call.inputs[1], False)]
 
 
 @operation("ResizeNearestNeighbor_8", ins=(4, 5), outs=3)
-def quantized_resize_nearest(call: Call) -> list[Value]:
+def quantized_resize_nearest(call: NodeCall) -> list[Value]:
     corners = len(call.inputs) > 4 and bool(call.inputs[4].whole)
     return [_nearest(call.inputs[0], call.inputs[1], corners), *_limits(call, 2)]
 
 
 @operation("QuantizedTile_8", ins=4, outs=3)
-def quantized_tile(call: Call) -> list[Value]:
+def quantized_tile(call: NodeCall) -> list[Value]:
     counts = call.inputs[1].list[: call.inputs[1].elements]
     if not 1 <= len(counts) <= 4 or min(counts) < 1:
         raise Failure(f"repetitions {counts}")
@@ -154,7 +154,7 @@ def quantized_tile(call: Call) -> list[Value]:
 
 
 @operation("QuantizedChannelShuffle_8", ins=4, outs=3)
-def quantized_channel_shuffle(call: Call) -> list[Value]:
+def quantized_channel_shuffle(call: NodeCall) -> list[Value]:
     groups, x = call.inputs[0].whole, call.inputs[1]
     if groups < 1 or x.shape[3] % groups:
         raise Failure(f"a depth of {x.shape[3]} cannot be divided into {groups} groups")

@@ -32,14 +32,14 @@ from rkcosim.apis.hexagon.host_floats import (
     softmax,
 )
 from rkcosim.apis.hexagon.host_moves import axis_of, joined
-from rkcosim.apis.hexagon.operations import Call, operation
+from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, quantised, range_of, single, value
 
 Array = npt.NDArray[Any]
 MANY = None
 
 
-def limits_at(call: Call, first: int) -> Range:
+def limits_at(call: NodeCall, first: int) -> Range:
     """Return the range in two inputs of a node."""
     return range_of(call.inputs[first], call.inputs[first + 1])
 
@@ -48,7 +48,7 @@ def limits_at(call: Call, first: int) -> Range:
 
 
 @operation("Quantize", ins=3, outs=3)
-def quantize(call: Call) -> list[Value]:
+def quantize(call: NodeCall) -> list[Value]:
     given = limits_at(call, 1)
     if given.low > given.high:
         raise Failure(f"a range from {given.low:g} to {given.high:g}")
@@ -57,7 +57,7 @@ def quantize(call: Call) -> list[Value]:
 
 
 @operation("AutoQuantize", ins=(1, 5), outs=3)
-def auto_quantize(call: Call) -> list[Value]:
+def auto_quantize(call: NodeCall) -> list[Value]:
     x = call.inputs[0].reals
     if not np.isfinite(x).all():
         raise Failure("a tensor with infinite numbers, or NaN")
@@ -66,17 +66,17 @@ def auto_quantize(call: Call) -> list[Value]:
 
 
 @operation("Dequantize", ins=3, outs=1)
-def dequantize(call: Call) -> list[Value]:
+def dequantize(call: NodeCall) -> list[Value]:
     return [value(limits_at(call, 1).reals(call.inputs[0].codes))]
 
 
 @operation("Dequantize_qint32_f", ins=3, outs=1)
-def dequantize_sums(call: Call) -> list[Value]:
+def dequantize_sums(call: NodeCall) -> list[Value]:
     return [value(limits_at(call, 1).reals32(call.inputs[0].ints))]
 
 
 @operation("Quantize_int32", ins=3, outs=3)
-def quantize_int32(call: Call) -> list[Value]:
+def quantize_int32(call: NodeCall) -> list[Value]:
     given = limits_at(call, 1)
     most = f32(max(-given.low, given.high))
     codes = half_away(call.inputs[0].reals * (f32(2.0**24) / (most + most))).astype(np.int32)
@@ -84,14 +84,14 @@ def quantize_int32(call: Call) -> list[Value]:
 
 
 @operation("Requantize_32to8", ins=5, outs=3)
-def requantize_32to8(call: Call) -> list[Value]:
+def requantize_32to8(call: NodeCall) -> list[Value]:
     wanted = limits_at(call, 3)
     limits = with_zero(wanted.low, wanted.high)
     return quantised(requantise32(call.inputs[0].ints, limits_at(call, 1), limits), limits)
 
 
 @operation("Requantize_8to8", ins=5, outs=3)
-def requantize_8to8(call: Call) -> list[Value]:
+def requantize_8to8(call: NodeCall) -> list[Value]:
     wanted = limits_at(call, 3)
     limits = with_zero(wanted.low, wanted.high)
     if limits != wanted:
@@ -102,7 +102,7 @@ def requantize_8to8(call: Call) -> list[Value]:
     return quantised(requantise8(call.inputs[0].codes, limits_at(call, 1), limits), limits)
 
 
-def _found_range(call: Call) -> Range:
+def _found_range(call: NodeCall) -> Range:
     """Return the real limits of a tensor of int32, which include 0."""
     sums, given = call.inputs[0].ints, limits_at(call, 1)
     ends = given.reals32(np.array([sums.min(initial=0), sums.max(initial=0)], np.int32))
@@ -110,13 +110,13 @@ def _found_range(call: Call) -> Range:
 
 
 @operation("RequantizationRange_32", ins=3, outs=2)
-def requantization_range(call: Call) -> list[Value]:
+def requantization_range(call: NodeCall) -> list[Value]:
     found = _found_range(call)
     return [single(found.low), single(found.high)]
 
 
 @operation("QuantizeDownAndShrinkRange_32to8", ins=3, outs=3)
-def quantize_down(call: Call) -> list[Value]:
+def quantize_down(call: NodeCall) -> list[Value]:
     found = _found_range(call)
     limits = with_zero(found.low, found.high)
     return quantised(requantise32(call.inputs[0].ints, limits_at(call, 1), limits), limits)
@@ -126,27 +126,27 @@ def quantize_down(call: Call) -> list[Value]:
 
 
 @operation("QuantizedRelu_8", ins=3, outs=3)
-def relu(call: Call) -> list[Value]:
+def relu(call: NodeCall) -> list[Value]:
     return [value(np.maximum(call.inputs[0].codes, np.uint8(limits_at(call, 1).zero))), *call.inputs[1:3]]
 
 
-def _clamped(call: Call, low: float, high: float) -> list[Value]:
+def _clamped(call: NodeCall, low: float, high: float) -> list[Value]:
     ends = limits_at(call, 1).codes(np.array([low, high], np.float32))
     codes = np.minimum(np.maximum(call.inputs[0].codes, ends[0]), ends[1])
     return [value(codes), *call.inputs[1:3]]
 
 
 @operation("QuantizedReluX_8", ins=4, outs=3)
-def relu_x(call: Call) -> list[Value]:
+def relu_x(call: NodeCall) -> list[Value]:
     return _clamped(call, 0.0, call.inputs[3].scalar)
 
 
 @operation("QuantizedClamp_8", ins=5, outs=3)
-def clamp(call: Call) -> list[Value]:
+def clamp(call: NodeCall) -> list[Value]:
     return _clamped(call, call.inputs[3].scalar, call.inputs[4].scalar)
 
 
-def _curve(call: Call, gain: float, scale: float) -> Array:
+def _curve(call: NodeCall, gain: float, scale: float) -> Array:
     """Return codes of (tanh(x * gain) + 1) * scale."""
     given = limits_at(call, 1)
     real = f32(given.low) + f32(given.step) * call.inputs[0].codes.astype(np.float32)
@@ -154,36 +154,36 @@ def _curve(call: Call, gain: float, scale: float) -> Array:
 
 
 @operation("QuantizedSigmoid_8", ins=3, outs=3)
-def sigmoid(call: Call) -> list[Value]:
+def sigmoid(call: NodeCall) -> list[Value]:
     return quantised(_curve(call, 0.5, LEVELS / 2), Range(0.0, 1.0))
 
 
 @operation("QuantizedTanh_8", ins=3, outs=3)
-def tanh(call: Call) -> list[Value]:
+def tanh(call: NodeCall) -> list[Value]:
     return quantised(_curve(call, 1.0, 127.0), Range(-1.0, float(f32(128 / 127))))
 
 
 @operation("QuantizedSoftmax_8", ins=(3, 4), outs=3)
-def quantized_softmax(call: Call) -> list[Value]:
+def quantized_softmax(call: NodeCall) -> list[Value]:
     beta = call.inputs[3].scalar if len(call.inputs) > 3 else 1.0
     x = call.inputs[0].codes.astype(np.float64) * (beta * limits_at(call, 1).step)
     return quantised(saturate(half_away(softmax(x) * LEVELS)), Range(0.0, 1.0))
 
 
 @operation("Softmax_uint8", ins=(3, 4), outs=1)
-def softmax_to_float(call: Call) -> list[Value]:
+def softmax_to_float(call: NodeCall) -> list[Value]:
     beta = call.inputs[3].scalar if len(call.inputs) > 3 else 1.0
     return [value(softmax(limits_at(call, 1).reals(call.inputs[0].codes) * f32(beta)).astype(np.float32))]
 
 
 @operation("QuantizedNeg_8", ins=3, outs=3)
-def negative(call: Call) -> list[Value]:
+def negative(call: NodeCall) -> list[Value]:
     given = limits_at(call, 1)
     return quantised(LEVELS - call.inputs[0].codes, Range(-given.high, -given.low))
 
 
 @operation("QuantizedPRelu_8", ins=4, outs=3)
-def p_relu(call: Call) -> list[Value]:
+def p_relu(call: NodeCall) -> list[Value]:
     x, slopes = call.inputs[0].codes.astype(np.int64), call.inputs[3].reals.reshape(-1)
     if slopes.size not in (1, x.shape[3]) or not ((slopes >= 0) & (slopes <= 1)).all():
         raise Failure(f"{slopes.size} slopes for a depth of {x.shape[3]}: one or one for each, from 0 to 1")
@@ -193,7 +193,7 @@ def p_relu(call: Call) -> list[Value]:
 
 
 @operation("QuantizedSqrt_8", ins=3, outs=3)
-def square_root(call: Call) -> list[Value]:
+def square_root(call: NodeCall) -> list[Value]:
     """The root of codes by a table: 255 sqrt(code / 255), as if the range began at 0 (op_sqrt.c)."""
     given = limits_at(call, 1)
     if given.low < 0:
@@ -206,14 +206,14 @@ def square_root(call: Call) -> list[Value]:
 # -- several operands -------------------------------------------------------------------------------------
 
 
-def _real_operands(call: Call) -> tuple[Array, Array, Range, Range]:
+def _real_operands(call: NodeCall) -> tuple[Array, Array, Range, Range]:
     a, b = (x.codes for x in call.inputs[:2])
     broadcast(a, b)
     first, second = limits_at(call, 2), limits_at(call, 4)
     return first.reals(a), second.reals(b), first, second
 
 
-def _wanted(call: Call, low: float, high: float) -> Range:
+def _wanted(call: NodeCall, low: float, high: float) -> Range:
     """Return the range in inputs 6 and 7, each replaced by a limit of the result if absent or infinite."""
     given = [one.scalar for one in call.inputs[6:8]]
     if len(given) > 0 and math.isfinite(given[0]):
@@ -223,7 +223,7 @@ def _wanted(call: Call, low: float, high: float) -> Range:
     return with_zero(low, high)
 
 
-def _added(call: Call, sign: int) -> list[Value]:
+def _added(call: NodeCall, sign: int) -> list[Value]:
     """Add or subtract: in nnlib's integers to a given range, otherwise to the range that the inputs allow."""
     a, b, first, second = _real_operands(call)
     given = [one.scalar for one in call.inputs[6:8]]
@@ -239,17 +239,17 @@ def _added(call: Call, sign: int) -> list[Value]:
 
 
 @operation("QuantizedAdd_8p8to8", ins=(6, 8), outs=3)
-def add(call: Call) -> list[Value]:
+def add(call: NodeCall) -> list[Value]:
     return _added(call, 1)
 
 
 @operation("QuantizedSub_8p8to8", ins=(6, 8), outs=3)
-def subtract(call: Call) -> list[Value]:
+def subtract(call: NodeCall) -> list[Value]:
     return _added(call, -1)
 
 
 @operation("QuantizedMul_8x8to8", ins=6, outs=3)
-def multiply(call: Call) -> list[Value]:
+def multiply(call: NodeCall) -> list[Value]:
     a, b, first, second = _real_operands(call)
     ends = [x * y for x in (first.low, first.high) for y in (second.low, second.high)]
     limits = with_zero(min(ends), max(ends))
@@ -257,7 +257,7 @@ def multiply(call: Call) -> list[Value]:
 
 
 @operation("QuantizedDiv_8", ins=(6, 8), outs=3)
-def divide(call: Call) -> list[Value]:
+def divide(call: NodeCall) -> list[Value]:
     """Divide; a quotient by 0 is the largest or smallest of the other quotients, or of a given range."""
     a, b, _, _ = _real_operands(call)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -271,7 +271,7 @@ def _extreme(
     name: str, function: Callable[[Array, Array], Array], choose: Callable[[float, float], float]
 ) -> None:
     @operation(name, ins=(6, 8), outs=3)
-    def extreme(call: Call) -> list[Value]:
+    def extreme(call: NodeCall) -> list[Value]:
         a, b, first, second = _real_operands(call)
         limits = _wanted(call, choose(first.low, second.low), choose(first.high, second.high))
         return quantised(limits.codes(function(a, b)), limits)
@@ -286,7 +286,7 @@ COARSE = 0x7F80
 
 def _to_32(name: str, sign: int) -> None:
     @operation(name, ins=6, outs=3)
-    def add_to_32(call: Call) -> list[Value]:
+    def add_to_32(call: NodeCall) -> list[Value]:
         a, b = (x.codes.astype(np.int64) for x in call.inputs[:2])
         broadcast(a, b)
         first, second = limits_at(call, 2), limits_at(call, 4)
@@ -306,7 +306,7 @@ _to_32("QuantizedSub_8p8to32", -1)
 
 
 @operation("QuantizedMul_8x8to32", ins=6, outs=3)
-def multiply_to_32(call: Call) -> list[Value]:
+def multiply_to_32(call: NodeCall) -> list[Value]:
     """Multiply codes without their zero points, times 128."""
     a, b = (x.codes.astype(np.int32) for x in call.inputs[:2])
     broadcast(a, b)
@@ -317,7 +317,7 @@ def multiply_to_32(call: Call) -> list[Value]:
 
 def _compared(name: str, function: Callable[[Array, Array], Array]) -> None:
     @operation(name, ins=6, outs=1)
-    def compared(call: Call) -> list[Value]:
+    def compared(call: NodeCall) -> list[Value]:
         a, b, _, _ = _real_operands(call)
         return [value(function(a, b).astype(np.uint8))]
 
@@ -328,7 +328,7 @@ _compared("QuantizedGreater_8", np.greater)
 _compared("QuantizedGreaterEqual_8", np.greater_equal)
 
 
-def _together(call: Call) -> tuple[list[Array], Range]:
+def _together(call: NodeCall) -> tuple[list[Array], Range]:
     """Return the tensors of a concatenation as codes of their common range, and the range.
 
     The inputs are an axis, the tensors, their lower and their higher ends.
@@ -353,13 +353,13 @@ def _together(call: Call) -> tuple[list[Array], Range]:
 
 
 @operation("QuantizedConcat_8", "QuantizedConcat_8_nond32", ins=(4, MANY), outs=3)
-def concat(call: Call) -> list[Value]:
+def concat(call: NodeCall) -> list[Value]:
     parts, limits = _together(call)
     return [joined(parts, axis_of(call.inputs[0].whole)), single(limits.low), single(limits.high)]
 
 
 @operation("QuantizedPack_8", ins=(4, MANY), outs=3)
-def pack(call: Call) -> list[Value]:
+def pack(call: NodeCall) -> list[Value]:
     """Join tensors of three dimensions (height, width, depth) along a new axis."""
     parts, limits = _together(call)
     axis = axis_of(call.inputs[0].whole)

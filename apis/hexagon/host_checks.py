@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.apis.hexagon.host_bytes import limits_at
-from rkcosim.apis.hexagon.operations import Call, operation
+from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value
 
 MANY = None
@@ -20,7 +20,7 @@ SHOWN = 2000
 """Elements that a print writes to the log."""
 
 
-def _same_shape(call: Call) -> None:
+def _same_shape(call: NodeCall) -> None:
     found, wanted = call.inputs[0], call.inputs[1]
     if found.shape != wanted.shape or found.data.size != wanted.data.size:
         raise Failure(
@@ -30,12 +30,12 @@ def _same_shape(call: Call) -> None:
 
 
 @operation("Sink", "PreFree", ins=(0, MANY), outs=0, place="check")
-def nothing(call: Call) -> list[Value]:
+def nothing(call: NodeCall) -> list[Value]:
     return []
 
 
 @operation("Check", ins=2, outs=0, place="check")
-def check(call: Call) -> list[Value]:
+def check(call: NodeCall) -> list[Value]:
     _same_shape(call)
     wrong = np.flatnonzero(call.inputs[0].data != call.inputs[1].data)
     if wrong.size:
@@ -56,7 +56,7 @@ def _compare(found: npt.NDArray[Any], wanted: npt.NDArray[Any], most: float) -> 
 
 
 @operation("Close_f", ins=(2, 3), outs=0, place="check")
-def close_f(call: Call) -> list[Value]:
+def close_f(call: NodeCall) -> list[Value]:
     _same_shape(call)
     found, wanted = (x.data[: x.data.size // 4 * 4].view(np.float32) for x in call.inputs[:2])
     part = call.inputs[2].scalar if len(call.inputs) > 2 else CLOSE
@@ -67,7 +67,7 @@ def close_f(call: Call) -> list[Value]:
 
 def _close_codes(name: str, dtype: type[Any], most_inputs: int) -> None:
     @operation(name, ins=(2, most_inputs), outs=0, place="check")
-    def close(call: Call) -> list[Value]:
+    def close(call: NodeCall) -> list[Value]:
         _same_shape(call)
         found, wanted = (x.array(dtype) for x in call.inputs[:2])
         _compare(found, wanted, CLOSE * float(np.abs(wanted.astype(np.int64)).max(initial=0)))
@@ -81,7 +81,7 @@ _close_codes("Close_qint32", np.int32, 2)
 
 def _close_real(name: str, wide: bool) -> None:
     @operation(name, ins=(6, 8), outs=0, place="check")
-    def close(call: Call) -> list[Value]:
+    def close(call: NodeCall) -> list[Value]:
         found, wanted = limits_at(call, 1), limits_at(call, 4)
         part = call.inputs[7].scalar if len(call.inputs) > 7 else CLOSE
         x, y = call.inputs[0], call.inputs[3]
@@ -101,7 +101,7 @@ _close_real("Close_q_qint32", True)
 
 def _print(name: str, dtype: type[Any]) -> None:
     @operation(name, ins=(1, 4), outs=0, place="check")
-    def print_tensor(call: Call) -> list[Value]:
+    def print_tensor(call: NodeCall) -> list[Value]:
         """Write elements; inputs 1 to 3 limit them to a part of an axis: axis, first, end."""
         x = call.inputs[0].array(dtype)
         axis, *ends = [*(one.whole for one in call.inputs[1:4]), *(-1, 0)[len(call.inputs) - 1 :]]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from rkcosim.apis.hexagon.arithmetic import half_away
 from rkcosim.apis.hexagon.geometry import Geometry, Padding, geometry, window_of
 from rkcosim.apis.hexagon.host_moves import axis_of
-from rkcosim.apis.hexagon.operations import Call, operation
+from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, check_size, value
 from rkcosim.hostops.pooling import largest, means
 
@@ -27,7 +27,7 @@ def broadcast(a: Array, b: Array) -> None:
 
 def _binary(name: str, dtype: type[Any], function: Callable[[Array, Array], Array]) -> None:
     @operation(name, ins=2, outs=1)
-    def binary(call: Call) -> list[Value]:
+    def binary(call: NodeCall) -> list[Value]:
         a, b = (x.array(dtype) for x in call.inputs)
         broadcast(a, b)
         return [value(function(a, b).astype(dtype))]
@@ -56,7 +56,7 @@ for _name, _function in _INTS.items():
 
 def _unary(name: str, dtype: type[Any], function: Callable[[Array], Array]) -> None:
     @operation(name, ins=1, outs=1)
-    def unary(call: Call) -> list[Value]:
+    def unary(call: NodeCall) -> list[Value]:
         return [value(function(call.inputs[0].array(dtype)).astype(dtype))]
 
 
@@ -89,18 +89,18 @@ for _name, _one in {
 
 
 @operation("Softmax_f", ins=(1, 2), outs=1)
-def softmax_f(call: Call) -> list[Value]:
+def softmax_f(call: NodeCall) -> list[Value]:
     beta = call.inputs[1].scalar if len(call.inputs) > 1 else 1.0
     return [value(softmax(call.inputs[0].reals * np.float32(beta)).astype(np.float32))]
 
 
 @operation("ReluX_f", ins=2, outs=1)
-def relu_x(call: Call) -> list[Value]:
+def relu_x(call: NodeCall) -> list[Value]:
     return [value(np.clip(call.inputs[0].reals, 0, np.float32(call.inputs[1].scalar)))]
 
 
 @operation("Clamp_f", ins=3, outs=1)
-def clamp(call: Call) -> list[Value]:
+def clamp(call: NodeCall) -> list[Value]:
     low, high = (np.float32(x.scalar) for x in call.inputs[1:])
     if not high > low:
         raise Failure(f"bounds of {low:g} and {high:g}")
@@ -108,7 +108,7 @@ def clamp(call: Call) -> list[Value]:
 
 
 @operation("Select_f", ins=3, outs=1)
-def select(call: Call) -> list[Value]:
+def select(call: NodeCall) -> list[Value]:
     chosen, a, b = call.inputs
     if not chosen.shape == a.shape == b.shape:
         raise Failure(f"tensors of {chosen.shape}, {a.shape} and {b.shape}")
@@ -116,7 +116,7 @@ def select(call: Call) -> list[Value]:
 
 
 @operation("AddN_f", ins=(1, MANY), outs=1)
-def add_n(call: Call) -> list[Value]:
+def add_n(call: NodeCall) -> list[Value]:
     total = call.inputs[0].reals
     for x in call.inputs[1:]:
         if x.shape != call.inputs[0].shape:
@@ -126,7 +126,7 @@ def add_n(call: Call) -> list[Value]:
 
 
 @operation("BiasAdd_f", ins=2, outs=1)
-def bias_add(call: Call) -> list[Value]:
+def bias_add(call: NodeCall) -> list[Value]:
     x, bias = call.inputs[0].reals, call.inputs[1].reals
     if bias.shape != (1, 1, 1, x.shape[3]):
         raise Failure(f"a bias of {bias.shape} for a depth of {x.shape[3]}")
@@ -134,7 +134,7 @@ def bias_add(call: Call) -> list[Value]:
 
 
 @operation("PRelu_f", ins=2, outs=1)
-def p_relu(call: Call) -> list[Value]:
+def p_relu(call: NodeCall) -> list[Value]:
     x, depth = call.inputs[0].reals, call.inputs[1].shape[3]
     if depth not in (1, x.shape[3]) or not call.inputs[1].elements:
         raise Failure(f"{depth} slopes for a depth of {x.shape[3]}")
@@ -142,7 +142,7 @@ def p_relu(call: Call) -> list[Value]:
     return [value(np.where(x < 0, x * slopes, x).astype(np.float32))]
 
 
-def reduced_axes(call: Call) -> tuple[int, ...]:
+def reduced_axes(call: NodeCall) -> tuple[int, ...]:
     """Return the axes over which inputs 1 (list of axes) and 2 (rank) of a node reduce.
 
     A negative axis means all of them; axes that the rank does not have are left out, as nnlib does.
@@ -165,7 +165,7 @@ def squeezed(array: Array, axes: tuple[int, ...], padding: Padding) -> Value:
 
 def _reduction(name: str, dtype: type[Any], function: Callable[..., Array]) -> None:
     @operation(name, ins=(1, 3), outs=1)
-    def reduction(call: Call) -> list[Value]:
+    def reduction(call: NodeCall) -> list[Value]:
         axes = reduced_axes(call)
         found = function(call.inputs[0].array(dtype), axis=axes, keepdims=True).astype(dtype)
         return [squeezed(found, axes, call.padding)]
@@ -179,7 +179,7 @@ _reduction("Prod_int32", np.int32, np.prod)
 
 
 @operation("Range_int32", ins=3, outs=1)
-def range_(call: Call) -> list[Value]:
+def range_(call: NodeCall) -> list[Value]:
     """Numbers from start to before limit; a step of the wrong sign is 1 or -1, equal ends are one number."""
     start, limit, step = (x.whole for x in call.inputs)
     step = max(step, 1) if start < limit else min(step, -1)
@@ -195,7 +195,7 @@ def _multiplied(patches: Array, w: Array) -> Array:
     return found
 
 
-def kernel_window(call: Call, x: Value, w: Value, stride: Value) -> Geometry:
+def kernel_window(call: NodeCall, x: Value, w: Value, stride: Value) -> Geometry:
     """Return the window of a convolution; raises Failure if the depths differ."""
     if x.shape[3] != w.shape[2]:
         raise Failure(f"an input with a depth of {x.shape[3]} for weights with a depth of {w.shape[2]}")
@@ -203,13 +203,13 @@ def kernel_window(call: Call, x: Value, w: Value, stride: Value) -> Geometry:
 
 
 @operation("Conv2d_f", ins=3, outs=1)
-def conv2d(call: Call) -> list[Value]:
+def conv2d(call: NodeCall) -> list[Value]:
     x, w, stride = call.inputs
     return [value(_multiplied(kernel_window(call, x, w, stride).patches(x.reals, 0), w.reals))]
 
 
 @operation("DepthwiseConv2d_f", ins=3, outs=1)
-def depthwise_conv2d(call: Call) -> list[Value]:
+def depthwise_conv2d(call: NodeCall) -> list[Value]:
     x, w, stride = call.inputs
     patches = kernel_window(call, x, w, stride).patches(x.reals, 0)
     sums = np.einsum("bhwijd,ijdm->bhwdm", patches.astype(np.float64), w.reals.astype(np.float64))
@@ -232,14 +232,14 @@ def matrix_rows(a: Value, b: Value) -> tuple[int, int, int]:
 
 
 @operation("MatMul_f", ins=2, outs=1)
-def mat_mul(call: Call) -> list[Value]:
+def mat_mul(call: NodeCall) -> list[Value]:
     a, b = call.inputs
     rows = matrix_rows(a, b)
     x = a.reals.reshape(*rows, b.shape[2]).astype(np.float64)
     return [value((x @ b.reals[0, 0].astype(np.float64)).astype(np.float32))]
 
 
-def pool_window(call: Call, x: Value, window: Value, stride: Value) -> Geometry:
+def pool_window(call: NodeCall, x: Value, window: Value, stride: Value) -> Geometry:
     """Return the window of a pooling operation of floats or bytes."""
     if call.padding == Padding.NA:
         raise Failure("pooling needs padding SAME or VALID")
@@ -247,22 +247,22 @@ def pool_window(call: Call, x: Value, window: Value, stride: Value) -> Geometry:
 
 
 @operation("MaxPool_f", ins=3, outs=1)
-def max_pool(call: Call) -> list[Value]:
+def max_pool(call: NodeCall) -> list[Value]:
     x = call.inputs[0]
     return [value(largest(x.reals, pool_window(call, *call.inputs).sliding, 1))]
 
 
-def _mean(call: Call, x: Array) -> Array:
+def _mean(call: NodeCall, x: Array) -> Array:
     return means(x, pool_window(call, *call.inputs).sliding, 1)
 
 
 @operation("AvgPool_f", ins=3, outs=1)
-def avg_pool(call: Call) -> list[Value]:
+def avg_pool(call: NodeCall) -> list[Value]:
     return [value(_mean(call, call.inputs[0].reals).astype(np.float32))]
 
 
 @operation("L2Pool_f", ins=3, outs=1)
-def l2_pool(call: Call) -> list[Value]:
+def l2_pool(call: NodeCall) -> list[Value]:
     squares = call.inputs[0].reals.astype(np.float64) ** 2
     return [value(np.sqrt(_mean(call, squares)).astype(np.float32))]
 
@@ -290,7 +290,7 @@ def normalised(x: Array, sizes: Value, n: float, bias: float, alpha: float, beta
 
 
 @operation("LRN_f", ins=5, outs=1)
-def lrn(call: Call) -> list[Value]:
+def lrn(call: NodeCall) -> list[Value]:
     x, sizes, *rest = call.inputs
     bias, alpha, beta = (one.scalar for one in rest)
     made = normalised(x.reals, sizes, sizes.scalar, bias, alpha, beta)
@@ -316,7 +316,7 @@ def bilinear(x: Array, sizes: Value, corners: bool) -> Array:
 
 
 @operation("ResizeBilinear_f", ins=(2, 3), outs=1)
-def resize_bilinear(call: Call) -> list[Value]:
+def resize_bilinear(call: NodeCall) -> list[Value]:
     corners = len(call.inputs) > 2 and bool(call.inputs[2].whole)
     return [value(bilinear(call.inputs[0].reals, call.inputs[1], corners).astype(np.float32))]
 
@@ -326,7 +326,7 @@ EPSILON = 1e-5
 
 
 @operation("InstanceNorm_f", ins=1, outs=1)
-def instance_norm(call: Call) -> list[Value]:
+def instance_norm(call: NodeCall) -> list[Value]:
     x = call.inputs[0].reals.astype(np.float64)
     if not x.size:
         raise Failure("an empty tensor")
@@ -338,7 +338,7 @@ def _cast(name: str, given: type[Any], wanted: type[Any]) -> None:
     limits = (0, 255) if wanted is np.uint8 else (-(2**31), 2**31 - 1)
 
     @operation(name, ins=1, outs=1)
-    def cast(call: Call) -> list[Value]:
+    def cast(call: NodeCall) -> list[Value]:
         x = call.inputs[0].array(given).astype(np.float64)
         kept = x if wanted is np.float32 else np.clip(np.trunc(x), *limits)
         return [value(kept.astype(wanted))]
@@ -354,7 +354,7 @@ _cast("Convert_int32_f", np.int32, np.float32)
 
 
 @operation("ArgMax_ftoInt32", ins=2, outs=1)
-def arg_max(call: Call) -> list[Value]:
+def arg_max(call: NodeCall) -> list[Value]:
     axis = axis_of(call.inputs[1].whole)
     found = call.inputs[0].reals.argmax(axis=axis)
     return [value(np.expand_dims(found, axis).astype(np.int32))]

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.apis.hexagon.geometry import Padding
-from rkcosim.apis.hexagon.operations import Call, operation
+from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, check_size, range_of, value
 
 Array = npt.NDArray[Any]
 MANY = None
 
 
-def _limits(call: Call, first: int) -> list[Value]:
+def _limits(call: NodeCall, first: int) -> list[Value]:
     """Return the scalars of an input, which are those of the output."""
     return [call.inputs[first], call.inputs[first + 1]]
 
@@ -30,25 +30,25 @@ def axis_of(number: int) -> int:
 
 
 @operation("Nop", ins=(0, MANY), outs=(0, MANY))
-def nop(call: Call) -> list[Value]:
+def nop(call: NodeCall) -> list[Value]:
     if len(call.declared) > len(call.inputs):
         raise Failure(f"{len(call.declared)} outputs of {len(call.inputs)} inputs")
     return list(call.inputs[: len(call.declared)])
 
 
 @operation("Convert_to_d32", "Convert_from_d32", ins=(1, 5), outs=1)
-def convert_d32(call: Call) -> list[Value]:
+def convert_d32(call: NodeCall) -> list[Value]:
     return [call.inputs[0]]
 
 
 @operation("Flatten", ins=(1, 2), outs=1)
-def flatten(call: Call) -> list[Value]:
+def flatten(call: NodeCall) -> list[Value]:
     x = call.inputs[0]
     return [Value((1, 1, 1, x.elements), x.data)]
 
 
 @operation("QuantizedFlatten", ins=3, outs=3)
-def quantized_flatten(call: Call) -> list[Value]:
+def quantized_flatten(call: NodeCall) -> list[Value]:
     return [*flatten(call), *_limits(call, 1)]
 
 
@@ -65,17 +65,17 @@ def _reshaped(x: Value, wanted: Value) -> Value:
 
 
 @operation("Reshape", ins=2, outs=1)
-def reshape(call: Call) -> list[Value]:
+def reshape(call: NodeCall) -> list[Value]:
     return [_reshaped(*call.inputs[:2])]
 
 
 @operation("QuantizedReshape", ins=4, outs=3)
-def quantized_reshape(call: Call) -> list[Value]:
+def quantized_reshape(call: NodeCall) -> list[Value]:
     return [_reshaped(*call.inputs[:2]), *_limits(call, 2)]
 
 
 @operation("ExpandDims_f", "ExpandDims_int32", ins=(1, 3), outs=1)
-def expand_dims(call: Call) -> list[Value]:
+def expand_dims(call: NodeCall) -> list[Value]:
     """Copy a tensor with its shape, as nnlib does (hexagon/ops/src/op_expanddims.c)."""
     return [call.inputs[0]]
 
@@ -89,12 +89,12 @@ def _transposed(x: Value, control: Value) -> Value:
 
 
 @operation("Transpose_f", "Transpose_int32", ins=2, outs=1)
-def transpose(call: Call) -> list[Value]:
+def transpose(call: NodeCall) -> list[Value]:
     return [_transposed(*call.inputs[:2])]
 
 
 @operation("Transpose_8", "Transpose_16", ins=4, outs=3)
-def quantized_transpose(call: Call) -> list[Value]:
+def quantized_transpose(call: NodeCall) -> list[Value]:
     return [_transposed(*call.inputs[:2]), *_limits(call, 2)]
 
 
@@ -110,12 +110,12 @@ def _pads(x: Value, control: Value) -> list[tuple[int, int]]:
 
 
 @operation("Pad_f", ins=2, outs=1)
-def pad(call: Call) -> list[Value]:
+def pad(call: NodeCall) -> list[Value]:
     return [value(np.pad(call.inputs[0].raw, _pads(*call.inputs[:2])))]
 
 
 @operation("QuantizedPad_8", ins=(4, 6), outs=3)
-def quantized_pad(call: Call) -> list[Value]:
+def quantized_pad(call: NodeCall) -> list[Value]:
     """Pad with the code of a number, by default 0; infinity is the first or last code (op_pad.c)."""
     limits = range_of(call.inputs[1], call.inputs[2])
     fill = float(call.inputs[4].reals.reshape(-1)[0]) if len(call.inputs) > 4 else 0.0
@@ -133,7 +133,7 @@ def quantized_pad(call: Call) -> list[Value]:
 
 
 @operation("QuantizedPad_V2_8", ins=5, outs=3)
-def quantized_pad_code(call: Call) -> list[Value]:
+def quantized_pad_code(call: NodeCall) -> list[Value]:
     code = int(call.inputs[4].codes.reshape(-1)[0])
     return [
         value(np.pad(call.inputs[0].codes, _pads(call.inputs[0], call.inputs[3]), constant_values=code)),
@@ -141,7 +141,7 @@ def quantized_pad_code(call: Call) -> list[Value]:
     ]
 
 
-def _mirrored(call: Call) -> Value:
+def _mirrored(call: NodeCall) -> Value:
     modes = {Padding.MIRROR_REFLECT: "reflect", Padding.MIRROR_SYMMETRIC: "symmetric"}
     if call.padding not in modes:
         raise Failure(f"padding {call.padding.name} for a mirror")
@@ -153,12 +153,12 @@ def _mirrored(call: Call) -> Value:
 
 
 @operation("MirrorPad_f", ins=2, outs=1)
-def mirror_pad(call: Call) -> list[Value]:
+def mirror_pad(call: NodeCall) -> list[Value]:
     return [_mirrored(call)]
 
 
 @operation("MirrorPad_8", ins=4, outs=3)
-def quantized_mirror_pad(call: Call) -> list[Value]:
+def quantized_mirror_pad(call: NodeCall) -> list[Value]:
     return [_mirrored(call), *_limits(call, 2)]
 
 
@@ -174,12 +174,12 @@ def _sliced(x: Value, start: Value, size: Value) -> Value:
 
 
 @operation("Slice_f", "Slice_int32", "Slice_8", ins=3, outs=1)
-def slice_(call: Call) -> list[Value]:
+def slice_(call: NodeCall) -> list[Value]:
     return [_sliced(*call.inputs[:3])]
 
 
 @operation("QuantizedSlice_8", ins=5, outs=3)
-def quantized_slice(call: Call) -> list[Value]:
+def quantized_slice(call: NodeCall) -> list[Value]:
     return [_sliced(*call.inputs[:3]), *_limits(call, 3)]
 
 
@@ -209,14 +209,14 @@ def _strided(x: Value, lists: Sequence[Value], masks: Sequence[Value]) -> Value:
 
 
 @operation("StridedSlice_f", "StridedSlice_int32", ins=(4, 7), outs=1)
-def strided_slice(call: Call) -> list[Value]:
+def strided_slice(call: NodeCall) -> list[Value]:
     if len(call.inputs) not in (4, 7):
         raise Failure("the three masks are either all present or all absent")
     return [_strided(call.inputs[0], call.inputs[1:4], call.inputs[4:7])]
 
 
 @operation("QuantizedStridedSlice_8", ins=9, outs=3)
-def quantized_strided_slice(call: Call) -> list[Value]:
+def quantized_strided_slice(call: NodeCall) -> list[Value]:
     return [_strided(call.inputs[0], call.inputs[1:4], call.inputs[4:7]), *_limits(call, 7)]
 
 
@@ -227,12 +227,12 @@ def _parts(x: Value, axis: int, count: int) -> list[Value]:
 
 
 @operation("Split_f", "Split_int32", ins=2, outs=(1, MANY))
-def split(call: Call) -> list[Value]:
+def split(call: NodeCall) -> list[Value]:
     return _parts(call.inputs[1], axis_of(call.inputs[0].whole), len(call.declared))
 
 
 @operation("QuantizedSplit_8", ins=4, outs=(3, MANY))
-def quantized_split(call: Call) -> list[Value]:
+def quantized_split(call: NodeCall) -> list[Value]:
     parts = _parts(call.inputs[1], axis_of(call.inputs[0].whole), len(call.declared) - 2)
     return [*parts, *_limits(call, 2)]
 
@@ -246,17 +246,17 @@ def joined(parts: Sequence[Array], axis: int) -> Value:
 
 
 @operation("Concat_f", ins=(2, MANY), outs=1)
-def concat(call: Call) -> list[Value]:
+def concat(call: NodeCall) -> list[Value]:
     return [joined([x.raw for x in call.inputs[1:]], axis_of(call.inputs[0].whole))]
 
 
 @operation("ConcatV2_f", "ConcatV2_int32", ins=(2, MANY), outs=1)
-def concat_v2(call: Call) -> list[Value]:
+def concat_v2(call: NodeCall) -> list[Value]:
     return [joined([x.raw for x in call.inputs[:-1]], axis_of(call.inputs[-1].whole))]
 
 
 @operation("Pack_f", "Pack_int32", ins=(2, MANY), outs=1)
-def pack(call: Call) -> list[Value]:
+def pack(call: NodeCall) -> list[Value]:
     shapes = {x.shape for x in call.inputs}
     if len(shapes) != 1:
         raise Failure(f"tensors of the shapes {sorted(shapes)}")
@@ -270,10 +270,10 @@ def pack(call: Call) -> list[Value]:
 
 
 @operation("Shape_int32", ins=1, outs=1)
-def shape_(call: Call) -> list[Value]:
+def shape_(call: NodeCall) -> list[Value]:
     return [value(np.array(call.inputs[0].shape, np.int32))]
 
 
 @operation("Rank_int32", ins=2, outs=1)
-def rank(call: Call) -> list[Value]:
+def rank(call: NodeCall) -> list[Value]:
     return [value(np.array([call.inputs[1].whole], np.int32))]

@@ -20,7 +20,7 @@ from rkcosim.apis.hexagon.arithmetic import (
 from rkcosim.apis.hexagon.geometry import Geometry
 from rkcosim.apis.hexagon.host_bytes import limits_at
 from rkcosim.apis.hexagon.host_floats import kernel_window, matrix_rows
-from rkcosim.apis.hexagon.operations import Call, operation
+from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, quantised, single, value
 from rkcosim.hostops.pooling import largest, sums
 
@@ -62,7 +62,7 @@ def average(total: Array, counts: Array) -> npt.NDArray[np.uint8]:
     return found
 
 
-def _sums(call: Call, depthwise: bool = False) -> tuple[Sums, float]:
+def _sums(call: NodeCall, depthwise: bool = False) -> tuple[Sums, float]:
     """Return the sums of inputs 0 to 6 (data, weights, their ranges, strides), and the size of their step."""
     x, w = call.inputs[:2]
     given, weights = limits_at(call, 2), limits_at(call, 4)
@@ -78,16 +78,16 @@ def _with_range(total: Sums, step: float) -> list[Value]:
 
 
 @operation("QuantizedConv2d_8x8to32", ins=7, outs=3, place="layer")
-def conv2d(call: Call) -> list[Value]:
+def conv2d(call: NodeCall) -> list[Value]:
     return _with_range(*_sums(call))
 
 
 @operation("QuantizedDepthwiseConv2d_8x8to32", ins=7, outs=3, place="layer")
-def depthwise_conv2d(call: Call) -> list[Value]:
+def depthwise_conv2d(call: NodeCall) -> list[Value]:
     return _with_range(*_sums(call, depthwise=True))
 
 
-def _product(call: Call) -> tuple[Sums, float]:
+def _product(call: NodeCall) -> tuple[Sums, float]:
     """Return the sums of a product of inputs 0 and 1, and the size of their step."""
     a, b = call.inputs[:2]
     given, weights = limits_at(call, 2), limits_at(call, 4)
@@ -99,7 +99,7 @@ def _product(call: Call) -> tuple[Sums, float]:
 
 
 @operation("QuantizedMatMul_8x8to32", ins=6, outs=3, place="layer")
-def mat_mul(call: Call) -> list[Value]:
+def mat_mul(call: NodeCall) -> list[Value]:
     return _with_range(*_product(call))
 
 
@@ -110,7 +110,7 @@ def check_bias(bias: Value, depth: int) -> None:
 
 
 @operation("QuantizedBiasAdd_32p32to32", ins=6, outs=3)
-def bias_add_32(call: Call) -> list[Value]:
+def bias_add_32(call: NodeCall) -> list[Value]:
     x, bias = call.inputs[:2]
     check_bias(bias, x.shape[3])
     added = bias_sums(bias.ints.reshape(-1), limits_at(call, 4), limits_at(call, 2).step32)
@@ -118,7 +118,7 @@ def bias_add_32(call: Call) -> list[Value]:
 
 
 @operation("QuantizedBiasAdd_8p8to32", ins=6, outs=3)
-def bias_add_8(call: Call) -> list[Value]:
+def bias_add_8(call: NodeCall) -> list[Value]:
     """Add in float32, in steps of the larger end of both ranges / 2^14."""
     x, bias = call.inputs[:2]
     check_bias(bias, x.shape[3])
@@ -131,7 +131,7 @@ def bias_add_8(call: Call) -> list[Value]:
     return [value(total), single(-float(most)), single(float(most))]
 
 
-def channel_scales(call: Call, place: int, depth: int) -> Array | None:
+def channel_scales(call: NodeCall, place: int, depth: int) -> Array | None:
     """Return the factors of the channels' weights, if the node has them; float32 (depth,)."""
     if len(call.inputs) <= place:
         return None
@@ -141,7 +141,9 @@ def channel_scales(call: Call, place: int, depth: int) -> Array | None:
     return scales
 
 
-def finish(total: Sums, step: float, bias: Value, call: Call, places: tuple[int, int, int]) -> list[Value]:
+def finish(
+    total: Sums, step: float, bias: Value, call: NodeCall, places: tuple[int, int, int]
+) -> list[Value]:
     """Return the outputs of a fused convolution from its sums.
 
     Parameters
@@ -175,7 +177,7 @@ _SUPER = ("Supernode_8x8p8to8", "Supernode_8x8p32to8", "Supernode3322_8x8p8to8",
 
 
 @operation(*_SUPER, ins=(12, 13), outs=3, place="layer")
-def supernode(call: Call) -> list[Value]:
+def supernode(call: NodeCall) -> list[Value]:
     total, step = _sums(call)
     return finish(total, step, call.inputs[7], call, SUPERNODE)
 
@@ -183,12 +185,12 @@ def supernode(call: Call) -> list[Value]:
 @operation(
     "InputSupernode_8x8p8to8_outd32", "InputSupernode_8x8p32to8_outd32", ins=(12, 13), outs=3, place="layer"
 )
-def input_supernode(call: Call) -> list[Value]:
+def input_supernode(call: NodeCall) -> list[Value]:
     return supernode(call)
 
 
 @operation("DepthwiseSupernode_8x8p8to8", "DepthwiseSupernode_8x8p32to8", ins=(12, 13), outs=3, place="layer")
-def depthwise_supernode(call: Call) -> list[Value]:
+def depthwise_supernode(call: NodeCall) -> list[Value]:
     total, step = _sums(call, depthwise=True)
     return finish(total, step, call.inputs[7], call, SUPERNODE)
 
@@ -198,13 +200,13 @@ DENSE = (7, 9, 11)
 
 
 @operation("SuperFC_8x8p32to8", ins=11, outs=3, place="layer")
-def super_product(call: Call) -> list[Value]:
+def super_product(call: NodeCall) -> list[Value]:
     total, step = _product(call)
     return finish(total, step, call.inputs[6], call, DENSE)
 
 
 @operation("QuantizedBatchNorm_8x8p8to8", "QuantizedBatchNorm_8x8p32to8", ins=11, outs=3)
-def batch_norm(call: Call) -> list[Value]:
+def batch_norm(call: NodeCall) -> list[Value]:
     x, w, bias = call.inputs[0].codes, call.inputs[1].codes.reshape(-1), call.inputs[6]
     given, weights = limits_at(call, 2), limits_at(call, 4)
     if w.size not in (1, x.shape[3]) or bias.elements not in (1, x.shape[3]):

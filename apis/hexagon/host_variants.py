@@ -11,18 +11,18 @@ from rkcosim.apis.hexagon.arithmetic import f32
 from rkcosim.apis.hexagon.geometry import Geometry, geometry, window_of
 from rkcosim.apis.hexagon.host_bytes import limits_at
 from rkcosim.apis.hexagon.host_sums import finish
-from rkcosim.apis.hexagon.operations import Call, operation
+from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, check_size
 
 Array = npt.NDArray[Any]
 
 
-def _step(call: Call, first: int, second: int) -> float:
+def _step(call: NodeCall, first: int, second: int) -> float:
     return float(f32(limits_at(call, first).step) * f32(limits_at(call, second).step))
 
 
 @operation("QuantizedGroupedConv2d_8x8p32to8", ins=(13, 14), outs=3, place="sums")
-def grouped(call: Call) -> list[Value]:
+def grouped(call: NodeCall) -> list[Value]:
     """Convolve each group of channels with its own kernels, which are the next ones of all."""
     x, w, bias, groups = call.inputs[0], call.inputs[1], call.inputs[2], call.inputs[10].whole
     if groups < 1 or x.shape[3] != w.shape[2] * groups or w.shape[3] % groups:
@@ -35,7 +35,7 @@ def grouped(call: Call) -> list[Value]:
 
 
 @operation("QuantizedDilatedConv2d_8x8p32to8", ins=(13, 14), outs=3, place="sums")
-def dilated(call: Call) -> list[Value]:
+def dilated(call: NodeCall) -> list[Value]:
     x, w, bias = call.inputs[:3]
     factors, strides = call.inputs[10].list[:2], window_of(call.inputs[9], "strides")
     if len(factors) != 2 or min(factors) < 1 or x.shape[3] != w.shape[2]:
@@ -62,7 +62,7 @@ def _spread(x: Array, zero: int, strides: tuple[int, int]) -> Array:
     outs=3,
     place="sums",
 )
-def transposed(call: Call) -> list[Value]:
+def transposed(call: NodeCall) -> list[Value]:
     """Convolve the input with zeros between its pixels; weights are (OC, kh, kw, IC), pads are cut off."""
     x, w, bias = call.inputs[0], call.inputs[1].codes, call.inputs[8]
     pads, strides = call.inputs[6].list[:4], window_of(call.inputs[7], "strides")

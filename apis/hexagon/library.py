@@ -9,9 +9,7 @@ from pathlib import Path
 from rkcosim.apis.hexagon.names import NAMES
 from rkcosim.apis.link.library import worker_library
 from rkcosim.base import PACKAGE
-from rkcosim.devices.preload import SANITIZERS
 from rkcosim.devices.program import library_environment, place_library
-from rkcosim.devices.rknn_library import FLAGS
 from rkcosim.engines import cache
 from rkcosim.engines.cache import Progress
 
@@ -38,23 +36,18 @@ def hexagon_library(
     ----------
     v1 : the oldest interface instead of that of nnlib 2.20.
     wide : entries of `get_perfinfo` with 24 bytes, as clients of some releases between the two declare them.
-    sanitize : use the address and undefined-behaviour sanitizers, for tests.
-    progress : called with a line of text before each step that takes long.
+    sanitize, progress : see `NativeLibrary.path`, also for other errors.
 
     Raises
     ------
-    BuildError
-        if there is no compiler, it fails, or the cache cannot be written.
     ValueError
         for the oldest interface with wide entries.
     """
     if v1 and wide:
         raise ValueError("the oldest interface has entries of 16 bytes in get_perfinfo")
-    flags = [*FLAGS, *(SANITIZERS if sanitize else ()), f"-I{SOURCES}"]
-    flags += ["-DHEXAGON_NN_V1"] * v1 + ["-DHEXAGON_NN_WIDE_PERFINFO"] * wide
-    name, sources = V1_NAME if v1 else NAME, sorted(SOURCES.iterdir())
-    flags.append(f"-Wl,-soname,{name}")
-    return worker_library("hexagon", name, sources, flags, MODULE, progress)
+    macros = {"HEXAGON_NN_V1": None} if v1 else {"HEXAGON_NN_WIDE_PERFINFO": None} if wide else {}
+    made = worker_library("hexagon", V1_NAME if v1 else NAME, SOURCES, MODULE, macros=macros, soname=True)
+    return made.path(sanitize=sanitize, progress=progress)
 
 
 def operations_header() -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from rkcosim.apis.hexagon.chains import PRODUCTS, Chain, ChainFunction, Chains
 from rkcosim.apis.hexagon.execution import Usage
 from rkcosim.apis.hexagon.geometry import Geometry
-from rkcosim.apis.hexagon.graph import Graph, Node
+from rkcosim.apis.hexagon.graph import Graph, GraphNode
 from rkcosim.apis.hexagon.host_sums import HostArithmetic
 from rkcosim.apis.hexagon.layers import SIGN, average_model, layer_model, pool_model
 from rkcosim.apis.hexagon.operations import Arithmetic
@@ -227,7 +227,7 @@ class _Layers:
         self._chains = Chains(graph)
         self._known: dict[int, dict[tuple[Any, ...], RunningModel | None]] = {}
 
-    def run(self, node: Node, values: dict[Edge, Value]) -> bool:
+    def run(self, node: GraphNode, values: dict[Edge, Value]) -> bool:
         """See `rkcosim.apis.hexagon.execution.Accelerator.run_layer`."""
         chain = self._chains.from_node(node)
         if chain is None:
@@ -295,7 +295,7 @@ class Npu:
         """Return what the NPU was used for since the last call."""
         return self._meter.take()
 
-    def run_layer(self, graph: Graph, node: Node, values: dict[Edge, Value]) -> bool:
+    def run_layer(self, graph: Graph, node: GraphNode, values: dict[Edge, Value]) -> bool:
         """Compute a node and those that follow it as one layer, if there is one that is exact."""
         if graph.number not in self._layers:
             self._layers[graph.number] = _Layers(self._machine, self._meter, graph)

@@ -57,7 +57,7 @@ class Arithmetic(Protocol):
 
 
 @dataclass
-class Call:
+class NodeCall:
     """One execution of a node.
 
     Members
@@ -80,7 +80,7 @@ class Call:
     say: Callable[[str], None] = field(default=lambda _: None)
 
 
-Function = Callable[[Call], list[Value]]
+Function = Callable[[NodeCall], list[Value]]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rkcosim.apis.hexagon.graph import Graph, Node
+from rkcosim.apis.hexagon.graph import Graph, GraphNode
 from rkcosim.apis.hexagon.names import NUMBERS
 
 QUANTIZE, AUTO = NUMBERS["Quantize"], NUMBERS["AutoQuantize"]
@@ -37,7 +37,7 @@ def rewrite(graph: Graph) -> None:
             del graph.by_number[number]
 
 
-def _feeds(graph: Graph, node: Node) -> set[int]:
+def _feeds(graph: Graph, node: GraphNode) -> set[int]:
     """Return the nodes that only reshape the data of a Min_f or Max_f."""
     source = graph.by_number[node.inputs[0].source]
     return {source.number} if source.operation in FEEDS else set()

@@ -64,7 +64,7 @@ class Runtime(enum.IntEnum):
     NNAPI = 5
 
 
-class Call(enum.IntEnum):
+class RequestKind(enum.IntEnum):
     """Kinds of requests."""
 
     HELLO = 1

@@ -19,7 +19,7 @@ from pkgutil import resolve_name
 from typing import Protocol
 
 from rkcosim.apis.link.instruments import open_machine
-from rkcosim.apis.link.protocol import PROTOCOL, Call, Channel, Message, ProtocolError, Runtime, Status
+from rkcosim.apis.link.protocol import PROTOCOL, Channel, Message, ProtocolError, RequestKind, Runtime, Status
 from rkcosim.base.failures import Failures, is_internal
 from rkcosim.devices.ending import Ending, say_now
 from rkcosim.running.machine import Machine
@@ -71,23 +71,23 @@ class Worker:
                 answer = self._answer(*got)
                 self.busy = False
                 self._channel.send(*answer)
-                if got[0].call == Call.CLOSE:
+                if got[0].call == RequestKind.CLOSE:
                     return
         finally:
             self._close()
 
     def _answer(self, request: Message, memory: memoryview) -> tuple[Message, bytes]:
         try:
-            if request.call == Call.HELLO:
+            if request.call == RequestKind.HELLO:
                 return Message(request.call, size=request.size), self._hello(request, memory)
-            if request.call == Call.CLOSE:
+            if request.call == RequestKind.CLOSE:
                 self._close()
                 return Message(request.call, size=request.size), b""
             if self._calls is None:
                 raise ProtocolError("a request before the options")
             return self._calls.answer(request, memory)
         except Exception as error:  # the runtime reports every error to the script
-            wrong_option = request.call == Call.HELLO and isinstance(error, ValueError)
+            wrong_option = request.call == RequestKind.HELLO and isinstance(error, ValueError)
             if is_internal(error) and not wrong_option:
                 self.failures.add(f"the call {request.call} of the program", error)
             return Message(request.call, Status.FAILED, size=request.size), _text(error).encode()

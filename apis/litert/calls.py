@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rkcosim.apis.link.protocol import Call, Message, ProtocolError, Reader, Status
+from rkcosim.apis.link.protocol import Message, ProtocolError, Reader, RequestKind, Status
 from rkcosim.apis.litert.graph import RuntimeGraph, greeting, read_graph
 from rkcosim.apis.litert.parts import Leave, Part, PartNumbers
 from rkcosim.running.machine import GraphCount, Left, Machine
@@ -35,15 +35,15 @@ class LiteRtCalls:
     def answer(self, request: Message, memory: memoryview) -> tuple[Message, bytes]:
         """Execute a request and return the answer with its contents."""
         reader = Reader(memory[: request.used])
-        if request.call == Call.GRAPH:
+        if request.call == RequestKind.GRAPH:
             return self._graph(request, reader)
-        if request.call == Call.COMPILE:
+        if request.call == RequestKind.COMPILE:
             return self._compile(request, reader)
-        if request.call == Call.RUN:
+        if request.call == RequestKind.RUN:
             self._part(request.number).run(memory[: request.used])
-        elif request.call == Call.FORGET:
+        elif request.call == RequestKind.FORGET:
             self._forget(request.number)
-        elif request.call == Call.RELEASE:
+        elif request.call == RequestKind.RELEASE:
             self._part(request.number).unload()
             del self._parts[request.number]
         else:

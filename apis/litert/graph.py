@@ -71,7 +71,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Node:
+class LiteRtNode:
     """An operator of the runtime.
 
     Members
@@ -98,7 +98,7 @@ class RuntimeGraph:
     """A graph of the runtime: nodes by number, in their order."""
 
     tensors: list[Tensor]
-    nodes: dict[int, Node]
+    nodes: dict[int, LiteRtNode]
 
     def label(self, number: int) -> tuple[str, str]:
         """Return the name of a node (that of its first output) and its operator."""
@@ -150,7 +150,7 @@ def read_graph(reader: Reader) -> RuntimeGraph:
                 raise ProtocolError(f"node {number} names tensor {n}")
         if min(outputs, default=0) < 0 or (op and len(parameters) != TABLE[op].size):
             raise ProtocolError(f"node {number} ({kind}) is damaged")
-        nodes[number] = Node(number, kind, op, version, inputs, outputs, parameters)
+        nodes[number] = LiteRtNode(number, kind, op, version, inputs, outputs, parameters)
     return RuntimeGraph(tensors, nodes)
 
 
@@ -249,7 +249,7 @@ class _File:
         self.main.tensors.append(made)
         return self._numbers[number]
 
-    def add(self, node: Node) -> None:
+    def add(self, node: LiteRtNode) -> None:
         """Add an operator."""
         parameters, made = TABLE[node.op], self.objects.OperatorT()
         reshape = node.op in RESHAPES

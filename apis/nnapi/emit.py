@@ -11,7 +11,7 @@ import numpy as np
 from rkcosim.apis.nnapi import geometry, host_moves
 from rkcosim.apis.nnapi.geometry import Geometry
 from rkcosim.apis.nnapi.segments import Layout, Segment, View, clamp, natural, signed
-from rkcosim.apis.nnapi.values import HOST, Array, Call
+from rkcosim.apis.nnapi.values import HOST, Array, OperationCall
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Clamp, ModelError, Tensor, Window
 from rkcosim.compiler.loaders.node import lookup
@@ -30,7 +30,7 @@ class Emission:
     """
 
     segment: Segment
-    call: Call
+    call: OperationCall
     inputs: Sequence[int]
     outputs: Sequence[int]
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rkcosim.apis.nnapi.model import OperandType
-from rkcosim.apis.nnapi.values import Call
+from rkcosim.apis.nnapi.values import OperationCall
 from rkcosim.hostops.geometry import Sliding, same_pads
 
 SAME, VALID = 1, 2
@@ -51,16 +51,16 @@ class Geometry:
         return made[0], made[1]
 
 
-def _map_size(call: Call, nchw: bool) -> tuple[int, int]:
+def _map_size(call: OperationCall, nchw: bool) -> tuple[int, int]:
     shape = call.value(0).shape
     return (shape[2], shape[3]) if nchw else (shape[1], shape[2])
 
 
-def _is_bool(call: Call, index: int) -> bool:
+def _is_bool(call: OperationCall, index: int) -> bool:
     return index < len(call.inputs) and call.value(index).type is OperandType.BOOL
 
 
-def _checked(call: Call, found: Geometry, padded: bool) -> Geometry:
+def _checked(call: OperationCall, found: Geometry, padded: bool) -> Geometry:
     if min(*found.strides, *found.dilations, *found.kernel) < 1 or (padded and min(found.pads) < 0):
         raise call.wrong(f"strides {found.strides}, kernel {found.kernel}, pads {found.pads}")
     if found.act not in (0, 1, 2, 3):
@@ -68,7 +68,9 @@ def _checked(call: Call, found: Geometry, padded: bool) -> Geometry:
     return found
 
 
-def _scheme(call: Call, scheme: int, size: tuple[int, int], found: Geometry) -> tuple[int, int, int, int]:
+def _scheme(
+    call: OperationCall, scheme: int, size: tuple[int, int], found: Geometry
+) -> tuple[int, int, int, int]:
     if scheme not in (SAME, VALID):
         raise call.wrong(f"padding scheme {scheme} is neither 1 (same) nor 2 (valid)")
     if scheme == VALID:
@@ -76,7 +78,7 @@ def _scheme(call: Call, scheme: int, size: tuple[int, int], found: Geometry) -> 
     return same_pads(size, found.kernel, found.strides, found.dilations)
 
 
-def convolution(call: Call) -> Geometry:
+def convolution(call: OperationCall) -> Geometry:
     """Return the window of CONV_2D, DEPTHWISE_CONV_2D or GROUPED_CONV_2D; raises ExecutionError."""
     kind, count = call.kind.name, len(call.inputs)
     extra = 0 if kind == "CONV_2D" else 1  # the operand with groups or multiplier
@@ -98,7 +100,7 @@ def convolution(call: Call) -> Geometry:
     return _padded(call, found, 3, implicit)
 
 
-def _padded(call: Call, found: Geometry, at: int, implicit: bool) -> Geometry:
+def _padded(call: OperationCall, found: Geometry, at: int, implicit: bool) -> Geometry:
     """Return a checked window with its pads: input `at` is the scheme, or the first of four pads."""
     found = _checked(call, found, False)
     if implicit:
@@ -109,7 +111,7 @@ def _padded(call: Call, found: Geometry, at: int, implicit: bool) -> Geometry:
     return _checked(call, replace(found, pads=pads), True)
 
 
-def pool(call: Call) -> Geometry:
+def pool(call: OperationCall) -> Geometry:
     """Return the window of a pool; raises ExecutionError."""
     implicit = len(call.inputs) < 10
     at = 2 if implicit else 5
@@ -118,7 +120,7 @@ def pool(call: Call) -> Geometry:
     return _padded(call, Geometry(kernel, strides, (0, 0, 0, 0), act, nchw), 1, implicit)
 
 
-def transposed(call: Call) -> Geometry:
+def transposed(call: OperationCall) -> Geometry:
     """Return the window of TRANSPOSE_CONV_2D; raises ExecutionError."""
     filter_shape = call.value(1).shape
     kernel = (filter_shape[1], filter_shape[2])

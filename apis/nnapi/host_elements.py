@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rkcosim.apis.nnapi.values import QUANTISED, Array, Call, bounded, host, stored
+from rkcosim.apis.nnapi.values import QUANTISED, Array, OperationCall, bounded, host, stored
 
 BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "ADD": np.add,
@@ -53,7 +53,7 @@ UNARY: dict[str, Callable[[Array], Array]] = {
 
 
 @host(*BINARY)
-def _binary(call: Call) -> list[Array]:
+def _binary(call: OperationCall) -> list[Array]:
     function = BINARY[call.kind.name]
     first, second = call.value(0), call.value(1)
     act = call.integer(2) if len(call.inputs) > 2 else 0
@@ -67,23 +67,23 @@ def _binary(call: Call) -> list[Array]:
 
 
 @host(*COMPARISONS)
-def _compare(call: Call) -> list[Array]:
+def _compare(call: OperationCall) -> list[Array]:
     return [COMPARISONS[call.kind.name](call.real(0), call.real(1))]
 
 
 @host("LOGICAL_AND", "LOGICAL_OR")
-def _logical(call: Call) -> list[Array]:
+def _logical(call: OperationCall) -> list[Array]:
     function = np.logical_and if call.kind.name == "LOGICAL_AND" else np.logical_or
     return [function(call.array(0), call.array(1))]
 
 
 @host("LOGICAL_NOT")
-def _not(call: Call) -> list[Array]:
+def _not(call: OperationCall) -> list[Array]:
     return [np.logical_not(call.array(0))]
 
 
 @host(*UNARY)
-def _unary(call: Call) -> list[Array]:
+def _unary(call: OperationCall) -> list[Array]:
     value = call.value(0)
     function = UNARY[call.kind.name]
     with np.errstate(all="ignore"):
@@ -93,19 +93,19 @@ def _unary(call: Call) -> list[Array]:
 
 
 @host("ELU")
-def _elu(call: Call) -> list[Array]:
+def _elu(call: OperationCall) -> list[Array]:
     x = call.real(0)
     return [call.put(np.where(x < 0, call.number(1) * np.expm1(np.minimum(x, 0)), x))]
 
 
 @host("PRELU")
-def _prelu(call: Call) -> list[Array]:
+def _prelu(call: OperationCall) -> list[Array]:
     x = call.real(0)
     return [call.put(np.where(x < 0, x * call.real(1), x))]
 
 
 @host("SELECT")
-def _select(call: Call) -> list[Array]:
+def _select(call: OperationCall) -> list[Array]:
     chosen = call.array(0)
     if call.array(1).dtype.kind == "i" and call.value(1).type not in QUANTISED:
         return [np.where(chosen, call.array(1), call.array(2))]
@@ -113,12 +113,12 @@ def _select(call: Call) -> list[Array]:
 
 
 @host("QUANTIZE", "DEQUANTIZE")
-def _requantise(call: Call) -> list[Array]:
+def _requantise(call: OperationCall) -> list[Array]:
     return [call.put(call.real(0))]
 
 
 @host("CAST")
-def _cast(call: Call) -> list[Array]:
+def _cast(call: OperationCall) -> list[Array]:
     """Convert the elements as they are stored, without scale and zero point; integers saturate."""
     values, dtype = call.array(0), call.outputs[0].type.dtype
     if dtype.kind in "iu" and values.dtype.kind == "f":
@@ -130,12 +130,12 @@ def _cast(call: Call) -> list[Array]:
 
 
 @host("FILL")
-def _fill(call: Call) -> list[Array]:
+def _fill(call: OperationCall) -> list[Array]:
     value = call.array(1).reshape(-1)[0]
     return [np.full(bounded(call.ints(0)), value, call.outputs[0].type.dtype)]
 
 
-def spread(codes: Array, call: Call, index: int = 0) -> Array:
+def spread(codes: Array, call: OperationCall, index: int = 0) -> Array:
     """Return codes of input `index` in the quantisation of the first result; unchanged if they are equal."""
     value, made = call.value(index), call.outputs[0]
     same = (value.operand.scale, value.zero) == (made.scale, made.zero_point)

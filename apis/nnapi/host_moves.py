@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from rkcosim.apis.nnapi.host_elements import spread
-from rkcosim.apis.nnapi.values import QUANTISED, Array, Call, bounded, host
+from rkcosim.apis.nnapi.values import QUANTISED, Array, OperationCall, bounded, host
 
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """Orders of the axes from NCHW to NHWC, and back."""
@@ -24,7 +24,7 @@ def as_given(values: Array, nchw: bool) -> Array:
 
 
 @host("RESHAPE")
-def _reshape(call: Call) -> list[Array]:
+def _reshape(call: OperationCall) -> list[Array]:
     x, shape = call.array(0), call.ints(1)
     if shape.count(-1) > 1 or any(n < -1 for n in shape):
         raise call.wrong(f"shape {shape}")
@@ -37,7 +37,7 @@ def _reshape(call: Call) -> list[Array]:
 
 
 @host("SQUEEZE")
-def _squeeze(call: Call) -> list[Array]:
+def _squeeze(call: OperationCall) -> list[Array]:
     x = call.array(0)
     given = call.ints(1) if call.has(1) else []
     axes = {axis % x.ndim for axis in given} if given else {n for n, size in enumerate(x.shape) if size == 1}
@@ -47,13 +47,13 @@ def _squeeze(call: Call) -> list[Array]:
 
 
 @host("EXPAND_DIMS")
-def _expand(call: Call) -> list[Array]:
+def _expand(call: OperationCall) -> list[Array]:
     x = call.array(0)
     return [np.expand_dims(x, call.axis(1, x.ndim + 1))]
 
 
 @host("TRANSPOSE")
-def _transpose(call: Call) -> list[Array]:
+def _transpose(call: OperationCall) -> list[Array]:
     x = call.array(0)
     order = call.ints(1) if call.has(1) and call.array(1).size else list(range(x.ndim))[::-1]
     if sorted(order) != list(range(x.ndim)):
@@ -61,7 +61,7 @@ def _transpose(call: Call) -> list[Array]:
     return [np.ascontiguousarray(x.transpose(order))]
 
 
-def _pads(call: Call, rank: int) -> list[tuple[int, int]]:
+def _pads(call: OperationCall, rank: int) -> list[tuple[int, int]]:
     pads = call.array(1).reshape(-1, 2)
     if len(pads) != rank or (pads < 0).any():
         raise call.wrong(f"paddings {pads.tolist()} of a tensor of rank {rank}")
@@ -70,14 +70,14 @@ def _pads(call: Call, rank: int) -> list[tuple[int, int]]:
 
 
 @host("PAD", "PAD_V2")
-def _pad(call: Call) -> list[Array]:
+def _pad(call: OperationCall) -> list[Array]:
     value = call.value(0)
     fill = call.array(2).reshape(-1)[0] if call.has(2) else value.zero if value.type in QUANTISED else 0
     return [np.pad(value.array, _pads(call, value.array.ndim), constant_values=fill)]
 
 
 @host("MIRROR_PAD")
-def _mirror(call: Call) -> list[Array]:
+def _mirror(call: OperationCall) -> list[Array]:
     x, mode = call.array(0), call.integer(2)
     pads = _pads(call, x.ndim)
     if mode not in (0, 1):
@@ -88,7 +88,7 @@ def _mirror(call: Call) -> list[Array]:
 
 
 @host("SPACE_TO_BATCH_ND")
-def _to_batch(call: Call) -> list[Array]:
+def _to_batch(call: OperationCall) -> list[Array]:
     nchw, (bh, bw) = call.flag(3), call.ints(1)
     pads = call.array(2).reshape(2, 2)
     value = call.value(0)
@@ -106,7 +106,7 @@ def _to_batch(call: Call) -> list[Array]:
 
 
 @host("BATCH_TO_SPACE_ND")
-def _from_batch(call: Call) -> list[Array]:
+def _from_batch(call: OperationCall) -> list[Array]:
     nchw, (bh, bw) = call.flag(2), call.ints(1)
     x = channels_last(call.array(0), nchw)
     n, h, w, c = x.shape
@@ -117,7 +117,7 @@ def _from_batch(call: Call) -> list[Array]:
 
 
 @host("SPACE_TO_DEPTH")
-def _to_depth(call: Call) -> list[Array]:
+def _to_depth(call: OperationCall) -> list[Array]:
     nchw, size = call.flag(2), call.integer(1)
     x = channels_last(call.array(0), nchw)
     n, h, w, c = x.shape
@@ -128,7 +128,7 @@ def _to_depth(call: Call) -> list[Array]:
 
 
 @host("DEPTH_TO_SPACE")
-def _to_space(call: Call) -> list[Array]:
+def _to_space(call: OperationCall) -> list[Array]:
     nchw, size = call.flag(2), call.integer(1)
     x = channels_last(call.array(0), nchw)
     n, h, w, c = x.shape
@@ -140,7 +140,7 @@ def _to_space(call: Call) -> list[Array]:
 
 
 @host("STRIDED_SLICE")
-def _strided(call: Call) -> list[Array]:
+def _strided(call: OperationCall) -> list[Array]:
     """Every `stride`-th element of each axis; AOSP's indices are clamped as those of Python's slices.
 
     An axis of the shrink mask must have exactly one such element (common/cpu_operations/StridedSlice.cpp).
@@ -164,7 +164,7 @@ def _strided(call: Call) -> list[Array]:
 
 
 @host("SLICE")
-def _slice(call: Call) -> list[Array]:
+def _slice(call: OperationCall) -> list[Array]:
     x, begins, sizes = call.array(0), call.ints(1), call.ints(2)
     places = []
     for begin, size, whole in zip(begins, sizes, x.shape, strict=True):
@@ -176,7 +176,7 @@ def _slice(call: Call) -> list[Array]:
 
 
 @host("SPLIT")
-def _split(call: Call) -> list[Array]:
+def _split(call: OperationCall) -> list[Array]:
     x, count = call.array(0), call.integer(2)
     axis = call.axis(1, x.ndim)
     if count < 1 or x.shape[axis] % count or count != len(call.outputs):
@@ -185,20 +185,20 @@ def _split(call: Call) -> list[Array]:
 
 
 @host("CONCATENATION")
-def _concat(call: Call) -> list[Array]:
+def _concat(call: OperationCall) -> list[Array]:
     count = len(call.inputs) - 1
     axis = call.axis(count, call.array(0).ndim)
     return [np.concatenate([spread(call.array(n), call, n) for n in range(count)], axis)]
 
 
 @host("PACK")
-def _pack(call: Call) -> list[Array]:
+def _pack(call: OperationCall) -> list[Array]:
     parts = [call.array(n) for n in range(1, len(call.inputs))]
     return [np.stack(parts, call.axis(0, parts[0].ndim + 1))]
 
 
 @host("GATHER")
-def _gather(call: Call) -> list[Array]:
+def _gather(call: OperationCall) -> list[Array]:
     x, places = call.array(0), call.array(2)
     axis = call.axis(1, x.ndim)
     _inside(call, places, x.shape[axis])
@@ -206,13 +206,13 @@ def _gather(call: Call) -> list[Array]:
 
 
 @host("EMBEDDING_LOOKUP")
-def _lookup(call: Call) -> list[Array]:
+def _lookup(call: OperationCall) -> list[Array]:
     _inside(call, call.array(0), call.array(1).shape[0])
     return [np.take(call.array(1), call.array(0).reshape(-1), 0)]
 
 
 @host("HASHTABLE_LOOKUP")
-def _hashtable(call: Call) -> list[Array]:
+def _hashtable(call: OperationCall) -> list[Array]:
     """Return the rows of the keys that are there, zeros for the others, and which were found."""
     wanted, keys, values = call.array(0).reshape(-1), call.array(1).reshape(-1), call.array(2)
     if len(keys) != len(values):
@@ -226,13 +226,13 @@ def _hashtable(call: Call) -> list[Array]:
     return [made, found]
 
 
-def _inside(call: Call, places: Array, size: int) -> None:
+def _inside(call: OperationCall, places: Array, size: int) -> None:
     if places.size and not 0 <= places.min() <= places.max() < size:
         raise call.wrong(f"an index of {places.min()} to {places.max()} is not below {size}")
 
 
 @host("TILE")
-def _tile(call: Call) -> list[Array]:
+def _tile(call: OperationCall) -> list[Array]:
     times = call.ints(1)
     if min(times, default=1) < 1 or len(times) != call.array(0).ndim:
         raise call.wrong(f"multiples {times} of a tensor of rank {call.array(0).ndim}")
@@ -241,7 +241,7 @@ def _tile(call: Call) -> list[Array]:
 
 
 @host("REVERSE")
-def _reverse(call: Call) -> list[Array]:
+def _reverse(call: OperationCall) -> list[Array]:
     rank = call.array(0).ndim
     axes = call.ints(1)
     if any(not -rank <= axis < rank for axis in axes):
@@ -250,7 +250,7 @@ def _reverse(call: Call) -> list[Array]:
 
 
 @host("CHANNEL_SHUFFLE")
-def _shuffle(call: Call) -> list[Array]:
+def _shuffle(call: OperationCall) -> list[Array]:
     x, groups = call.array(0), call.integer(1)
     axis = call.axis(2, x.ndim)
     size = x.shape[axis]
@@ -261,11 +261,11 @@ def _shuffle(call: Call) -> list[Array]:
 
 
 @host("RANK")
-def _rank(call: Call) -> list[Array]:
+def _rank(call: OperationCall) -> list[Array]:
     return [np.asarray(call.array(0).ndim, np.int32)]
 
 
-def resized(call: Call, width: int, height: int) -> tuple[int, int]:
+def resized(call: OperationCall, width: int, height: int) -> tuple[int, int]:
     """Return the output's (height, width) of a resize whose inputs 1 and 2 are sizes or factors."""
     if call.array(1).dtype.kind == "f":
         sizes = [
@@ -290,7 +290,7 @@ def coordinates(size: int, made: int, align: bool, half: bool) -> Array:
 
 
 @host("RESIZE_NEAREST_NEIGHBOR")
-def _nearest(call: Call) -> list[Array]:
+def _nearest(call: OperationCall) -> list[Array]:
     nchw, align, half = (call.flag(index) for index in (3, 4, 5))
     x = channels_last(call.array(0), nchw)
     made = resized(call, x.shape[2], x.shape[1])

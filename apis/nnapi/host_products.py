@@ -13,7 +13,7 @@ from rkcosim.apis.nnapi import geometry
 from rkcosim.apis.nnapi.geometry import Geometry
 from rkcosim.apis.nnapi.host_moves import as_given, channels_last
 from rkcosim.apis.nnapi.model import OperandType
-from rkcosim.apis.nnapi.values import Array, Call, Reals, bounded, host
+from rkcosim.apis.nnapi.values import Array, OperationCall, Reals, bounded, host
 from rkcosim.hostops.geometry import Sliding
 from rkcosim.hostops.windows import windows
 
@@ -40,7 +40,7 @@ def sliding(x: Reals, window: Geometry) -> Sliding:
     return found
 
 
-def _finished(call: Call, sums: Reals, scale: Reals, act: int, nchw: bool) -> list[Array]:
+def _finished(call: OperationCall, sums: Reals, scale: Reals, act: int, nchw: bool) -> list[Array]:
     """Add the bias to sums (..., channels) of offsets, scale, clamp and store them."""
     bias = call.value(2)
     offsets = bias.array.astype(np.float64).reshape(-1)
@@ -48,13 +48,13 @@ def _finished(call: Call, sums: Reals, scale: Reals, act: int, nchw: bool) -> li
     return [as_given(call.put(call.clamped(values, act)), nchw)]
 
 
-def _scales(call: Call) -> Reals:
+def _scales(call: OperationCall) -> Reals:
     """Return input scale times filter scale, one for each output channel or one for all."""
     return call.value(0).scales * call.value(1).scales.reshape(-1)
 
 
 @host("CONV_2D", "GROUPED_CONV_2D")
-def _conv(call: Call) -> list[Array]:
+def _conv(call: OperationCall) -> list[Array]:
     window = geometry.convolution(call)
     x = channels_last(call.value(0).offsets, window.nchw)
     kernels = call.value(1).offsets
@@ -75,12 +75,12 @@ def _conv(call: Call) -> list[Array]:
     return _finished(call, np.concatenate(parts, -1), _scales(call), window.act, window.nchw)
 
 
-def _empty(call: Call, shape: tuple[int, ...], nchw: bool) -> Array:
+def _empty(call: OperationCall, shape: tuple[int, ...], nchw: bool) -> Array:
     return as_given(np.zeros(shape, call.outputs[0].type.dtype), nchw)
 
 
 @host("DEPTHWISE_CONV_2D")
-def _depthwise(call: Call) -> list[Array]:
+def _depthwise(call: OperationCall) -> list[Array]:
     window = geometry.convolution(call)
     x = channels_last(call.value(0).offsets, window.nchw)
     kernels = call.value(1).offsets
@@ -96,7 +96,7 @@ def _depthwise(call: Call) -> list[Array]:
 
 
 @host("TRANSPOSE_CONV_2D")
-def _transposed(call: Call) -> list[Array]:
+def _transposed(call: OperationCall) -> list[Array]:
     window = geometry.transposed(call)
     x = channels_last(call.value(0).offsets, window.nchw)
     kernels = call.value(1).offsets
@@ -120,7 +120,7 @@ def _transposed(call: Call) -> list[Array]:
 
 
 @host("FULLY_CONNECTED")
-def _connected(call: Call) -> list[Array]:
+def _connected(call: OperationCall) -> list[Array]:
     x, matrix = call.value(0).offsets, call.value(1).offsets
     depth = matrix.shape[1]
     if depth == 0 or x.size % depth:
@@ -129,7 +129,7 @@ def _connected(call: Call) -> list[Array]:
 
 
 @host("BATCH_MATMUL")
-def _matmul(call: Call) -> list[Array]:
+def _matmul(call: OperationCall) -> list[Array]:
     first, second = call.value(0).offsets, call.value(1).offsets
     first = first.swapaxes(-1, -2) if call.flag(2) else first
     second = second.swapaxes(-1, -2) if call.flag(3) else second

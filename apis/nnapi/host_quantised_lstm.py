@@ -10,7 +10,7 @@ import numpy as np
 
 from rkcosim.apis.nnapi import fixed_point as fp
 from rkcosim.apis.nnapi.fixed_point import Raw
-from rkcosim.apis.nnapi.values import Array, Call, Reals, host
+from rkcosim.apis.nnapi.values import Array, OperationCall, Reals, host
 
 GATE = 12
 """Fraction bits of a gate."""
@@ -21,7 +21,7 @@ def coded(values: Array, factor: float) -> Raw:
     return fp.saturated(fp.scaled(values, float(np.float32(factor))))
 
 
-def _log2(call: Call, scale: float) -> int:
+def _log2(call: OperationCall, scale: float) -> int:
     power = round(float(np.log2(scale)))
     if abs(scale - 2.0**power) > 1e-6 * scale:
         raise call.wrong(f"the scale {scale} of the cell state is no power of two")
@@ -29,7 +29,7 @@ def _log2(call: Call, scale: float) -> int:
 
 
 @host("QUANTIZED_16BIT_LSTM")
-def _lstm16(call: Call) -> list[Array]:
+def _lstm16(call: OperationCall) -> list[Array]:
     """Compute a step on bytes, with gates and cell state of 16 bits (4 bits before the point).
 
     In AOSP's implementation and its examples, the vector (input, previous output) is multiplied with the
@@ -68,7 +68,7 @@ def _normalised(codes: Raw, norm: Array, bias: Array, scale: float) -> Raw:
 class _Step:
     """One step of QUANTIZED_LSTM; gates are numbered input, forget, cell, output."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: OperationCall) -> None:
         self.call = call
         self.x, self.state = call.value(0), call.value(18)
 
@@ -99,7 +99,7 @@ class _Step:
 
 
 @host("QUANTIZED_LSTM")
-def _lstm8(call: Call) -> list[Array]:
+def _lstm8(call: OperationCall) -> list[Array]:
     """Compute a step on signed bytes, with gates and cell state of 16 bits."""
     step, cell = _Step(call), call.array(19).astype(np.int64)
     unit = call.value(19).operand.scale
@@ -120,7 +120,7 @@ def _lstm8(call: Call) -> list[Array]:
     return [made, cell.astype(np.int16), made]
 
 
-def _projected(call: Call, hidden: Raw) -> Raw:
+def _projected(call: OperationCall, hidden: Raw) -> Raw:
     """Return the codes of the output: the projection of the hidden state."""
     weights, made = call.value(16), call.value(18).operand
     sums = (hidden - call.integer(30)) @ weights.offsets.T

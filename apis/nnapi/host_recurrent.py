@@ -8,13 +8,13 @@ import numpy as np
 
 from rkcosim.apis.nnapi.host_elements import sigmoid
 from rkcosim.apis.nnapi.host_products import product
-from rkcosim.apis.nnapi.values import Array, Call, Reals, host
+from rkcosim.apis.nnapi.values import Array, OperationCall, Reals, host
 
 EPSILON = 1e-8
 """Added to the variance in the layer normalisation of an LSTM."""
 
 
-def activated(call: Call, values: Reals, act: int) -> Reals:
+def activated(call: OperationCall, values: Reals, act: int) -> Reals:
     """Return the numbers after an activation: a fused one, tanh (4) or the logistic function (6)."""
     if act == 4:
         return np.tanh(values)
@@ -24,7 +24,7 @@ def activated(call: Call, values: Reals, act: int) -> Reals:
 
 
 @host("SVDF")
-def _svdf(call: Call) -> list[Array]:
+def _svdf(call: OperationCall) -> list[Array]:
     """Move the memory of each filter by one, then weigh it over time and add `rank` filters for each unit."""
     x, feature, time, state = (call.real(index) for index in (0, 1, 2, 4))
     rank, filters, size = call.integer(5), *time.shape
@@ -49,14 +49,14 @@ class Simple:
     act: int
     aux: Reals | None = None
 
-    def step(self, call: Call, x: Reals, state: Reals, more: Reals | None) -> Reals:
+    def step(self, call: OperationCall, x: Reals, state: Reals, more: Reals | None) -> Reals:
         """Return the next state."""
         sums = product(x, self.weights) + product(state, self.recurrent) + self.bias
         if more is not None:
             sums = sums + product(more, self.aux)
         return activated(call, sums, self.act)
 
-    def run(self, call: Call, xs: Reals, state: Reals, more: Reals | None) -> tuple[Reals, Reals]:
+    def run(self, call: OperationCall, xs: Reals, state: Reals, more: Reals | None) -> tuple[Reals, Reals]:
         """Return the states of all steps (time, batch, units), and the last one."""
         states = []
         for at in range(len(xs)):
@@ -66,14 +66,14 @@ class Simple:
 
 
 @host("RNN")
-def _rnn(call: Call) -> list[Array]:
+def _rnn(call: OperationCall) -> list[Array]:
     cell = Simple(call.real(1), call.real(2), call.real(3), call.integer(5))
     state = cell.step(call, call.real(0), call.real(4), None)
     return [call.put(state), call.put(state, 1)]
 
 
 @host("UNIDIRECTIONAL_SEQUENCE_RNN")
-def _sequence_rnn(call: Call) -> list[Array]:
+def _sequence_rnn(call: OperationCall) -> list[Array]:
     first = call.integer(6) == 1
     cell = Simple(call.real(1), call.real(2), call.real(3), call.integer(5))
     made, state = cell.run(call, _time_first(call.real(0), first), call.real(4), None)
@@ -87,7 +87,7 @@ def _time_first(values: Reals, first: bool) -> Reals:
     return values if first else values.swapaxes(0, 1)
 
 
-def _both(call: Call, forward: Reals, backward: Reals, merged: bool, first: bool) -> list[Array]:
+def _both(call: OperationCall, forward: Reals, backward: Reals, merged: bool, first: bool) -> list[Array]:
     """Return the results of both directions in the given layout, as one tensor or as two."""
     sides = [_time_first(forward, first), _time_first(backward[::-1], first)]
     if merged:
@@ -106,7 +106,7 @@ def _linked(x: Reals, aux: Reals | None, weighted: bool) -> tuple[Reals, Reals |
 
 
 @host("BIDIRECTIONAL_SEQUENCE_RNN")
-def _both_rnn(call: Call) -> list[Array]:
+def _both_rnn(call: OperationCall) -> list[Array]:
     first, merged, act = call.flag(13), call.flag(14), call.integer(12)
     x, aux = _time_first(call.real(0), first), call.maybe(9)
     aux = _time_first(aux, first) if aux is not None else None
@@ -166,7 +166,7 @@ class Cell:
         return sums + bias if bias is not None else sums
 
     def step(
-        self, call: Call, x: Reals, state: Reals, cell: Reals, more: Reals | None = None
+        self, call: OperationCall, x: Reals, state: Reals, cell: Reals, more: Reals | None = None
     ) -> tuple[Reals, Reals, list[Reals]]:
         """Return the next output state and cell state, and the sums of the gates."""
         forget = sigmoid(self.gate(1, x, state, cell, more))
@@ -187,7 +187,7 @@ class Cell:
         return state, cell, gates
 
     def run(
-        self, call: Call, xs: Reals, state: Reals, cell: Reals, more: Reals | None
+        self, call: OperationCall, xs: Reals, state: Reals, cell: Reals, more: Reals | None
     ) -> tuple[Reals, Reals, Reals]:
         """Return the outputs of all steps (time, batch, units), the last output state and cell state."""
         made = []
@@ -197,7 +197,7 @@ class Cell:
         return np.stack(made), state, cell
 
 
-def _cell(call: Call, first: int, act: int, norm: int, aux: int = 0) -> Cell:
+def _cell(call: OperationCall, first: int, act: int, norm: int, aux: int = 0) -> Cell:
     """Return the cell whose weights begin at input `first`, activation at `act`, norms at `norm`."""
 
     def four(at: int) -> list[Reals | None]:
@@ -220,7 +220,7 @@ def _cell(call: Call, first: int, act: int, norm: int, aux: int = 0) -> Cell:
 
 
 @host("LSTM")
-def _lstm(call: Call) -> list[Array]:
+def _lstm(call: OperationCall) -> list[Array]:
     cell = _cell(call, 1, 20, 23)
     state, memory, gates = cell.step(call, call.real(0), call.real(18), call.real(19))
     scratch = np.concatenate(gates, axis=-1)
@@ -228,7 +228,7 @@ def _lstm(call: Call) -> list[Array]:
 
 
 @host("UNIDIRECTIONAL_SEQUENCE_LSTM")
-def _sequence_lstm(call: Call) -> list[Array]:
+def _sequence_lstm(call: OperationCall) -> list[Array]:
     first, cell = call.flag(23), _cell(call, 1, 20, 24)
     xs = _time_first(call.real(0), first)
     made, state, memory = cell.run(call, xs, call.real(18), call.real(19), None)
@@ -237,7 +237,7 @@ def _sequence_lstm(call: Call) -> list[Array]:
 
 
 @host("BIDIRECTIONAL_SEQUENCE_LSTM")
-def _both_lstm(call: Call) -> list[Array]:
+def _both_lstm(call: OperationCall) -> list[Array]:
     merged, first = call.flag(51), call.flag(52)
     x, aux = _time_first(call.real(0), first), call.maybe(39)
     aux = _time_first(aux, first) if aux is not None else None

@@ -9,13 +9,13 @@ import numpy as np
 from rkcosim.apis.nnapi import geometry
 from rkcosim.apis.nnapi.host_moves import as_given, channels_last, coordinates, resized
 from rkcosim.apis.nnapi.host_products import sliding
-from rkcosim.apis.nnapi.values import Array, Call, Reals, host
+from rkcosim.apis.nnapi.values import Array, OperationCall, Reals, host
 from rkcosim.hostops.pooling import largest
 from rkcosim.hostops.windows import counted, windows
 
 
 @host("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
-def _pool(call: Call) -> list[Array]:
+def _pool(call: OperationCall) -> list[Array]:
     """Means are sums by numpy's order of real numbers, since their last bits decide halves between codes."""
     window = geometry.pool(call)
     x = channels_last(call.real(0), window.nchw)
@@ -46,7 +46,7 @@ REDUCTIONS: dict[str, Callable[..., Array]] = {
 
 
 @host(*REDUCTIONS)
-def _reduce(call: Call) -> list[Array]:
+def _reduce(call: OperationCall) -> list[Array]:
     value, rank = call.value(0), call.array(0).ndim
     axes = call.ints(1)
     if any(not -rank <= axis < rank for axis in axes):
@@ -61,7 +61,7 @@ def _reduce(call: Call) -> list[Array]:
 
 
 @host("ARGMAX", "ARGMIN")
-def _arg(call: Call) -> list[Array]:
+def _arg(call: OperationCall) -> list[Array]:
     x = call.real(0)
     function = np.argmax if call.kind.name == "ARGMAX" else np.argmin
     made = np.asarray(function(x, axis=call.axis(1, x.ndim))).astype(np.int32)
@@ -69,7 +69,7 @@ def _arg(call: Call) -> list[Array]:
 
 
 @host("TOPK_V2")
-def _topk(call: Call) -> list[Array]:
+def _topk(call: OperationCall) -> list[Array]:
     x, count = call.array(0), call.integer(1)
     if not 0 < count <= x.shape[-1]:
         raise call.wrong(f"{count} of {x.shape[-1]} elements")
@@ -78,7 +78,7 @@ def _topk(call: Call) -> list[Array]:
 
 
 @host("SOFTMAX", "LOG_SOFTMAX")
-def _softmax(call: Call) -> list[Array]:
+def _softmax(call: OperationCall) -> list[Array]:
     x = call.real(0)
     axis = call.axis(2, x.ndim)
     if call.number(1) <= 0 and call.kind.name == "SOFTMAX":
@@ -91,14 +91,14 @@ def _softmax(call: Call) -> list[Array]:
 
 
 @host("L2_NORMALIZATION")
-def _l2(call: Call) -> list[Array]:
+def _l2(call: OperationCall) -> list[Array]:
     x = call.real(0)
     norm = np.sqrt((x * x).sum(axis=call.axis(1, x.ndim), keepdims=True))
     return [call.put(x / np.maximum(norm, 1e-6))]
 
 
 @host("LOCAL_RESPONSE_NORMALIZATION")
-def _lrn(call: Call) -> list[Array]:
+def _lrn(call: OperationCall) -> list[Array]:
     x, radius = call.real(0), call.integer(1)
     bias, alpha, beta = (call.number(index) for index in (2, 3, 4))
     axis = call.axis(5, x.ndim)
@@ -110,7 +110,7 @@ def _lrn(call: Call) -> list[Array]:
 
 
 @host("INSTANCE_NORMALIZATION")
-def _instance(call: Call) -> list[Array]:
+def _instance(call: OperationCall) -> list[Array]:
     nchw = call.flag(4)
     x = channels_last(call.real(0), nchw)
     gamma, beta, epsilon = (call.number(index) for index in (1, 2, 3))
@@ -120,7 +120,7 @@ def _instance(call: Call) -> list[Array]:
 
 
 @host("RESIZE_BILINEAR")
-def _bilinear(call: Call) -> list[Array]:
+def _bilinear(call: OperationCall) -> list[Array]:
     nchw, align, half = (call.flag(index) for index in (3, 4, 5))
     x = channels_last(call.real(0), nchw)
     made = resized(call, x.shape[2], x.shape[1])

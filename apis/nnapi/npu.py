@@ -14,7 +14,7 @@ from rkcosim.apis.nnapi.model import Operand, OperandLifeTime, OperandType, Oper
 from rkcosim.apis.nnapi.native import NativeTensor
 from rkcosim.apis.nnapi.operations import OperationType
 from rkcosim.apis.nnapi.segments import Segment
-from rkcosim.apis.nnapi.values import Array, Call, ExecutionError, Value
+from rkcosim.apis.nnapi.values import Array, ExecutionError, OperationCall, Value
 from rkcosim.compiler import CompiledModel, ModelError
 from rkcosim.compiler.graph import Graph
 from rkcosim.compiler.programs.dpu import Place
@@ -56,7 +56,7 @@ class Loaded:
 
 
 @dataclass
-class Run:
+class KnownRun:
     """What is known of the operations from one on: for these shapes and parameters, this was found.
 
     Members
@@ -121,7 +121,7 @@ class Npu:
     def __init__(self, machine: Machine, subgraph: Subgraph, reals: bool, floats: bool) -> None:
         self.machine, self.subgraph = machine, subgraph
         self.reals, self.floats = reals, floats
-        self._runs: dict[int, list[Run]] = {}
+        self._runs: dict[int, list[KnownRun]] = {}
         self._readers: dict[int, int] = {}
         for number, operation in enumerate(subgraph.operations):
             self._readers |= dict.fromkeys(operation.inputs, number)
@@ -140,14 +140,14 @@ class Npu:
             ):
                 return run.found
         found, count = self._found(number, values)
-        run = Run(self._depends(number, count, values), found)
+        run = KnownRun(self._depends(number, count, values), found)
         kept = self._runs.setdefault(number, [])
         kept.append(run)
         if len(kept) > MOST_KEPT:
             self._unload(kept.pop(0))
         return found
 
-    def _unload(self, run: Run) -> None:
+    def _unload(self, run: KnownRun) -> None:
         if isinstance(run.found, Loaded):
             self.machine.unload(run.found.running)
 
@@ -217,7 +217,7 @@ class Npu:
                 inputs.append(values.get(index))
         outputs = [self.subgraph.operands[index] for index in operation.outputs]
         before = len(segment.graph.ops)
-        call = Call(kind, inputs, outputs)
+        call = OperationCall(kind, inputs, outputs)
         emission = Emission(segment, call, operation.inputs, operation.outputs, f"{number} {kind.name}")
         EMITTERS[kind.name](emission)
         if segment.samples > MOST_SAMPLES:

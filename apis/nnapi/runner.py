@@ -22,7 +22,7 @@ from rkcosim.apis.nnapi.model import Model, Operand, OperandLifeTime, Operation,
 from rkcosim.apis.nnapi.native import NativeTensor
 from rkcosim.apis.nnapi.npu import Loaded, Npu, data_inputs
 from rkcosim.apis.nnapi.operations import OperationType
-from rkcosim.apis.nnapi.values import HOST, Array, Call, ExecutionError, MissedDeadline, Value
+from rkcosim.apis.nnapi.values import HOST, Array, ExecutionError, MissedDeadline, OperationCall, Value
 from rkcosim.running.machine import Machine
 
 MODULES = (host_elements, host_moves, host_products, host_quantised_lstm, host_recurrent, host_windows)
@@ -179,7 +179,7 @@ class Runner:
         if kind.name in CONTROL:
             made = self._control(kind, number, operation, inputs)
         else:
-            made = compute(Call(kind, inputs, outputs), number)
+            made = compute(OperationCall(kind, inputs, outputs), number)
         if len(made) != len(outputs):
             raise ExecutionError(f"operation {number}: {kind.name} gives {len(made)} results")
         for index, array in zip(operation.outputs, made, strict=True):
@@ -235,7 +235,7 @@ def check_shape(what: str, shape: tuple[int, ...], operand: Operand) -> None:
         raise ExecutionError(f"{what} has the shape {shape}, but the operand {dimensions}")
 
 
-def compute(call: Call, number: int) -> list[Array]:
+def compute(call: OperationCall, number: int) -> list[Array]:
     """Compute an operation on the host.
 
     Raises

@@ -109,7 +109,7 @@ def bounded(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 @dataclass
-class Call:
+class OperationCall:
     """One execution of an operation.
 
     Members
@@ -190,7 +190,7 @@ class Call:
         return ExecutionError(f"{self.kind.name}: {text}")
 
 
-Function = Callable[[Call], list[Array]]
+Function = Callable[[OperationCall], list[Array]]
 HOST: dict[OperationType, Function] = {}
 """The operations that the host has, filled by the modules `host_*`."""
 

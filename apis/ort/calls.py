@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 
-from rkcosim.apis.link.protocol import Call, Message, ProtocolError, Reader
+from rkcosim.apis.link.protocol import Message, ProtocolError, Reader, RequestKind
 from rkcosim.apis.ort.graph import read_graph, read_values
 from rkcosim.apis.ort.parts import FusedPart, Part, divide
 from rkcosim.running.machine import GraphCount, Machine
@@ -37,21 +37,21 @@ class OrtCalls:
         """Execute a request and return the answer with its contents."""
         reader = Reader(memory[: request.used])
         number, content = request.number, b""
-        if request.call == Call.GRAPH:
+        if request.call == RequestKind.GRAPH:
             number, content = self._graph(reader)
-        elif request.call == Call.COMPILE:
+        elif request.call == RequestKind.COMPILE:
             number = self._compile(request.number, reader)
-        elif request.call == Call.SHAPE:
+        elif request.call == RequestKind.SHAPE:
             part = self._part(number)
             shapes = []
             while reader.left:
                 shapes.append(reader.longs())
             content = np.asarray(part.fit(shapes), np.int64).tobytes()
-        elif request.call == Call.RUN:
+        elif request.call == RequestKind.RUN:
             self._part(number).run(memory[: request.used])
-        elif request.call == Call.FORGET:
+        elif request.call == RequestKind.FORGET:
             self._offered.pop(number, None)
-        elif request.call == Call.RELEASE:
+        elif request.call == RequestKind.RELEASE:
             self._part(number).unload()
             del self._parts[number]
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from rkcosim.apis.ort.graph import Node, RuntimeGraph
+from rkcosim.apis.ort.graph import OrtNode, RuntimeGraph
 
 
 class Division:
@@ -72,7 +72,7 @@ class Division:
             parts.setdefault(root(n), []).append(n)
         return list(parts.values())
 
-    def _before(self, node: Node) -> list[int]:
+    def _before(self, node: OrtNode) -> list[int]:
         return [self._makers[name] for name in node.reads if name in self._makers]
 
     def with_constants(self, part: Iterable[int]) -> list[int]:

@@ -69,7 +69,7 @@ class ValueInfo:
 
 
 @dataclass(frozen=True)
-class Node:
+class OrtNode:
     """A node.
 
     Members
@@ -116,7 +116,7 @@ class RuntimeGraph:
     ir_version: int
     opsets: Mapping[str, int]
     constants: Mapping[str, TensorProto]
-    nodes: list[Node]
+    nodes: list[OrtNode]
     outputs: tuple[str, ...]
 
     @property
@@ -181,7 +181,7 @@ def _tensor(reader: Reader, name: str) -> TensorProto:
     return made
 
 
-def _node(reader: Reader, constants: dict[str, TensorProto], used: set[str]) -> Node:
+def _node(reader: Reader, constants: dict[str, TensorProto], used: set[str]) -> OrtNode:
     name, kind, domain, bodies = reader.text(), reader.text(), reader.text(), reader.number()
     inputs, captures = read_values(reader, constants), read_values(reader, constants)
     outputs = read_values(reader)
@@ -202,7 +202,7 @@ def _node(reader: Reader, constants: dict[str, TensorProto], used: set[str]) -> 
         problem = problem or "it has no outputs"
     domain = "" if domain == "ai.onnx" else domain
     known = tuple(item for item in attributes if item is not None)
-    return Node(name, kind, domain, tuple(inputs), tuple(captures), tuple(outputs), known, problem)
+    return OrtNode(name, kind, domain, tuple(inputs), tuple(captures), tuple(outputs), known, problem)
 
 
 def _attribute(reader: Reader) -> AttributeProto | None:
@@ -237,7 +237,7 @@ def _attribute(reader: Reader) -> AttributeProto | None:
 
 
 def part_model(
-    graph: RuntimeGraph, nodes: Iterable[Node], inputs: Sequence[ValueInfo], outputs: Sequence[ValueInfo]
+    graph: RuntimeGraph, nodes: Iterable[OrtNode], inputs: Sequence[ValueInfo], outputs: Sequence[ValueInfo]
 ) -> bytes:
     """Return an ONNX file of a part.
 

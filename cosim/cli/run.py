@@ -27,7 +27,7 @@ from rkcosim.cli.results import write_csv
 from rkcosim.cli.snapshots import SnapshotOptions
 
 if TYPE_CHECKING:
-    from rkcosim.cli.snapshots import Run
+    from rkcosim.cli.snapshots import SavedRun
     from rkcosim.waves.spec import TraceSpec
 
 
@@ -93,17 +93,17 @@ def run_command(asked: RunOptions) -> None:
 
     The run uses rknn_api. With --check the exit code is 1 if a tensor differs from the golden models.
     """
-    from rkcosim.cli.snapshots import Run
+    from rkcosim.cli.snapshots import SavedRun
 
     names = ("engine", "exact", "check", "seed", "cores", "plan", "dram", "jobs_by", *asked.READING)
     with asked.recording() as trace:
         asked.sharded(trace)  # options that exclude each other are reported before a snapshot is read
-        saving = Run(asked, "run", asked.model, names, trace)
+        saving = SavedRun(asked, "run", asked.model, names, trace)
         with asked.reading(saving.values), planning(saving.values.get("plan", "ours")):
             _run(asked, trace, saving)
 
 
-def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
+def _run(asked: RunOptions, trace: TraceSpec | None, saving: SavedRun) -> None:
     from rkcosim.base.files import read_model
     from rkcosim.measure.models.run import run_model
     from rkcosim.measure.models.summary import print_summary

@@ -66,7 +66,7 @@ class SnapshotOptions(DramOptions):
 
 
 @dataclass
-class Run:
+class SavedRun:
     """The run of a command that may be saved, or resumed from a snapshot.
 
     Parameters

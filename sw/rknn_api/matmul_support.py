@@ -61,7 +61,7 @@ class Board(Enum):
 
 
 @dataclass(frozen=True)
-class Row:
+class Behaviour:
     """Behaviour for some values of one member of `rknn_matmul_info`.
 
     Members
@@ -115,8 +115,8 @@ TAKES, REFUSES, ZEROS = Board.TAKES, Board.REFUSES, Board.ZEROS
 DOCUMENTED, UNKNOWN = Board.DOCUMENTED, Board.UNKNOWN
 
 ROWS = (
-    Row("type", (_F32, _I32, _I8, _F16, _I4), (), TAKES, ("ork", "opi5", "probe")),
-    Row(
+    Behaviour("type", (_F32, _I32, _I8, _F16, _I4), (), TAKES, ("ork", "opi5", "probe")),
+    Behaviour(
         "type",
         (_IF32,),
         (),
@@ -124,11 +124,11 @@ ROWS = (
         ("opi5", "decode"),
         note='one board created it, another reports that it "aborts at run", without details',
     ),
-    Row("type", _MIXED, (), REFUSES, ("ork", "opi5", "probe"), _BAD, line=_NO_TYPE),
-    Row("type", (), (), UNKNOWN, (), _BAD, line=_NO_TYPE),
-    Row("B_layout", (_NORM,), (_F32, _I32, _I8, _F16), TAKES, ("ork", "decode")),
-    Row("B_layout", (_NORM,), (_IF32,), DOCUMENTED, ("guide",)),
-    Row(
+    Behaviour("type", _MIXED, (), REFUSES, ("ork", "opi5", "probe"), _BAD, line=_NO_TYPE),
+    Behaviour("type", (), (), UNKNOWN, (), _BAD, line=_NO_TYPE),
+    Behaviour("B_layout", (_NORM,), (_F32, _I32, _I8, _F16), TAKES, ("ork", "decode")),
+    Behaviour("B_layout", (_NORM,), (_IF32,), DOCUMENTED, ("guide",)),
+    Behaviour(
         "B_layout",
         (_NORM,),
         (_I4,),
@@ -140,20 +140,20 @@ ROWS = (
         "the context is created, and setting B fails; the code is assumed, since some reports say that the "
         "process ends",
     ),
-    Row("B_layout", (_NATIVE,), (_F32, _I32, _F16, _IF32, _I4), TAKES, ("plan", "opi5", "550")),
-    Row("B_layout", (_NATIVE,), (_I8,), DOCUMENTED, ("guide",)),
-    Row("B_layout", (_TP_NORM,), (_F32,), TAKES, ("decode",)),
-    Row("B_layout", (_TP_NORM,), (_I32, _I8, _F16, _IF32), DOCUMENTED, ("guide",)),
-    Row("B_layout", (_TP_NORM,), (_I4,), UNKNOWN, note="the vendor's sample has code for it"),
-    Row("B_layout", (), (), UNKNOWN, (), _BAD, line=_NO_VALUE),
-    Row("AC_layout", (_NORM,), (_F32, _I32, _I8, _F16, _I4), TAKES, ("ork", "plan")),
-    Row("AC_layout", (_NORM,), (_IF32,), DOCUMENTED, ("guide",)),
-    Row("AC_layout", (_NATIVE,), (_F32, _I32, _F16, _IF32, _I4), TAKES, ("plan", "opi5", "550")),
-    Row("AC_layout", (_NATIVE,), (_I8,), DOCUMENTED, ("guide",)),
-    Row("AC_layout", (), (), UNKNOWN, (), _BAD, line=_NO_VALUE),
-    Row("B_quant_type", (_LAYER,), (), TAKES, ("ork", "opi5")),
-    Row("B_quant_type", (_LAYER_ASYM,), (), DOCUMENTED, ("guide",)),
-    Row(
+    Behaviour("B_layout", (_NATIVE,), (_F32, _I32, _F16, _IF32, _I4), TAKES, ("plan", "opi5", "550")),
+    Behaviour("B_layout", (_NATIVE,), (_I8,), DOCUMENTED, ("guide",)),
+    Behaviour("B_layout", (_TP_NORM,), (_F32,), TAKES, ("decode",)),
+    Behaviour("B_layout", (_TP_NORM,), (_I32, _I8, _F16, _IF32), DOCUMENTED, ("guide",)),
+    Behaviour("B_layout", (_TP_NORM,), (_I4,), UNKNOWN, note="the vendor's sample has code for it"),
+    Behaviour("B_layout", (), (), UNKNOWN, (), _BAD, line=_NO_VALUE),
+    Behaviour("AC_layout", (_NORM,), (_F32, _I32, _I8, _F16, _I4), TAKES, ("ork", "plan")),
+    Behaviour("AC_layout", (_NORM,), (_IF32,), DOCUMENTED, ("guide",)),
+    Behaviour("AC_layout", (_NATIVE,), (_F32, _I32, _F16, _IF32, _I4), TAKES, ("plan", "opi5", "550")),
+    Behaviour("AC_layout", (_NATIVE,), (_I8,), DOCUMENTED, ("guide",)),
+    Behaviour("AC_layout", (), (), UNKNOWN, (), _BAD, line=_NO_VALUE),
+    Behaviour("B_quant_type", (_LAYER,), (), TAKES, ("ork", "opi5")),
+    Behaviour("B_quant_type", (_LAYER_ASYM,), (), DOCUMENTED, ("guide",)),
+    Behaviour(
         "B_quant_type",
         (_CHANNEL,),
         (_I32,),
@@ -162,9 +162,11 @@ ROWS = (
         note="with scales of 1, M 4, K and N 128, also in 2.4.2a2; here the product is computed, with a "
         "warning",
     ),
-    Row("B_quant_type", (_CHANNEL,), (_I8,), TAKES, ("550",), note="according to the line of the next row"),
-    Row("B_quant_type", (_CHANNEL,), (_IF32,), REFUSES, ("550",), _BAD, line=_NO_CHANNEL),
-    Row(
+    Behaviour(
+        "B_quant_type", (_CHANNEL,), (_I8,), TAKES, ("550",), note="according to the line of the next row"
+    ),
+    Behaviour("B_quant_type", (_CHANNEL,), (_IF32,), REFUSES, ("550",), _BAD, line=_NO_CHANNEL),
+    Behaviour(
         "B_quant_type",
         (_CHANNEL,),
         (_F32, _F16, _I4),
@@ -174,9 +176,9 @@ ROWS = (
         line=_NO_CHANNEL,
         note="the line names the only two types that are taken",
     ),
-    Row("B_quant_type", (_CHANNEL_ASYM,), (_I32, _I8), DOCUMENTED, ("guide",)),
-    Row("B_quant_type", (_CHANNEL_ASYM,), (), UNKNOWN, (), _BAD, line=_NO_CHANNEL),
-    Row(
+    Behaviour("B_quant_type", (_CHANNEL_ASYM,), (_I32, _I8), DOCUMENTED, ("guide",)),
+    Behaviour("B_quant_type", (_CHANNEL_ASYM,), (), UNKNOWN, (), _BAD, line=_NO_CHANNEL),
+    Behaviour(
         "B_quant_type",
         (_GROUP,),
         (_IF32,),
@@ -186,12 +188,14 @@ ROWS = (
         line=_NO_VALUE,
         note="native B and groups of 32; also with the vendor's sample",
     ),
-    Row("B_quant_type", (), (), UNKNOWN, (), _BAD, line=_NO_VALUE),
-    Row("AC_quant_type", (_LAYER,), (), TAKES, ("ork", "opi5")),
-    Row("AC_quant_type", (_LAYER_ASYM,), (), DOCUMENTED, ("guide",), note='the header says "only support 0"'),
-    Row("AC_quant_type", (), (), UNKNOWN, ("header",), _BAD, line=_NO_VALUE),
-    Row("iommu_domain_id", tuple(range(16)), (), TAKES, ("decode",), note="no effect here"),
-    Row("iommu_domain_id", (), (), UNKNOWN, note="no effect here"),
+    Behaviour("B_quant_type", (), (), UNKNOWN, (), _BAD, line=_NO_VALUE),
+    Behaviour("AC_quant_type", (_LAYER,), (), TAKES, ("ork", "opi5")),
+    Behaviour(
+        "AC_quant_type", (_LAYER_ASYM,), (), DOCUMENTED, ("guide",), note='the header says "only support 0"'
+    ),
+    Behaviour("AC_quant_type", (), (), UNKNOWN, ("header",), _BAD, line=_NO_VALUE),
+    Behaviour("iommu_domain_id", tuple(range(16)), (), TAKES, ("decode",), note="no effect here"),
+    Behaviour("iommu_domain_id", (), (), UNKNOWN, note="no effect here"),
 )
 """The rows; of those with the same member the first that applies counts."""
 
@@ -205,12 +209,12 @@ NAMES: dict[str, type[IntEnum]] = {
 """Enumeration of each member that has one."""
 
 
-def row_of(field: str, info: mt.rknn_matmul_info) -> Row:
+def row_of(field: str, info: mt.rknn_matmul_info) -> Behaviour:
     """Return the row that judges a member of a product."""
     return next(row for row in ROWS if row.field == field and row.applies(info))
 
 
-def rows_of(info: mt.rknn_matmul_info) -> Iterator[Row]:
+def rows_of(info: mt.rknn_matmul_info) -> Iterator[Behaviour]:
     """Yield the row of each member of a product, in the order in which they are checked."""
     for field in FIELDS:
         yield row_of(field, info)
@@ -224,7 +228,7 @@ def value_name(field: str, value: int) -> str:
     return names.get(value, str(value))
 
 
-def line_of(row: Row, info: mt.rknn_matmul_info) -> str:
+def line_of(row: Behaviour, info: mt.rknn_matmul_info) -> str:
     """Return the text with which a product is refused."""
     return row.line.format(
         field=row.field,
@@ -251,7 +255,7 @@ def _cells(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _values(row: Row) -> str:
+def _values(row: Behaviour) -> str:
     if not row.values:
         return "others"
     if row.field == "iommu_domain_id":
@@ -265,14 +269,14 @@ def _values(row: Row) -> str:
     return ", ".join(names)
 
 
-def _board(row: Row) -> str:
+def _board(row: Behaviour) -> str:
     text = row.board.value
     if row.board is REFUSES:
         text += f": `{row.line.format(field=row.field, type='TYPE', value='VALUE')}`"
     return f"{text}; {row.note}" if row.note else text
 
 
-def _here(row: Row) -> str:
+def _here(row: Behaviour) -> str:
     text = "taken"
     if row.code:
         text = "RKNN_ERR_FAIL" if row.code == t.RKNN_ERR_FAIL else "RKNN_ERR_PARAM_INVALID"
@@ -280,7 +284,7 @@ def _here(row: Row) -> str:
     return f"{text}, assumed" if row.board is UNKNOWN else text
 
 
-def _sources(row: Row) -> str:
+def _sources(row: Behaviour) -> str:
     found = []
     for key in row.sources:
         label, address = SOURCES[key]

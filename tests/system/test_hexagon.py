@@ -20,7 +20,7 @@ from rkcosim.apis.hexagon.library import environment, hexagon_library, lay_out
 from rkcosim.apis.hexagon.npu import Npu
 from rkcosim.apis.link.instruments import open_machine
 from rkcosim.compiler import LoadedModel, compile_model
-from rkcosim.devices.preload import c_compiler, sanitizer_runtime
+from rkcosim.devices.native_library import c_compiler, sanitizer_runtime
 from rkcosim.driver import Driver
 from rkcosim.engines.named import open_named
 from rkcosim.running.machine import Machine

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 import rkcosim.rknn_api as rk
-from rkcosim.apis.link.protocol import Call, Channel, Message, Runtime, Status
+from rkcosim.apis.link.protocol import Channel, Message, RequestKind, Runtime, Status
 from rkcosim.apis.link.worker import Worker
 from rkcosim.base.failures import FOLDER_VARIABLE, INTERNAL, MOST_KEPT, Failures, told
 from rkcosim.cli.main import app
@@ -241,16 +241,16 @@ def test_a_plug_in_tells_the_command(
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     worker, _ = connected
     empty = memoryview(b"")
-    hello = Message(Call.HELLO, number=Runtime.LITERT << 32 | 3)
+    hello = Message(RequestKind.HELLO, number=Runtime.LITERT << 32 | 3)
     wrong = b"engine\0gold\0"
     answer, text = worker._answer(
-        Message(Call.HELLO, number=hello.number, used=len(wrong)), memoryview(wrong)
+        Message(RequestKind.HELLO, number=hello.number, used=len(wrong)), memoryview(wrong)
     )
     assert answer.status == Status.FAILED and b"the option engine" in text  # an option of the script
     assert not worker.failures.count and read_settings({}) is not None
     assert worker._answer(hello, empty)[0].status == Status.OK
     for _ in range(3):
-        answer, text = worker._answer(Message(Call.RUN), empty)
+        answer, text = worker._answer(Message(RequestKind.RUN), empty)
         assert answer.status == Status.FAILED and text == b"LookupError: lost"
     (line,) = internal(capsys.readouterr().err)
     assert line == "the call 5 of the program: LookupError: lost"

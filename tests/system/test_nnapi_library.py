@@ -15,7 +15,7 @@ from rkcosim.apis.nnapi.ndk.library import (
     neural_networks_library,
     numbers_header,
 )
-from rkcosim.devices.preload import c_compiler, sanitizer_runtime
+from rkcosim.devices.native_library import c_compiler, sanitizer_runtime
 from tests.programs import needs_program, require_program
 
 pytestmark = needs_program("cc")

@@ -357,7 +357,7 @@ print("done")
 
 
 def test_sanitizers_find_nothing() -> None:
-    from rkcosim.devices.preload import c_compiler, sanitizer_runtime
+    from rkcosim.devices.native_library import c_compiler, sanitizer_runtime
 
     if not sanitizer_runtime():
         pytest.skip("the C compiler has no address sanitizer")

@@ -93,6 +93,23 @@ def test_no_two_modules_need_each_other():
     assert not [sorted(cycle) for cycle in cycles]
 
 
+PLAIN = {"Call", "Data", "Item", "Node", "Row", "Run"}
+"""Names of classes that say too little in a tree of this size: what they are of belongs to the name."""
+
+MOST_HOMES = 6
+"""Modules that may have a public class of one name; the number must not grow."""
+
+
+def test_names_of_classes_say_what_they_are_of():
+    homes: dict[str, list[str]] = {}
+    for module, path in modules().items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    assert not {name: homes[name] for name in PLAIN & set(homes)}
+    assert not {name: found for name, found in homes.items() if len(found) > MOST_HOMES}
+
+
 ENGINE_NAMES = {"verilator", "cxxrtl", "amaranth", "golden"}
 ENGINE_MEMBERS = set(
     "annotate block_counters block_state cell complaints counters devices diagnostics dram events faults "

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.apis.diopi.npu import Node
+from rkcosim.apis.diopi.npu import EmittedNode
 from rkcosim.apis.diopi.operators.flat import compute_elements, one
-from rkcosim.apis.diopi.operators.registry import Call, operator
+from rkcosim.apis.diopi.operators.registry import OperatorCall, operator
 from rkcosim.apis.diopi.operators.types import (
     TOO_FINE,
     as_factor,
@@ -32,11 +32,11 @@ ERF = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def _unary(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     input: diopiTensor,
     function: Callable[[Array], Any],
-    nodes: Sequence[Node] | str,
+    nodes: Sequence[EmittedNode] | str,
     constants: dict[str, Array] | None = None,
     refused: str = "",
 ) -> None:
@@ -50,14 +50,14 @@ def _number(value: float) -> Array:
 
 
 @operator("Relu", inplace=True)
-def _relu(call: Call, out: diopiTensor, input: diopiTensor) -> None:
+def _relu(call: OperatorCall, out: diopiTensor, input: diopiTensor) -> None:
     """The larger of x and 0."""
     _unary(call, out, input, lambda x: np.maximum(x, x.dtype.type(0)), one("Relu"), refused="b")
 
 
 @operator("Hardtanh", inplace=True)
 def _hardtanh(
-    call: Call, out: diopiTensor, input: diopiTensor, min_val: diopiScalar, max_val: diopiScalar
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, min_val: diopiScalar, max_val: diopiScalar
 ) -> None:
     """x within two bounds."""
     dtype = input.array().dtype
@@ -74,7 +74,7 @@ def _hardtanh(
 
 
 @operator("Hardswish", inplace=True)
-def _hardswish(call: Call, out: diopiTensor, input: diopiTensor) -> None:
+def _hardswish(call: OperatorCall, out: diopiTensor, input: diopiTensor) -> None:
     """x times x + 3 within 0 and 6, divided by 6."""
     _unary(
         call, out, input, lambda x: real(x) * np.clip(real(x) + 3, 0, 6) / 6, one("HardSwish"), refused="biu"
@@ -83,7 +83,7 @@ def _hardswish(call: Call, out: diopiTensor, input: diopiTensor) -> None:
 
 @operator("Threshold", inplace=True)
 def _threshold(
-    call: Call, out: diopiTensor, input: diopiTensor, threshold: diopiScalar, value: diopiScalar
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, threshold: diopiScalar, value: diopiScalar
 ) -> None:
     """x where it is above a threshold, otherwise a value."""
     dtype = input.array().dtype
@@ -103,7 +103,7 @@ def gelu_tanh(x: Array) -> Array:
 
 
 @operator("Gelu")
-def _gelu(call: Call, out: diopiTensor, input: diopiTensor, approximate: str | bytes) -> None:
+def _gelu(call: OperatorCall, out: diopiTensor, input: diopiTensor, approximate: str | bytes) -> None:
     """Gelu; `approximate` is none or tanh."""
     form = approximate.decode() if isinstance(approximate, bytes) else approximate
     if form not in ("none", "tanh"):
@@ -113,7 +113,9 @@ def _gelu(call: Call, out: diopiTensor, input: diopiTensor, approximate: str | b
 
 
 @operator("LeakyRelu", inplace=True)
-def _leaky_relu(call: Call, out: diopiTensor, input: diopiTensor, negative_slope: diopiScalar) -> None:
+def _leaky_relu(
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, negative_slope: diopiScalar
+) -> None:
     """x, or x times a slope where it is negative."""
     slope = float(as_factor(negative_slope.value, input.array().dtype))
     nodes = one("LeakyRelu", alpha=slope) if fits_half(slope) else TOO_FINE
@@ -121,7 +123,7 @@ def _leaky_relu(call: Call, out: diopiTensor, input: diopiTensor, negative_slope
 
 
 @operator("Tanh", inplace=True)
-def _tanh(call: Call, out: diopiTensor, input: diopiTensor) -> None:
+def _tanh(call: OperatorCall, out: diopiTensor, input: diopiTensor) -> None:
     """The hyperbolic tangent."""
     _unary(call, out, input, lambda x: np.tanh(real(x)), one("Tanh"))
 
@@ -133,19 +135,21 @@ def sigmoid(x: Array) -> Array:
 
 
 @operator("Sigmoid", inplace=True)
-def _sigmoid(call: Call, out: diopiTensor, input: diopiTensor) -> None:
+def _sigmoid(call: OperatorCall, out: diopiTensor, input: diopiTensor) -> None:
     """The logistic function."""
     _unary(call, out, input, lambda x: sigmoid(real(x)), one("Sigmoid"))
 
 
 @operator("Silu", inplace=True)
-def _silu(call: Call, out: diopiTensor, input: diopiTensor) -> None:
+def _silu(call: OperatorCall, out: diopiTensor, input: diopiTensor) -> None:
     """x times its logistic function."""
-    nodes = (Node("Sigmoid", ("a",), "s"), Node("Mul", ("a", "s"), "y"))
+    nodes = (EmittedNode("Sigmoid", ("a",), "s"), EmittedNode("Mul", ("a", "s"), "y"))
     _unary(call, out, input, lambda x: real(x) * sigmoid(real(x)), nodes, refused="biu")
 
 
-def _within(call: Call, out: diopiTensor, input: diopiTensor, low: float | None, high: float | None) -> None:
+def _within(
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, low: float | None, high: float | None
+) -> None:
     names = ["a", "" if low is None else "low", *(["high"] if high is not None else [])]
     bounds = {name: _number(v) for name, v in (("low", low), ("high", high)) if v is not None}
 
@@ -172,35 +176,39 @@ def _bounds(
 
 @operator("ClampScalar", inplace=True)
 def _clamp_scalar(
-    call: Call, out: diopiTensor, input: diopiTensor, min: diopiScalar | None, max: diopiScalar | None
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, min: diopiScalar | None, max: diopiScalar | None
 ) -> None:
     """x within two bounds, of which one may be missing."""
     _within(call, out, input, *_bounds(input, min, max))
 
 
 @operator("ClampMaxScalar", inplace=True)
-def _clamp_max(call: Call, out: diopiTensor, input: diopiTensor, max: diopiScalar) -> None:
+def _clamp_max(call: OperatorCall, out: diopiTensor, input: diopiTensor, max: diopiScalar) -> None:
     """The smaller of x and a bound."""
     _within(call, out, input, *_bounds(input, None, max))
 
 
 @operator("ClampMinScalar", inplace=True)
-def _clamp_min(call: Call, out: diopiTensor, input: diopiTensor, min: diopiScalar) -> None:
+def _clamp_min(call: OperatorCall, out: diopiTensor, input: diopiTensor, min: diopiScalar) -> None:
     """The larger of x and a bound."""
     _within(call, out, input, *_bounds(input, min, None))
 
 
 def _between(
-    call: Call, out: diopiTensor, input: diopiTensor, low: diopiTensor | None, high: diopiTensor | None
+    call: OperatorCall,
+    out: diopiTensor,
+    input: diopiTensor,
+    low: diopiTensor | None,
+    high: diopiTensor | None,
 ) -> None:
     x = input.array()
     arrays: list[Array] = [x]
-    nodes: list[Node] = []
+    nodes: list[EmittedNode] = []
     for kind, bound in (("Max", low), ("Min", high)):
         if bound is not None:
             arrays.append(bound.array())
             taken = nodes[-1].output if nodes else "a"
-            nodes.append(Node(kind, (taken, "abc"[len(arrays) - 1]), f"y{len(arrays)}"))
+            nodes.append(EmittedNode(kind, (taken, "abc"[len(arrays) - 1]), f"y{len(arrays)}"))
     if not nodes:
         raise DiopiError("min and max are null")
 
@@ -215,19 +223,19 @@ def _between(
 
 @operator("Clamp", inplace=True)
 def _clamp(
-    call: Call, out: diopiTensor, input: diopiTensor, min: diopiTensor | None, max: diopiTensor | None
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, min: diopiTensor | None, max: diopiTensor | None
 ) -> None:
     """x within two bounds of each element, of which one may be missing."""
     _between(call, out, input, min, max)
 
 
 @operator("ClampMax", inplace=True)
-def _clamp_max_tensor(call: Call, out: diopiTensor, input: diopiTensor, max: diopiTensor) -> None:
+def _clamp_max_tensor(call: OperatorCall, out: diopiTensor, input: diopiTensor, max: diopiTensor) -> None:
     """The smaller of x and a bound of each element."""
     _between(call, out, input, None, max)
 
 
 @operator("ClampMin", inplace=True)
-def _clamp_min_tensor(call: Call, out: diopiTensor, input: diopiTensor, min: diopiTensor) -> None:
+def _clamp_min_tensor(call: OperatorCall, out: diopiTensor, input: diopiTensor, min: diopiTensor) -> None:
     """The larger of x and a bound of each element."""
     _between(call, out, input, min, None)

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.apis.diopi.enums import Dtype
-from rkcosim.apis.diopi.npu import Node
+from rkcosim.apis.diopi.npu import EmittedNode
 from rkcosim.apis.diopi.operators.flat import compute_elements, one
-from rkcosim.apis.diopi.operators.registry import Call, operator
+from rkcosim.apis.diopi.operators.registry import OperatorCall, operator
 from rkcosim.apis.diopi.operators.types import (
     LARGEST,
     TOO_FINE,
@@ -37,7 +37,12 @@ def _check_sum(dtype: np.dtype, alpha: diopiScalar, sign: int, *operands: np.dty
 
 
 def _sum(
-    call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor, alpha: diopiScalar, sign: int
+    call: OperatorCall,
+    out: diopiTensor,
+    input: diopiTensor,
+    other: diopiTensor,
+    alpha: diopiScalar,
+    sign: int,
 ) -> None:
     a, b = input.array(), other.array()
     dtype = promoted(a.dtype, b.dtype)
@@ -58,12 +63,17 @@ def _sum(
         nodes = one("Add" if factor == 1 else "Sub", "a", "b")
         compute_elements(call, out, [a, b], host, nodes)
         return
-    nodes = (Node("Mul", ("b", "factor"), "scaled"), Node("Add", ("a", "scaled"), "y"))
+    nodes = (EmittedNode("Mul", ("b", "factor"), "scaled"), EmittedNode("Add", ("a", "scaled"), "y"))
     compute_elements(call, out, [a, b], host, nodes, {"factor": np.array(factor, np.float32)})
 
 
 def _sum_with_scalar(
-    call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar, alpha: diopiScalar, sign: int
+    call: OperatorCall,
+    out: diopiTensor,
+    input: diopiTensor,
+    other: diopiScalar,
+    alpha: diopiScalar,
+    sign: int,
 ) -> None:
     a = input.array()
     dtype = with_scalar(a.dtype, other)
@@ -78,35 +88,39 @@ def _sum_with_scalar(
 
 
 @operator("Add", inplace=True)
-def _add(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor, alpha: diopiScalar) -> None:
+def _add(
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiTensor, alpha: diopiScalar
+) -> None:
     """a + alpha * b."""
     _sum(call, out, input, other, alpha, 1)
 
 
 @operator("AddScalar", inplace=True)
 def _add_scalar(
-    call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar, alpha: diopiScalar
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiScalar, alpha: diopiScalar
 ) -> None:
     """a + alpha * s."""
     _sum_with_scalar(call, out, input, other, alpha, 1)
 
 
 @operator("Sub", inplace=True)
-def _sub(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor, alpha: diopiScalar) -> None:
+def _sub(
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiTensor, alpha: diopiScalar
+) -> None:
     """a - alpha * b."""
     _sum(call, out, input, other, alpha, -1)
 
 
 @operator("SubScalar", inplace=True)
 def _sub_scalar(
-    call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar, alpha: diopiScalar
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiScalar, alpha: diopiScalar
 ) -> None:
     """a - alpha * s."""
     _sum_with_scalar(call, out, input, other, alpha, -1)
 
 
 @operator("Mul", inplace=True)
-def _mul(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor) -> None:
+def _mul(call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiTensor) -> None:
     """a * b."""
     a, b = input.array(), other.array()
     dtype = promoted(a.dtype, b.dtype)
@@ -117,7 +131,9 @@ def _mul(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor) -
     compute_elements(call, out, [a, b], host, one("Mul", "a", "b"))
 
 
-def _product_with_scalar(call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar) -> None:
+def _product_with_scalar(
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiScalar
+) -> None:
     a = input.array()
     dtype = with_scalar(a.dtype, other)
     value = as_factor(other.value, dtype)
@@ -130,24 +146,24 @@ def _product_with_scalar(call: Call, out: diopiTensor, input: diopiTensor, other
 
 
 @operator("MulScalar", inplace=True)
-def _mul_scalar(call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar) -> None:
+def _mul_scalar(call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiScalar) -> None:
     """a * s."""
     _product_with_scalar(call, out, input, other)
 
 
-def _extreme(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor, kind: str) -> None:
+def _extreme(call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiTensor, kind: str) -> None:
     a, b = input.array(), other.array()
     function = np.maximum if kind == "Max" else np.minimum
     compute_elements(call, out, [a, b], lambda a, b: function(wide(a), wide(b)), one(kind, "a", "b"))
 
 
 @operator("Maximum")
-def _maximum(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor) -> None:
+def _maximum(call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiTensor) -> None:
     """The larger of two elements."""
     _extreme(call, out, input, other, "Max")
 
 
 @operator("Minimum")
-def _minimum(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor) -> None:
+def _minimum(call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiTensor) -> None:
     """The smaller of two elements."""
     _extreme(call, out, input, other, "Min")

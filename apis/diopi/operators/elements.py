@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from rkcosim.apis.diopi.enums import RoundMode
 from rkcosim.apis.diopi.operators.activations import ERF
-from rkcosim.apis.diopi.operators.registry import Call, axis_of, operator
+from rkcosim.apis.diopi.operators.registry import OperatorCall, axis_of, operator
 from rkcosim.apis.diopi.operators.types import as_factor, promoted, real, refuse, with_scalar
 from rkcosim.apis.diopi.tensor import diopiTensor
 from rkcosim.apis.diopi.values import DiopiError, diopiScalar
@@ -54,7 +54,7 @@ KEPT: dict[str, Callable[[Array], Any]] = {
 def _unary(
     name: str, function: Callable[[Array], Any], convert: bool, inplace: bool = True, refused: str = ""
 ) -> None:
-    def compute(call: Call, out: diopiTensor, input: diopiTensor) -> None:
+    def compute(call: OperatorCall, out: diopiTensor, input: diopiTensor) -> None:
         x = input.array()
         refuse(x, refused)
         call.on_host(out, lambda: function(real(x) if convert else x))
@@ -87,12 +87,12 @@ LOGIC: dict[str, Callable[[Array, Array], Any]] = {"LogicalAnd": np.logical_and,
 
 
 def _binary(name: str, function: Callable[[Array, Array], Any], scalars: bool) -> None:
-    def compute(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor) -> None:
+    def compute(call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiTensor) -> None:
         a, b = input.array(), other.array()
         dtype = promoted(a.dtype, b.dtype)
         call.on_host(out, lambda: function(a.astype(dtype), b.astype(dtype)))
 
-    def with_number(call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar) -> None:
+    def with_number(call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiScalar) -> None:
         a = input.array()
         dtype = with_scalar(a.dtype, other)
         call.on_host(out, lambda: function(a.astype(dtype), np.array(other.value).astype(dtype)))
@@ -140,7 +140,7 @@ def _quotient(a: Array, b: Array, dtype: np.dtype, mode: int) -> Array:
 
 @operator("Div", inplace=True)
 def _div(
-    call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor, rounding_mode: RoundMode
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiTensor, rounding_mode: RoundMode
 ) -> None:
     """a / b, as it is, rounded towards zero, or down."""
     a, b = input.array(), other.array()
@@ -149,7 +149,7 @@ def _div(
 
 @operator("DivScalar", inplace=True)
 def _div_scalar(
-    call: Call, out: diopiTensor, input: diopiTensor, other: diopiScalar, rounding_mode: RoundMode
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiScalar, rounding_mode: RoundMode
 ) -> None:
     """a / s, as it is, rounded towards zero, or down."""
     a, dtype = input.array(), with_scalar(input.array().dtype, other)
@@ -158,7 +158,7 @@ def _div_scalar(
 
 
 @operator("Softmax")
-def _softmax(call: Call, out: diopiTensor, input: diopiTensor, dim: int) -> None:
+def _softmax(call: OperatorCall, out: diopiTensor, input: diopiTensor, dim: int) -> None:
     """Softmax over an axis."""
     refuse(input.array(), "biu")
     x = real(input.array())
@@ -174,7 +174,7 @@ def _softmax(call: Call, out: diopiTensor, input: diopiTensor, dim: int) -> None
 
 
 @operator("LogSoftmax")
-def _log_softmax(call: Call, out: diopiTensor, input: diopiTensor, dim: int) -> None:
+def _log_softmax(call: OperatorCall, out: diopiTensor, input: diopiTensor, dim: int) -> None:
     """The logarithm of Softmax over an axis."""
     refuse(input.array(), "biu")
     x = real(input.array())

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.apis.diopi.npu import Network, Node
-from rkcosim.apis.diopi.operators.registry import Call
+from rkcosim.apis.diopi.npu import EmittedNode, Network
+from rkcosim.apis.diopi.operators.registry import OperatorCall
 from rkcosim.apis.diopi.tensor import diopiTensor
 
 Array = npt.NDArray[Any]
@@ -29,11 +29,11 @@ def maps(array: Array) -> Array:
 
 
 def compute_elements(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     arrays: Sequence[Array],
     host: Callable[..., Any],
-    nodes: Sequence[Node] | str,
+    nodes: Sequence[EmittedNode] | str,
     constants: Mapping[str, Array] | None = None,
 ) -> None:
     """Compute an element-wise operator.
@@ -55,6 +55,6 @@ def compute_elements(
     call.compute(out, arrays, host, network)
 
 
-def one(kind: str, *inputs: str, **attributes: Any) -> tuple[Node, ...]:
+def one(kind: str, *inputs: str, **attributes: Any) -> tuple[EmittedNode, ...]:
     """Return an operator of one node; without names its input is a."""
-    return (Node(kind, inputs or ("a",), "y", attributes),)
+    return (EmittedNode(kind, inputs or ("a",), "y", attributes),)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.apis.diopi.host import moves
-from rkcosim.apis.diopi.npu import Network, Node
-from rkcosim.apis.diopi.operators.registry import Call, axes_of, axis_of, operator, tensors_of
+from rkcosim.apis.diopi.npu import EmittedNode, Network
+from rkcosim.apis.diopi.operators.registry import OperatorCall, axes_of, axis_of, operator, tensors_of
 from rkcosim.apis.diopi.operators.types import real
 from rkcosim.apis.diopi.tensor import diopiTensor
 from rkcosim.apis.diopi.values import DiopiError, diopiScalar, diopiSize
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 @operator("Slice")
 def _slice(
-    call: Call, null_out: diopiTensor, input: diopiTensor, dim: int, start: int, end: int, step: int
+    call: OperatorCall, null_out: diopiTensor, input: diopiTensor, dim: int, start: int, end: int, step: int
 ) -> None:
     """Every `step`-th index of an axis, from `start` to before `end`."""
     x = input.array()
@@ -31,7 +31,7 @@ def _slice(
 
 
 @operator("Cat")
-def _cat(call: Call, out: diopiTensor, tensors: list, num_inputs: int, dim: int) -> None:
+def _cat(call: OperatorCall, out: diopiTensor, tensors: list, num_inputs: int, dim: int) -> None:
     """Tensors one behind the other on an axis."""
     arrays = [tensor.array() for tensor in tensors_of(tensors, num_inputs)]
     rank = max((array.ndim for array in arrays), default=0)
@@ -43,7 +43,7 @@ def _cat(call: Call, out: diopiTensor, tensors: list, num_inputs: int, dim: int)
 
 @operator("SplitWithSizes")
 def _split(
-    call: Call, outs: list, num_outs: int, input: diopiTensor, splitSizes: diopiSize, dim: int
+    call: OperatorCall, outs: list, num_outs: int, input: diopiTensor, splitSizes: diopiSize, dim: int
 ) -> None:
     """Parts of a tensor on an axis, of the given sizes."""
     x, sizes = input.array(), splitSizes.data
@@ -57,14 +57,14 @@ def _split(
 
 
 @operator("Stack")
-def _stack(call: Call, out: diopiTensor, tensors: list, numTensors: int, dim: int) -> None:
+def _stack(call: OperatorCall, out: diopiTensor, tensors: list, numTensors: int, dim: int) -> None:
     """Tensors of one shape on a new axis."""
     arrays = [tensor.array() for tensor in tensors_of(tensors, numTensors)]
     call.put(out, np.stack(arrays, axis_of(dim, arrays[0].ndim + 1) if arrays else 0))
 
 
 @operator("Transpose")
-def _transpose(call: Call, out: diopiTensor, input: diopiTensor, dim0: int, dim1: int) -> None:
+def _transpose(call: OperatorCall, out: diopiTensor, input: diopiTensor, dim0: int, dim1: int) -> None:
     """Two axes exchanged."""
     x = input.array()
     if not x.ndim:
@@ -74,7 +74,7 @@ def _transpose(call: Call, out: diopiTensor, input: diopiTensor, dim0: int, dim1
 
 
 @operator("Permute")
-def _permute(call: Call, out: diopiTensor, input: diopiTensor, dims: diopiSize) -> None:
+def _permute(call: OperatorCall, out: diopiTensor, input: diopiTensor, dims: diopiSize) -> None:
     """The axes in another order."""
     x = input.array()
     order = axes_of(dims.data, x.ndim)
@@ -85,7 +85,7 @@ def _permute(call: Call, out: diopiTensor, input: diopiTensor, dims: diopiSize) 
 
 @operator("Pad")
 def _pad(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     input: diopiTensor,
     pad: diopiSize,
@@ -98,7 +98,7 @@ def _pad(
 
 
 @operator("Unfold")
-def _unfold(call: Call, out: diopiTensor, input: diopiTensor, dim: int, size: int, step: int) -> None:
+def _unfold(call: OperatorCall, out: diopiTensor, input: diopiTensor, dim: int, size: int, step: int) -> None:
     """The windows of an axis, as a new last axis."""
     x = input.array()
     axis = axis_of(dim, x.ndim)
@@ -108,26 +108,28 @@ def _unfold(call: Call, out: diopiTensor, input: diopiTensor, dim: int, size: in
 
 
 @operator("Expand")
-def _expand(call: Call, out: diopiTensor, input: diopiTensor) -> None:
+def _expand(call: OperatorCall, out: diopiTensor, input: diopiTensor) -> None:
     """A tensor repeated to the shape of `out`."""
     call.put(out, np.broadcast_to(input.array(), out.array().shape))
 
 
 @operator("Repeat")
-def _repeat(call: Call, out: diopiTensor, input: diopiTensor, repeats_size: diopiSize) -> None:
+def _repeat(call: OperatorCall, out: diopiTensor, input: diopiTensor, repeats_size: diopiSize) -> None:
     """A tensor repeated on each axis."""
     call.put(out, np.tile(input.array(), repeats_size.data))
 
 
 @operator("Flip")
-def _flip(call: Call, out: diopiTensor, input: diopiTensor, dims: diopiSize) -> None:
+def _flip(call: OperatorCall, out: diopiTensor, input: diopiTensor, dims: diopiSize) -> None:
     """Axes in reverse order."""
     x = input.array()
     call.put(out, np.flip(x, axes_of(dims.data, x.ndim)) if dims.len else x)
 
 
 @operator("Roll")
-def _roll(call: Call, out: diopiTensor, input: diopiTensor, shifts: diopiSize, dims: diopiSize) -> None:
+def _roll(
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, shifts: diopiSize, dims: diopiSize
+) -> None:
     """Elements shifted around on axes; without axes, on the flattened tensor."""
     x = input.array()
     if not dims.len:
@@ -137,14 +139,16 @@ def _roll(call: Call, out: diopiTensor, input: diopiTensor, shifts: diopiSize, d
 
 
 @operator("Select")
-def _select(call: Call, out: diopiTensor, input: diopiTensor, dim: int, index: int) -> None:
+def _select(call: OperatorCall, out: diopiTensor, input: diopiTensor, dim: int, index: int) -> None:
     """One index of an axis."""
     x = input.array()
     call.put(out, np.take(x, index, axis_of(dim, x.ndim)))
 
 
 @operator("IndexSelect")
-def _index_select(call: Call, out: diopiTensor, input: diopiTensor, dim: int, index: diopiTensor) -> None:
+def _index_select(
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, dim: int, index: diopiTensor
+) -> None:
     """Some indices of an axis."""
     x, places = input.array(), index.array().reshape(-1)
     axis = axis_of(dim, x.ndim)
@@ -159,7 +163,7 @@ def _not_negative(places: Array) -> None:
 
 
 @operator("Gather")
-def _gather(call: Call, out: diopiTensor, input: diopiTensor, dim: int, index: diopiTensor) -> None:
+def _gather(call: OperatorCall, out: diopiTensor, input: diopiTensor, dim: int, index: diopiTensor) -> None:
     """For each element of an index tensor, the element at that place of an axis."""
     x, places = np.atleast_1d(input.array()), np.atleast_1d(index.array())
     axis, shape = axis_of(dim, x.ndim), index.array().shape
@@ -175,7 +179,7 @@ def _gather(call: Call, out: diopiTensor, input: diopiTensor, dim: int, index: d
 
 @operator("Where")
 def _where(
-    call: Call, out: diopiTensor, condition: diopiTensor, input: diopiTensor, other: diopiTensor
+    call: OperatorCall, out: diopiTensor, condition: diopiTensor, input: diopiTensor, other: diopiTensor
 ) -> None:
     """One of two elements, by a condition."""
     call.put(out, np.where(condition.array(), input.array(), other.array()))
@@ -183,7 +187,7 @@ def _where(
 
 @operator("MaskedFill", inplace=True)
 def _masked_fill(
-    call: Call, out: diopiTensor, input: diopiTensor, mask: diopiTensor, value: diopiTensor
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, mask: diopiTensor, value: diopiTensor
 ) -> None:
     """A value where a mask is set."""
     call.put(out, np.where(mask.array(), value.array(), input.array()))
@@ -191,7 +195,7 @@ def _masked_fill(
 
 @operator("MaskedFillScalar", inplace=True)
 def _masked_fill_scalar(
-    call: Call, out: diopiTensor, input: diopiTensor, mask: diopiTensor, value: diopiScalar
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, mask: diopiTensor, value: diopiScalar
 ) -> None:
     """A number where a mask is set."""
     x = input.array()
@@ -199,7 +203,7 @@ def _masked_fill_scalar(
 
 
 def _triangle(kind: str, keep: Callable[..., Any], inplace: bool) -> None:
-    def function(call: Call, out: diopiTensor, input: diopiTensor, diagonal: int) -> None:
+    def function(call: OperatorCall, out: diopiTensor, input: diopiTensor, diagonal: int) -> None:
         call.put(out, keep(input.array(), diagonal))
 
     function.__doc__ = f"The {kind} triangle of matrices."
@@ -211,43 +215,43 @@ _triangle("upper", np.triu, True)
 
 
 @operator("Fill")
-def _fill(call: Call, input: diopiTensor, value: diopiScalar) -> None:
+def _fill(call: OperatorCall, input: diopiTensor, value: diopiScalar) -> None:
     """Every element set to a number."""
     target = input.array()
     call.put(input, np.full(target.shape, value.value))
 
 
 @operator("ZeroInp")
-def _zero(call: Call, self: diopiTensor) -> None:
+def _zero(call: OperatorCall, self: diopiTensor) -> None:
     """Every element set to 0."""
     call.put(self, np.zeros(self.array().shape))
 
 
 @operator("Ones")
-def _ones(call: Call, out: diopiTensor, size: diopiSize) -> None:
+def _ones(call: OperatorCall, out: diopiTensor, size: diopiSize) -> None:
     """Every element set to 1."""
     call.put(out, np.ones(size.data))
 
 
 @operator("Zeros")
-def _zeros(call: Call, out: diopiTensor, size: diopiSize) -> None:
+def _zeros(call: OperatorCall, out: diopiTensor, size: diopiSize) -> None:
     """Every element set to 0."""
     call.put(out, np.zeros(size.data))
 
 
 @operator("CopyInp")
-def _copy(call: Call, src: diopiTensor, dest: diopiTensor) -> None:
+def _copy(call: OperatorCall, src: diopiTensor, dest: diopiTensor) -> None:
     """One tensor copied to another, repeated and converted."""
     call.put(dest, np.broadcast_to(src.array(), dest.array().shape).copy())
 
 
 @operator("CastDtype")
-def _cast(call: Call, out: diopiTensor, input: diopiTensor) -> None:
+def _cast(call: OperatorCall, out: diopiTensor, input: diopiTensor) -> None:
     """Elements converted to another type."""
     call.put(out, input.array())
 
 
-def _reduction(call: Call, out: diopiTensor, input: diopiTensor, dim: diopiSize, kind: str) -> None:
+def _reduction(call: OperatorCall, out: diopiTensor, input: diopiTensor, dim: diopiSize, kind: str) -> None:
     x = input.array()
     axes = axes_of(dim.data, x.ndim)
     shape = out.array().shape
@@ -264,7 +268,7 @@ def _reduction(call: Call, out: diopiTensor, input: diopiTensor, dim: diopiSize,
         kept = [axis for axis in range(x.ndim) if axis not in axes]
         count = int(np.prod([x.shape[axis] for axis in axes]))
         data = x.transpose(*axes, *kept).reshape(1, count, -1, 1)
-        node = Node(kind, ("x", "axes"), "y", {"keepdims": 1})
+        node = EmittedNode(kind, ("x", "axes"), "y", {"keepdims": 1})
         made = (1, 1, data.shape[2], 1)
         return Network({"x": data}, [node], made, shape, {"axes": np.array([1], np.int64)})
 
@@ -272,12 +276,12 @@ def _reduction(call: Call, out: diopiTensor, input: diopiTensor, dim: diopiSize,
 
 
 @operator("Mean")
-def _mean(call: Call, out: diopiTensor, input: diopiTensor, dim: diopiSize) -> None:
+def _mean(call: OperatorCall, out: diopiTensor, input: diopiTensor, dim: diopiSize) -> None:
     """The mean over some axes, over all without any."""
     _reduction(call, out, input, dim, "ReduceMean")
 
 
 @operator("Sum")
-def _sum(call: Call, out: diopiTensor, input: diopiTensor, dim: diopiSize) -> None:
+def _sum(call: OperatorCall, out: diopiTensor, input: diopiTensor, dim: diopiSize) -> None:
     """The sum over some axes, over all without any."""
     _reduction(call, out, input, dim, "ReduceSum")

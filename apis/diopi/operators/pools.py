@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.apis.diopi.host.moves import interpolated, nearest
-from rkcosim.apis.diopi.npu import Network, Node
-from rkcosim.apis.diopi.operators.registry import Call, operator
+from rkcosim.apis.diopi.npu import EmittedNode, Network
+from rkcosim.apis.diopi.operators.registry import OperatorCall, operator
 from rkcosim.apis.diopi.operators.types import LARGEST, TOO_FINE, fits_half, wide
 from rkcosim.apis.diopi.tensor import diopiTensor
 from rkcosim.apis.diopi.values import DiopiError, diopiSize
@@ -35,12 +35,14 @@ def _check_pool(x: Array, axes: int, *sizes: diopiSize) -> None:
         raise DiopiError(f"padding {padding} is more than half of the window {kernel}")
 
 
-def _pool_node(kind: str, kernel: list[int], strides: list[int], pads: list[int], **more: Any) -> Node:
+def _pool_node(kind: str, kernel: list[int], strides: list[int], pads: list[int], **more: Any) -> EmittedNode:
     attributes = {"kernel_shape": kernel, "strides": strides, "pads": pads, **more}
-    return Node(kind, ("x",), "y", attributes)
+    return EmittedNode(kind, ("x",), "y", attributes)
 
 
-def _network(out: diopiTensor, x: Array, node: Node, constants: Mapping[str, Array] | None = None) -> Network:
+def _network(
+    out: diopiTensor, x: Array, node: EmittedNode, constants: Mapping[str, Array] | None = None
+) -> Network:
     """Return an operator on each channel of maps; the channels of all samples are those of one map."""
     shape = out.array().shape
     data = x.reshape(1, -1, *x.shape[-2:])
@@ -77,7 +79,7 @@ def _sliding(
 
 @operator("AvgPool2d")
 def _avg_pool2d(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     input: diopiTensor,
     kernel_size: diopiSize,
@@ -123,7 +125,7 @@ def _max_pool(
 
 @operator("MaxPool2d")
 def _max_pool2d(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     input: diopiTensor,
     kernel_size: diopiSize,
@@ -144,7 +146,7 @@ def _max_pool2d(
 
 @operator("MaxPool2dWithIndices")
 def _max_pool2d_indices(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     indices: diopiTensor,
     input: diopiTensor,
@@ -177,7 +179,7 @@ def _adaptive_network(out: diopiTensor, x: Array, wanted: list[int], kind: str) 
 
 
 @operator("AdaptiveAvgPool2d")
-def _adaptive_avg(call: Call, out: diopiTensor, input: diopiTensor, output_size: diopiSize) -> None:
+def _adaptive_avg(call: OperatorCall, out: diopiTensor, input: diopiTensor, output_size: diopiSize) -> None:
     """The means of windows that divide the map evenly."""
     x, wanted = _adaptive(input, output_size), output_size.data
     call.compute(
@@ -189,7 +191,7 @@ def _adaptive_avg(call: Call, out: diopiTensor, input: diopiTensor, output_size:
 
 
 @operator("AdaptiveMaxPool2d")
-def _adaptive_max(call: Call, out: diopiTensor, input: diopiTensor, output_size: diopiSize) -> None:
+def _adaptive_max(call: OperatorCall, out: diopiTensor, input: diopiTensor, output_size: diopiSize) -> None:
     """The largest elements of windows that divide the map evenly."""
     x, wanted = _adaptive(input, output_size), output_size.data
     call.compute(
@@ -202,7 +204,7 @@ def _adaptive_max(call: Call, out: diopiTensor, input: diopiTensor, output_size:
 
 @operator("AdaptiveMaxPool2dWithIndices")
 def _adaptive_max_indices(
-    call: Call, out: diopiTensor, indices: diopiTensor, input: diopiTensor, output_size: diopiSize
+    call: OperatorCall, out: diopiTensor, indices: diopiTensor, input: diopiTensor, output_size: diopiSize
 ) -> None:
     """The largest elements of windows that divide the map evenly, and their indices in the map."""
     best, found = adaptive_largest(_adaptive(input, output_size), output_size.data)
@@ -212,7 +214,7 @@ def _adaptive_max_indices(
 
 @operator("BatchNorm")
 def _batch_norm(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     save_mean: diopiTensor,
     save_invstd: diopiTensor,
@@ -262,7 +264,7 @@ def _batch_norm(
         names = ("scale", "offset", "mean", "variance")
         figures = (np.tile(figure, len(x)) for figure in (scale, offset, mean, variance))
         constants = dict(zip(names, figures, strict=True))
-        node = Node("BatchNormalization", ("x", *names), "y", {"epsilon": eps})
+        node = EmittedNode("BatchNormalization", ("x", *names), "y", {"epsilon": eps})
         data = x.reshape(1, len(x) * channels, -1, 1) if x.ndim != 4 else x.reshape(1, -1, *x.shape[2:])
         return Network({"x": data}, [node], data.shape, x.shape, constants)
 
@@ -280,7 +282,7 @@ def _batch_norm(
 
 
 @operator("UpsampleNearest")
-def _upsample_nearest(call: Call, out: diopiTensor, input: diopiTensor, size: diopiSize) -> None:
+def _upsample_nearest(call: OperatorCall, out: diopiTensor, input: diopiTensor, size: diopiSize) -> None:
     """Maps of another size, by the nearest element."""
     x, wanted = input.array(), size.data
     if size.len != x.ndim - 2 or min(wanted, default=0) < 1:
@@ -291,7 +293,7 @@ def _upsample_nearest(call: Call, out: diopiTensor, input: diopiTensor, size: di
             return "no whole factor of the sizes"
         scales = np.array([1, 1, wanted[0] / x.shape[2], wanted[1] / x.shape[3]], np.float32)
         attributes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}
-        node = Node("Resize", ("x", "", "scales"), "y", {**attributes, "nearest_mode": "floor"})
+        node = EmittedNode("Resize", ("x", "", "scales"), "y", {**attributes, "nearest_mode": "floor"})
         return _network(out, x, node, {"scales": scales})
 
     call.compute(out, [x], lambda x: nearest(x, wanted), network)
@@ -299,7 +301,12 @@ def _upsample_nearest(call: Call, out: diopiTensor, input: diopiTensor, size: di
 
 @operator("UpsampleLinear")
 def _upsample_linear(
-    call: Call, out: diopiTensor, input: diopiTensor, size: diopiSize, align_corners: bool, mode: str | bytes
+    call: OperatorCall,
+    out: diopiTensor,
+    input: diopiTensor,
+    size: diopiSize,
+    align_corners: bool,
+    mode: str | bytes,
 ) -> None:
     """Maps of another size, by linear, bilinear, trilinear or bicubic interpolation."""
     x, wanted = input.array(), size.data

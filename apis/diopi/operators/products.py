@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.apis.diopi.host import windows
-from rkcosim.apis.diopi.npu import Network, Node
-from rkcosim.apis.diopi.operators.registry import Call, operator
+from rkcosim.apis.diopi.npu import EmittedNode, Network
+from rkcosim.apis.diopi.operators.registry import OperatorCall, operator
 from rkcosim.apis.diopi.operators.types import TOO_FINE, fits_half, wide
 from rkcosim.apis.diopi.tensor import diopiTensor
 from rkcosim.apis.diopi.values import DiopiError, diopiScalar, diopiSize
@@ -34,7 +34,7 @@ def _attributes(stride: diopiSize, padding: diopiSize, dilation: diopiSize, grou
 
 
 def _filtered(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     arrays: list[Array],
     function: Callable[[Array, Array], Array],
@@ -52,7 +52,7 @@ def _filtered(
         if x.ndim != 4:
             return "a convolution over three axes"
         constants = dict(zip("wb", parameters, strict=False))
-        nodes = [Node(kind, ("x", *constants), "y", attributes)]
+        nodes = [EmittedNode(kind, ("x", *constants), "y", attributes)]
         shape = out.array().shape
         return Network({"x": x}, nodes, (1, *shape[1:]), shape, constants, len(x))
 
@@ -74,7 +74,7 @@ def _check_filters(x: Array, weight: Array, inputs: int, groups: int, rank: int,
 
 
 def _convolution(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     input: diopiTensor,
     weight: diopiTensor,
@@ -97,7 +97,7 @@ def _convolution(
 
 @operator("Convolution2d")
 def _convolution2d(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     input: diopiTensor,
     weight: diopiTensor,
@@ -113,7 +113,7 @@ def _convolution2d(
 
 @operator("Convolution3d")
 def _convolution3d(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     input: diopiTensor,
     weight: diopiTensor,
@@ -128,7 +128,7 @@ def _convolution3d(
 
 
 def _transposed(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     input: diopiTensor,
     weight: diopiTensor,
@@ -156,7 +156,7 @@ def _transposed(
 
 @operator("ConvTranspose2d")
 def _transposed2d(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     input: diopiTensor,
     weight: diopiTensor,
@@ -173,7 +173,7 @@ def _transposed2d(
 
 @operator("ConvTranspose3d")
 def _transposed3d(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     input: diopiTensor,
     weight: diopiTensor,
@@ -189,7 +189,7 @@ def _transposed3d(
 
 
 def _multiply(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     a: Array,
     b: Array,
@@ -222,17 +222,17 @@ def _multiply(
             name: np.broadcast_to(array, (*batch, *array.shape[-2:])).reshape(-1, array.shape[-1])
             for name, array in (("l", left), ("r", right))
         }
-        nodes, constants = [Node("MatMul", ("l", "r"), "y")], {}
+        nodes, constants = [EmittedNode("MatMul", ("l", "r"), "y")], {}
         if alpha != 1:
-            nodes.append(Node("Mul", ("y", "alpha"), "scaled"))
+            nodes.append(EmittedNode("Mul", ("y", "alpha"), "scaled"))
             constants["alpha"] = np.array(alpha, np.float32)
         if added is not None and beta:
             feeds["c"] = np.broadcast_to(added, whole).reshape(-1, whole[-1])
             name = "c"
             if beta != 1:
-                nodes.append(Node("Mul", ("c", "beta"), "more"))
+                nodes.append(EmittedNode("Mul", ("c", "beta"), "more"))
                 constants["beta"], name = np.array(beta, np.float32), "more"
-            nodes.append(Node("Add", ("scaled" if alpha != 1 else "y", name), "sum"))
+            nodes.append(EmittedNode("Add", ("scaled" if alpha != 1 else "y", name), "sum"))
         count = int(np.prod(batch, dtype=np.int64))
         return Network(feeds, nodes, whole[-2:], out.array().shape, constants, count)
 
@@ -241,7 +241,7 @@ def _multiply(
 
 @operator("Linear")
 def _linear(
-    call: Call, out: diopiTensor, input: diopiTensor, weight: diopiTensor, bias: diopiTensor | None
+    call: OperatorCall, out: diopiTensor, input: diopiTensor, weight: diopiTensor, bias: diopiTensor | None
 ) -> None:
     """x @ weight.T + bias."""
     x, w = input.array(), weight.array()
@@ -256,27 +256,27 @@ def _linear(
     def network() -> Network:
         rows = x.reshape(-1, w.shape[1])
         constants = dict(zip("wb", arrays[1:], strict=False))
-        nodes = [Node("Gemm", ("x", *constants), "y", {"transB": 1})]
+        nodes = [EmittedNode("Gemm", ("x", *constants), "y", {"transB": 1})]
         return Network({"x": rows}, nodes, (len(rows), w.shape[0]), out.array().shape, constants)
 
     call.compute(out, arrays, host, network, host)
 
 
 @operator("Matmul")
-def _matmul(call: Call, out: diopiTensor, input: diopiTensor, other: diopiTensor) -> None:
+def _matmul(call: OperatorCall, out: diopiTensor, input: diopiTensor, other: diopiTensor) -> None:
     """The product of two matrices, of their batches, or of vectors."""
     _multiply(call, out, input.array(), other.array())
 
 
 @operator("Mm")
-def _mm(call: Call, out: diopiTensor, input: diopiTensor, mat2: diopiTensor) -> None:
+def _mm(call: OperatorCall, out: diopiTensor, input: diopiTensor, mat2: diopiTensor) -> None:
     """The product of two matrices."""
     _check_rank(2, input, mat2)
     _multiply(call, out, input.array(), mat2.array())
 
 
 @operator("Bmm")
-def _bmm(call: Call, out: diopiTensor, input: diopiTensor, mat2: diopiTensor) -> None:
+def _bmm(call: OperatorCall, out: diopiTensor, input: diopiTensor, mat2: diopiTensor) -> None:
     """The products of two batches of matrices."""
     _check_rank(3, input, mat2)
     _multiply(call, out, input.array(), mat2.array())
@@ -284,7 +284,7 @@ def _bmm(call: Call, out: diopiTensor, input: diopiTensor, mat2: diopiTensor) ->
 
 @operator("Addmm")
 def _addmm(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     input: diopiTensor,
     mat1: diopiTensor,
@@ -299,7 +299,7 @@ def _addmm(
 
 @operator("Baddbmm", inplace=True)
 def _baddbmm(
-    call: Call,
+    call: OperatorCall,
     out: diopiTensor,
     input: diopiTensor,
     batch1: diopiTensor,

@@ -31,7 +31,7 @@ FAILURES = (ArithmeticError, AssertionError, IndexError, MemoryError, TypeError,
 
 
 @dataclass(frozen=True)
-class Call:
+class OperatorCall:
     """One call of an operator: its results are written together at its end, and none if it fails.
 
     Members
@@ -152,7 +152,7 @@ def operator(name: str, *, inplace: bool = False) -> Callable[[Function], Functi
         OPERATORS[whole] = _called(whole, function)
         if inplace:
 
-            def in_place(call: Call, input: diopiTensor, *rest: Any) -> None:
+            def in_place(call: OperatorCall, input: diopiTensor, *rest: Any) -> None:
                 function(call, input, input, *rest)
 
             plain = whole.removesuffix("Scalar")
@@ -180,7 +180,7 @@ def _called(name: str, function: Function, declared: Function | None = None) -> 
             for place, value in bound.arguments.items():
                 _check(place, value, hints[place])
             context.synchronize()
-            begun = Call(name)
+            begun = OperatorCall(name)
             function(begun, *bound.arguments.values())
             begun.write()
         except DiopiError as error:

@@ -89,7 +89,7 @@ MOST_TENSORS = 10**4
 T = TypeVar("T")
 
 
-class Call(enum.IntEnum):
+class NdkRequest(enum.IntEnum):
     """Kinds of requests, above those of the plug-ins and of Hexagon NN."""
 
     MODEL = 300
@@ -172,50 +172,50 @@ class NdkCalls:
         machine.finish(self._finish)
         self._objects: dict[int, Any] = {}
         self._last = 0
-        self._calls: dict[Call, Callable[[int, Reader], bytes | None]] = {
-            Call.MODEL: lambda _, __: self._new(ModelBuilder()),
-            Call.DESC: lambda _, __: self._new(MemoryDesc()),
-            Call.OPERAND: self._operand,
-            Call.VALUE: self._value,
-            Call.VALUE_FROM_MEMORY: self._value_from_memory,
-            Call.VALUE_FROM_MODEL: self._value_from_model,
-            Call.CHANNEL_SCALES: self._channel_scales,
-            Call.EXTENSION_DATA: lambda n, r: self._model(n).set_extension_data(r.number()),
-            Call.OPERATION: lambda n, r: self._model(n).add_operation(r.number(), r.longs(), r.longs()),
-            Call.IDENTIFY: lambda n, r: self._model(n).identify(r.longs(), r.longs()),
-            Call.RELAX: lambda n, r: self._model(n).relax(bool(r.number())),
-            Call.FINISH_MODEL: lambda n, _: self._model(n).finish(),
-            Call.SUPPORTED: self._supported,
-            Call.COMPILATION: lambda n, r: self._new(Compilation(self._model(n), bool(r.number()))),
-            Call.PREFERENCE: lambda n, r: self._compilation(n).set_preference(r.number()),
-            Call.PRIORITY: lambda n, r: self._compilation(n).set_priority(r.number()),
-            Call.CACHING: lambda n, _: self._compilation(n).set_caching(),
-            Call.COMPILE_TIMEOUT: lambda n, _: self._compilation(n).set_timeout(),
-            Call.FINISH_COMPILATION: self._compile,
-            Call.PREFERRED: lambda n, r: _numbers(
+        self._calls: dict[NdkRequest, Callable[[int, Reader], bytes | None]] = {
+            NdkRequest.MODEL: lambda _, __: self._new(ModelBuilder()),
+            NdkRequest.DESC: lambda _, __: self._new(MemoryDesc()),
+            NdkRequest.OPERAND: self._operand,
+            NdkRequest.VALUE: self._value,
+            NdkRequest.VALUE_FROM_MEMORY: self._value_from_memory,
+            NdkRequest.VALUE_FROM_MODEL: self._value_from_model,
+            NdkRequest.CHANNEL_SCALES: self._channel_scales,
+            NdkRequest.EXTENSION_DATA: lambda n, r: self._model(n).set_extension_data(r.number()),
+            NdkRequest.OPERATION: lambda n, r: self._model(n).add_operation(r.number(), r.longs(), r.longs()),
+            NdkRequest.IDENTIFY: lambda n, r: self._model(n).identify(r.longs(), r.longs()),
+            NdkRequest.RELAX: lambda n, r: self._model(n).relax(bool(r.number())),
+            NdkRequest.FINISH_MODEL: lambda n, _: self._model(n).finish(),
+            NdkRequest.SUPPORTED: self._supported,
+            NdkRequest.COMPILATION: lambda n, r: self._new(Compilation(self._model(n), bool(r.number()))),
+            NdkRequest.PREFERENCE: lambda n, r: self._compilation(n).set_preference(r.number()),
+            NdkRequest.PRIORITY: lambda n, r: self._compilation(n).set_priority(r.number()),
+            NdkRequest.CACHING: lambda n, _: self._compilation(n).set_caching(),
+            NdkRequest.COMPILE_TIMEOUT: lambda n, _: self._compilation(n).set_timeout(),
+            NdkRequest.FINISH_COMPILATION: self._compile,
+            NdkRequest.PREFERRED: lambda n, r: _numbers(
                 self._compilation(n).preferred(bool(r.number()), r.number())
             ),
-            Call.EXECUTION: lambda n, _: self._new(Execution(self._compilation(n))),
-            Call.BURST: lambda n, _: self._new(Burst(self._compilation(n))),
-            Call.ARGUMENT: self._argument,
-            Call.TIMEOUT: lambda n, r: self._execution(n).set_timeout(r.number() % 2**64),
-            Call.LOOP_TIMEOUT: lambda n, r: self._execution(n).set_loop_timeout(r.number() % 2**64),
-            Call.MEASURE: lambda n, r: self._execution(n).set_measured(bool(r.number())),
-            Call.REUSABLE: lambda n, r: self._execution(n).set_reusable(bool(r.number())),
-            Call.PADDING: lambda n, r: self._execution(n).enable_padding(bool(r.number())),
-            Call.BEGIN: self._begin,
-            Call.COMPUTE: self._compute,
-            Call.GIVE_UP: lambda n, _: self._execution(n).give_up(),
-            Call.RANK: self._rank,
-            Call.DIMENSIONS: self._dimensions,
-            Call.DURATION: lambda n, r: _numbers(self._execution(n).duration(r.number())),
-            Call.MEMORY: self._memory,
-            Call.ROLE: self._role,
-            Call.DESC_DIMENSIONS: lambda n, r: self._get(n, MemoryDesc).set_dimensions(r.longs()),
-            Call.FINISH_DESC: lambda n, _: self._get(n, MemoryDesc).finish(),
-            Call.ALLOCATE: lambda n, _: self._new(self._get(n, MemoryDesc).allocate(self._device)),
-            Call.COPY: lambda n, r: copy(self._shared(n), self._shared(r.number())),
-            Call.FREE: self._free,
+            NdkRequest.EXECUTION: lambda n, _: self._new(Execution(self._compilation(n))),
+            NdkRequest.BURST: lambda n, _: self._new(Burst(self._compilation(n))),
+            NdkRequest.ARGUMENT: self._argument,
+            NdkRequest.TIMEOUT: lambda n, r: self._execution(n).set_timeout(r.number() % 2**64),
+            NdkRequest.LOOP_TIMEOUT: lambda n, r: self._execution(n).set_loop_timeout(r.number() % 2**64),
+            NdkRequest.MEASURE: lambda n, r: self._execution(n).set_measured(bool(r.number())),
+            NdkRequest.REUSABLE: lambda n, r: self._execution(n).set_reusable(bool(r.number())),
+            NdkRequest.PADDING: lambda n, r: self._execution(n).enable_padding(bool(r.number())),
+            NdkRequest.BEGIN: self._begin,
+            NdkRequest.COMPUTE: self._compute,
+            NdkRequest.GIVE_UP: lambda n, _: self._execution(n).give_up(),
+            NdkRequest.RANK: self._rank,
+            NdkRequest.DIMENSIONS: self._dimensions,
+            NdkRequest.DURATION: lambda n, r: _numbers(self._execution(n).duration(r.number())),
+            NdkRequest.MEMORY: self._memory,
+            NdkRequest.ROLE: self._role,
+            NdkRequest.DESC_DIMENSIONS: lambda n, r: self._get(n, MemoryDesc).set_dimensions(r.longs()),
+            NdkRequest.FINISH_DESC: lambda n, _: self._get(n, MemoryDesc).finish(),
+            NdkRequest.ALLOCATE: lambda n, _: self._new(self._get(n, MemoryDesc).allocate(self._device)),
+            NdkRequest.COPY: lambda n, r: copy(self._shared(n), self._shared(r.number())),
+            NdkRequest.FREE: self._free,
         }
 
     def greeting(self) -> bytes:
@@ -227,7 +227,7 @@ class NdkCalls:
         reader = Reader(memory[: request.used])
         code = ResultCode.NO_ERROR
         try:
-            content = self._calls[Call(request.call)](request.number, reader) or b""
+            content = self._calls[NdkRequest(request.call)](request.number, reader) or b""
         except NdkError as error:
             code, content = error.code, f"{error.code.name}: {error}".encode()
         except Mismatch as error:

@@ -13,15 +13,13 @@ from rkcosim.apis.nnapi.device import NAME as DEVICE
 from rkcosim.apis.nnapi.device import VERSION
 from rkcosim.apis.nnapi.executions import LONGEST_WAIT
 from rkcosim.apis.nnapi.model import OperandType
-from rkcosim.apis.nnapi.ndk.calls import Call, Kind
+from rkcosim.apis.nnapi.ndk.calls import Kind, NdkRequest
 from rkcosim.apis.nnapi.ndk.executions import LONGEST_LOOP
 from rkcosim.apis.nnapi.ndk.result_codes import ResultCode
 from rkcosim.apis.nnapi.operations import OperationType
 from rkcosim.apis.nnapi.prepared import LOOP_TIMEOUT
 from rkcosim.base import PACKAGE
-from rkcosim.devices.preload import SANITIZERS
 from rkcosim.devices.program import library_environment, place_library
-from rkcosim.devices.rknn_library import FLAGS
 from rkcosim.engines import cache
 from rkcosim.engines.cache import Progress
 
@@ -79,22 +77,7 @@ OTHER_NUMBERS = {
 
 
 def neural_networks_library(*, sanitize: bool = False, progress: Progress = cache.say) -> Path:
-    """Return the path of the library; compile it if it is not in the cache.
-
-    Parameters
-    ----------
-    sanitize : use the address and undefined-behaviour sanitizers, for tests.
-    progress : called with a line of text before each step that takes long.
-
-    Raises
-    ------
-    BuildError
-        if there is no compiler, it fails, or the cache cannot be written.
-    """
-    flags = [*FLAGS, *(SANITIZERS if sanitize else ()), f"-I{SOURCES}", f"-Wl,-soname,{NAME}"]
-    flags += [f"-DNN_{code.name}={code.value}" for code in ResultCode]
-    flags += [f"-DNN_CALL_{call.name}={call.value}" for call in Call]
-    flags += [f"-DNN_KIND_{kind.name}={kind.value}" for kind in Kind]
+    """Return the path of the library; for parameters and errors see `NativeLibrary.path`."""
     constants = {
         "DEVICE_NAME": json.dumps(DEVICE),
         "DEVICE_VERSION": json.dumps(VERSION),
@@ -103,8 +86,12 @@ def neural_networks_library(*, sanitize: bool = False, progress: Progress = cach
         "LONGEST_LOOP": f"{LONGEST_LOOP}u",
         "FENCE_SECONDS": round(LONGEST_WAIT),
     }
-    flags += [f"-DNN_{name}={value}" for name, value in constants.items()]
-    return worker_library("nnapi", NAME, sorted(SOURCES.iterdir()), flags, MODULE, progress)
+    constants |= {code.name: code.value for code in ResultCode}
+    constants |= {f"CALL_{call.name}": call.value for call in NdkRequest}
+    constants |= {f"KIND_{kind.name}": kind.value for kind in Kind}
+    macros = {f"NN_{name}": value for name, value in constants.items()}
+    made = worker_library("nnapi", NAME, SOURCES, MODULE, macros=macros, soname=True)
+    return made.path(sanitize=sanitize, progress=progress)
 
 
 def numbers_header() -> str:

@@ -1,8 +1,8 @@
 """Nodes of both file formats: their attributes and constants in the notation of the graph.
 
-A `Node` reads an operator in its format's notation; `rkcosim.compiler.loaders.operators` makes operations of
-nodes of both formats.  Shapes of activations have the channels first, also for TFLite: (1, C, H, W), (M, K),
-(1, M, K) or (K,).
+A `FileNode` reads an operator in its format's notation; `rkcosim.compiler.loaders.operators` makes operations
+of nodes of both formats.  Shapes of activations have the channels first, also for TFLite: (1, C, H, W),
+(M, K), (1, M, K) or (K,).
 """
 
 import math
@@ -88,7 +88,7 @@ class Kernel:
     insert: tuple[int, int] = (1, 1)
 
 
-class Node(ABC):
+class FileNode(ABC):
     """One operator of a file: its name in messages, the graph, and the names of its inputs."""
 
     layout = "(1, C, H, W)"

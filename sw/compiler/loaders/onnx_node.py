@@ -15,8 +15,8 @@ from rkcosim.compiler.loaders.node import (
     Array,
     Constant,
     Cube,
+    FileNode,
     Kernel,
-    Node,
     Pending,
     Shape,
     Weights,
@@ -92,7 +92,7 @@ def node_label(node: onnx.NodeProto) -> str:
     return f"{node.op_type} '{node.name or (node.output[0] if node.output else '?')}'"
 
 
-class OnnxNode(Node):
+class OnnxNode(FileNode):
     """One node with its resolved inputs (None for an optional input that is absent)."""
 
     line = False

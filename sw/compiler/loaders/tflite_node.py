@@ -15,8 +15,8 @@ from rkcosim.compiler.loaders.node import (
     Array,
     Constant,
     Cube,
+    FileNode,
     Kernel,
-    Node,
     Pending,
     Shape,
     Weights,
@@ -76,7 +76,7 @@ def define(graph: Graph, item: TfTensor, label: str, cube: Cube | None = None) -
     return tensor
 
 
-class TfliteNode(Node):
+class TfliteNode(FileNode):
     """One operator with the tensors of its file."""
 
     layout = "(1, H, W, C)"

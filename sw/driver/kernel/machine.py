@@ -31,7 +31,7 @@ RAM_BYTES = 8 << 30
 
 
 @dataclass(frozen=True)
-class Node:
+class DeviceNode:
     """A character device of the machine, with the permissions that `stat` shows."""
 
     path: str
@@ -113,7 +113,7 @@ class Kernel:
         self.scheduler = Scheduler(device, Clock(clock_hz), self.log, isolate=isolate)
         self.log.clock = lambda: self.scheduler.time / 1e9
         self.lock = self.scheduler.lock
-        self._nodes: dict[str, tuple[Node, str, DrmDevice]] = {}
+        self._nodes: dict[str, tuple[DeviceNode, str, DrmDevice]] = {}
         memory, guard = Ram(ram), guard_pages * PAGE
         self.heaps = DmaHeaps(memory, self.log, self.lock)
         self.rknpu: Rknpu | None = None
@@ -121,8 +121,8 @@ class Kernel:
         if "rknpu" in drivers:
             self.rknpu = Rknpu(self.scheduler, self.log, memory, sram=sram, guard=guard, reset_all=reset_all)
             self.rknpu.keeps_registers = soft_reset == KEEPS
-            self._add(Node(CARD, DRM_MAJOR, 1), "card", self.rknpu)
-            self._add(Node(RENDER, DRM_MAJOR, 129), "render", self.rknpu)
+            self._add(DeviceNode(CARD, DRM_MAJOR, 1), "card", self.rknpu)
+            self._add(DeviceNode(RENDER, DRM_MAJOR, 129), "render", self.rknpu)
             self.log.info("[drm] Initialized rknpu 0.9.8 20240828 for fdab0000.npu on minor 1")
         if "rocket" in drivers:
             from rkcosim.driver.kernel.rocket import Rocket
@@ -130,11 +130,11 @@ class Kernel:
 
             told = interface(rocket_interface or DEFAULT)
             self.rocket = Rocket(self.scheduler, self.log, memory, guard=guard, interface=told)
-            self._add(Node(ACCEL, ACCEL_MAJOR, 0), "accel", self.rocket)
+            self._add(DeviceNode(ACCEL, ACCEL_MAJOR, 0), "accel", self.rocket)
             version = ".".join(map(str, told.version))
             self.log.info(f"[drm] Initialized rocket {version} for rknn on minor 0")
 
-    def _add(self, node: Node, kind: str, device: DrmDevice) -> None:
+    def _add(self, node: DeviceNode, kind: str, device: DrmDevice) -> None:
         self._nodes[node.path] = node, kind, device
 
     def __enter__(self) -> Kernel:
@@ -150,7 +150,7 @@ class Kernel:
                 file.close()
         self.scheduler.close()
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[DeviceNode]:
         """The device nodes."""
         return [*(node for node, _, _ in self._nodes.values()), *_heap_nodes(self.heaps)]
 
@@ -210,8 +210,8 @@ class Kernel:
                 file.close()
 
 
-def _heap_nodes(heaps: DmaHeaps) -> list[Node]:
-    return [Node(path, MAJOR, minor) for minor, path in enumerate(heaps.paths)]
+def _heap_nodes(heaps: DmaHeaps) -> list[DeviceNode]:
+    return [DeviceNode(path, MAJOR, minor) for minor, path in enumerate(heaps.paths)]
 
 
 class BoardView:
@@ -236,7 +236,7 @@ class BoardView:
         self.heaps = DmaHeaps(Ram(RAM_BYTES), self.log, self.lock)
         self._files = sysfs.board_files(board) | dict(files)
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[DeviceNode]:
         """The device nodes: the heaps."""
         return _heap_nodes(self.heaps)
 

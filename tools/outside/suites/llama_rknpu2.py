@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rkcosim.devices.preload import c_compiler
+from rkcosim.devices.native_library import c_compiler
 from rkcosim.rknn_api import declarations
 from tools.outside.gguf import write_model
 from tools.outside.programs import ROOT, last_line, note, under

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rkcosim.measure.perf.boards.table import LEAST_US, LUT_ACTIVATIONS, Row
+from rkcosim.measure.perf.boards.table import LEAST_US, LUT_ACTIVATIONS, BoardRow
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class Known:
     where: str
     direction: str
     why: str
-    covers: Callable[[Row], bool]
+    covers: Callable[[BoardRow], bool]
     size: str = ""
 
 
-def _named(*ids: str) -> Callable[[Row], bool]:
+def _named(*ids: str) -> Callable[[BoardRow], bool]:
     return lambda row: row.id in ids
 
 
@@ -132,12 +132,12 @@ KNOWN: tuple[Known, ...] = (
 )
 
 
-def group(row: Row) -> Known | None:
+def group(row: BoardRow) -> Known | None:
     """Return the group that a row belongs to, or None."""
     return next((known for known in KNOWN if known.covers(row)), None)
 
 
-def reason(row: Row) -> str:
+def reason(row: BoardRow) -> str:
     """Return the reason of a row's error as far as it is known."""
     known = group(row)
     return f"{known.where}: {known.why}" if known else "not known"

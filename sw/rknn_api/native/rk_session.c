@@ -1,28 +1,19 @@
 /* Connections to the server: one for the process and one for each thread, so that several threads can be in
  * calls at the same time.  When the connection of the process is closed, the server frees its resources. */
 #include "rknnrt.h"
-#include "rk_socket.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define SOCKET_VARIABLE "RKCOSIM_RKNN_SOCKET"
 #define START "start the program with `rkcosim rknn -- PROGRAM ARGUMENTS...`"
 #define FIRST_ARENA (256u << 10)
 
-pthread_mutex_t rk_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static __thread struct rk_link *own;
-static pthread_key_t own_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct rk_link *links;
 static int session_fd = -1;
 static ino_t session_ino;
 static int64_t session;
@@ -35,67 +26,27 @@ static void say(const char *text)
     told = 1;
 }
 
-/* Return whether a descriptor is still the one that was opened: the program may have closed it. */
-static int is_open(int fd, ino_t ino)
+static void discard(struct rk_thread_link *link)
 {
-    struct stat now;
-    return fd >= 0 && !fstat(fd, &now) && now.st_ino == ino;
-}
-
-static void drop(struct rk_link *link)
-{
-    pthread_mutex_lock(&rk_lock);
-    if (link->previous)
-        link->previous->next = link->next;
-    else if (links == link)
-        links = link->next;
-    if (link->next)
-        link->next->previous = link->previous;
-    pthread_mutex_unlock(&rk_lock);
-    if (is_open(link->fd, link->ino))
-        close(link->fd);
-    if (link->arena)
-        munmap(link->arena, link->size);
-    free(link);
-}
-
-static void thread_ends(void *link)
-{
-    own = NULL;
-    drop(link);
-}
-
-static void before_fork(void)
-{
-    pthread_mutex_lock(&rk_lock);
-}
-
-static void after_fork(void)
-{
-    pthread_mutex_unlock(&rk_lock);
+    struct rk_link *whole = (struct rk_link *)link;
+    if (whole->arena)
+        munmap(whole->arena, whole->size);
+    free(whole);
 }
 
 /* The server treats a child as a new process; the resources of its parent belong to the parent alone. */
-static void after_fork_in_child(void)
+static void forget_parent(void)
 {
-    for (struct rk_link *link = links; link; link = link->next)
-        if (is_open(link->fd, link->ino))
-            close(link->fd);
-    if (is_open(session_fd, session_ino))
+    if (rk_is_open(session_fd, session_ino))
         close(session_fd);
-    links = NULL;
-    own = NULL;
-    pthread_setspecific(own_key, NULL);
     session_fd = -1;
     told = 0;
     rk_forget_all();
-    pthread_mutex_unlock(&rk_lock);
 }
 
 static void begin(void)
 {
-    pthread_key_create(&own_key, thread_ends);
-    pthread_atfork(before_fork, after_fork, after_fork_in_child);
+    rk_links_begin(discard, forget_parent);
 }
 
 static int send_packet(int fd, const struct rk_packet *packet, int passed)
@@ -111,50 +62,27 @@ static int receive_packet(int fd, struct rk_packet *packet, int *came)
 static int connect_to_server(ino_t *ino)
 {
     const char *path = getenv(SOCKET_VARIABLE);
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    uid_t owner;
     if (!path || !*path) {
         say("there is no simulator: " START);
         return -1;
     }
-    if (strlen(path) >= sizeof(address.sun_path)) {
+    int fd = rk_connect(path, ino, &owner);
+    if (fd == -ENAMETOOLONG)
         say(SOCKET_VARIABLE " is too long for a socket");
-        return -1;
-    }
-    strcpy(address.sun_path, path);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), result;
-    if (fd < 0) {
+    else if (fd == -EMFILE || fd == -ENFILE)
         say("the program has no descriptor left for a connection to the simulator");
-        return -1;
-    }
-    do
-        result = connect(fd, (struct sockaddr *)&address, sizeof(address));
-    while (result < 0 && errno == EINTR);
-    if (result < 0) {
-        say("the simulator that " SOCKET_VARIABLE " names does not answer: " START);
-        close(fd);
-        return -1;
-    }
-    struct ucred server = {.uid = (uid_t)-1};
-    socklen_t size = sizeof(server);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size) || (server.uid && server.uid != geteuid())) {
+    else if (fd == -EACCES)
         say("the simulator that " SOCKET_VARIABLE " names belongs to another user and is not used");
-        close(fd);
-        return -1;
-    }
-    fd = rk_move_up(fd);
-    struct stat status;
-    if (fstat(fd, &status)) {
-        close(fd);
-        return -1;
-    }
-    *ino = status.st_ino;
+    else if (fd < 0)
+        say("the simulator that " SOCKET_VARIABLE " names does not answer: " START);
     return fd;
 }
 
-/* Open the connection of the process, if it is not open; the caller holds rk_lock. */
+/* Open the connection of the process, if it is not open; the caller holds rk_links_lock. */
 static int open_session(void)
 {
-    if (is_open(session_fd, session_ino))
+    if (rk_is_open(session_fd, session_ino))
         return 0;
     int fd = connect_to_server(&session_ino), came;
     if (fd < 0)
@@ -179,7 +107,7 @@ static int enlarge(struct rk_link *link, uint64_t size, enum rk_op op)
     struct rk_packet packet = {.op = op, .a = {(int64_t)session}};
     if (fd < 0) {
         packet.a[0] = -1;
-        return op == RK_ANSWER ? send_packet(link->fd, &packet, -1) : -1;
+        return op == RK_ANSWER ? send_packet(link->thread.fd, &packet, -1) : -1;
     }
     if (link->arena) {
         memcpy(arena, link->arena, link->used);
@@ -187,7 +115,7 @@ static int enlarge(struct rk_link *link, uint64_t size, enum rk_op op)
     }
     link->arena = arena;
     link->size = size;
-    int result = send_packet(link->fd, &packet, fd);
+    int result = send_packet(link->thread.fd, &packet, fd);
     close(fd);
     return result;
 }
@@ -197,23 +125,20 @@ static struct rk_link *new_link(void)
     struct rk_link *link = calloc(1, sizeof(*link));
     if (!link)
         return NULL;
-    link->fd = -1;
-    pthread_mutex_lock(&rk_lock);
+    link->thread.fd = -1;
+    rk_links_add(&link->thread);
+    pthread_mutex_lock(&rk_links_lock);
     int result = open_session();
     if (!result) {
-        link->fd = connect_to_server(&link->ino);
-        result = link->fd < 0 ? -1 : 0;
+        link->thread.fd = connect_to_server(&link->thread.ino);
+        result = link->thread.fd < 0 ? -1 : 0;
     }
-    link->next = links;
-    if (links)
-        links->previous = link;
-    links = link;
-    pthread_mutex_unlock(&rk_lock);
+    pthread_mutex_unlock(&rk_links_lock);
     link->used = RK_FIRST;
     if (!result)
         result = enlarge(link, FIRST_ARENA, RK_THREAD);
     if (result) {
-        drop(link);
+        rk_links_drop(&link->thread);
         return NULL;
     }
     return link;
@@ -222,13 +147,15 @@ static struct rk_link *new_link(void)
 struct rk_link *rk_take(void)
 {
     pthread_once(&once, begin);
-    if (own && !own->depth && !is_open(own->fd, own->ino)) {
-        drop(own);
+    struct rk_link *own = (struct rk_link *)rk_own_link();
+    if (own && !own->depth && !rk_is_open(own->thread.fd, own->thread.ino)) {
+        rk_set_own_link(NULL);
+        rk_links_drop(&own->thread);
         own = NULL;
     }
     if (!own) {
         own = new_link();
-        pthread_setspecific(own_key, own);
+        rk_set_own_link(own ? &own->thread : NULL);
     }
     return own;
 }
@@ -249,9 +176,9 @@ uint64_t rk_place(struct rk_link *link, uint64_t bytes)
 
 int rk_exchange(struct rk_link *link, struct rk_packet *packet, int passed, int *fd)
 {
-    int result = send_packet(link->fd, packet, passed);
+    int result = send_packet(link->thread.fd, packet, passed);
     while (!result) {
-        result = receive_packet(link->fd, packet, fd);
+        result = receive_packet(link->thread.fd, packet, fd);
         if (result || packet->op == RK_DONE)
             break;
         if (packet->op == RK_GROW) {
@@ -265,7 +192,7 @@ int rk_exchange(struct rk_link *link, struct rk_packet *packet, int passed, int 
             rk_enter_again(within);
             link->depth--;
             link->used = before;
-            result = send_packet(link->fd, &answer, -1);
+            result = send_packet(link->thread.fd, &answer, -1);
         } else {
             result = -1;
         }

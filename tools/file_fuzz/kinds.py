@@ -1,56 +1,49 @@
-"""Fuzzing of all kinds of files that commands read: each must give an error or a result in bounded time.
-
-`fuzz_files` changes valid files (bytes, words, pieces; in JSON documents also values, types and names), often
-to very large sizes, and passes each to the reader that the commands use.  A reader may accept the file,
-or refuse it with one of the errors that the command line prints as one line.  A `.rknn` file must be refused
-as bad input (exit code 2) or run to its end: an error of the device (exit code 3) is a failure there, because
-the check of the command lists should have refused the file.  Everything else is a failure: another exception,
-an input that takes longer than the limit, growing memory, and files or descriptors that remain.
-"""
+"""Kinds of files that commands read: valid samples, changes that know the format, and readers."""
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import gc
 import hashlib
 import io
 import json
-import os
 import random
 import runpy
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
-import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+import zipfile
+import zlib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx.external_data_helper import convert_model_to_external_data
 from PIL import Image
 
 from rkcosim.apis.tnn.loader import write_network
-from rkcosim.base import BAD_INPUT, DEVICE_ERROR
+from rkcosim.base import BAD_INPUT
 from rkcosim.base.files import identify
-from rkcosim.base.processes import resident
+from rkcosim.cli.calibration import Reading, load_samples
 from rkcosim.cli.estimate import as_json
-from rkcosim.cli.exits import exit_code
 from rkcosim.cli.inputs import load_archive, load_batch
-from rkcosim.compiler import LoadedModel, compile_model, litert
+from rkcosim.cli.regcmd_dump import dumped
+from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.compiler.batch import one_of
 from rkcosim.compiler.model import TensorInfo
+from rkcosim.compiler.quantization import ModelInput
+from rkcosim.driver.core_port import Kick
+from rkcosim.driver.kernel.structs import RknpuTask
 from rkcosim.engines.snapshots.contents import read_snapshot
 from rkcosim.engines.snapshots.file import SnapshotFile
+from rkcosim.measure.perf import layer_models
 from rkcosim.measure.perf.estimator import estimate_model
 from rkcosim.measure.report.data import read
+from rkcosim.regcmd import words_to_bytes
+from rkcosim.regcmd.job import interrupt_bits
+from rkcosim.regcmd.lint import lint
 from rkcosim.rknn_api.toolkit.hybrid import hybrid_text, read_hybrid
 from rkcosim.rknn_file import read_rknn
 from rkcosim.rknn_file.info import info_json, info_lines
@@ -59,261 +52,95 @@ from rkcosim.rknn_file.writer import write_rknn
 from rkcosim.verify.conformance.groups import draw_case
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
 from rkcosim.verify.streams.capture import import_capture
-from rkcosim.verify.streams.sources import open_source
+from rkcosim.verify.streams.sources import Source, open_source
+from rkcosim.verify.streams.stream import Region, Stream
 from rkcosim.waves.decode import open_wave
 from rkcosim.waves.events import Event, EventLog
 from rkcosim.waves.events import load as load_events
 from rkcosim.waves.events import save as save_events
 from rkcosim.waves.timeline import write_timeline
+from tests.models.rknn_containers import as_version_6
+from tests.models.rknn_files import as_version_2
+from tests.models.rknn_models import image_model
+from tests.models.small_tasks import add_task
+from tests.models.tflite_models import Tf
+from tests.models.tflite_networks import keywords
+from tools.file_fuzz.changes import EXTREMES, mutated, mutated_value
+from tools.file_fuzz.reports import Kind
 
-BOUND = 20.0
-"""Largest time for one input in seconds."""
-
-GROWTH = 512 << 20
-"""Largest growth of the process in bytes from the first inputs to the end of a run."""
-
-WARM = 50
-"""Number of inputs of a kind before memory is measured for the first time."""
-
-EXTREMES = (0, 1, 0x7F, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, (1 << 63) - 1, (1 << 64) - 1)
-_VALUES: tuple[Any, ...] = (
-    *(0, 1, -1, 1 << 31, 1 << 40, 1 << 63, 1 << 200, 1e308, -0.5, float("nan"), True, None),
-    *("", "0x10", "-1", "../../etc/hostname", "/dev/zero", "\0", "x" * 100_000, [], {}, [[]] * 1000),
-)
+_DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of file.
-
-    Members
-    -------
-    make : writes valid files to an empty folder and returns the one that is passed to the reader.
-    read : the reader; returns if it accepts the file, raises if it refuses it.
-    text : whether the file is a JSON document, whose values are changed too.
-    change : changes a valid file, given its bytes, and corrects its checksums.
-    codes : exit codes with which the reader may refuse a file.
-    """
-
-    make: Callable[[Path], Path]
-    read: Callable[[Path], Any]
-    text: bool = False
-    change: Callable[[Path, bytes, random.Random], None] | None = None
-    codes: tuple[int, ...] = (BAD_INPUT, DEVICE_ERROR)
+def _small_model() -> bytes:
+    """An ONNX model in int8 with one convolution, for which readers need little time."""
+    return image_model(kernels=16, size=(4, 4))
 
 
-@dataclass
-class KindReport:
-    """Results of the inputs of a kind: number of accepted and refused inputs, and failures."""
-
-    taken: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-    slowest: float = 0.0
-
-    @property
-    def inputs(self) -> int:
-        """Number of inputs."""
-        return self.taken + sum(self.refused.values()) + len(self.wrong)
-
-
-class _TooLong(BaseException):
-    pass
-
-
-def fuzz_files(
-    seed: int,
-    inputs: int,
-    kinds: list[str] | None = None,
-    *,
-    samples: Sequence[Path] = (),
-    progress: Callable[[int], None] = lambda done: None,
-) -> dict[str, KindReport]:
-    """Pass changed files to the readers of the commands, all kinds in turn.
-
-    Parameters
-    ----------
-    seed : seed of all random numbers.
-    inputs : total number of files.
-    kinds : names of `KINDS`; default: all, or none if there are samples.
-    samples : valid files of the caller; copies of them are changed.  Their contents determine their kind.
-    progress : called with the number of inputs done.
-
-    Returns
-    -------
-    dict
-        A report for each kind; its `wrong` is empty if there were no failures.
-
-    Raises
-    ------
-    KeyError
-        If a kind does not exist.
-    ValueError
-        If a sample has a kind whose reader is not tested.
-    """
-    chosen = {name: KINDS[name] for name in ([] if samples and not kinds else kinds or KINDS)}
-    chosen |= {path.name: _of_sample(path) for path in samples}
-    reports = {name: KindReport() for name in chosen}
-    rng = random.Random(seed)
-    with tempfile.TemporaryDirectory() as folder, _quiet_alarm():
-        sound: dict[str, tuple[Path, bytes]] = {}
-        for name, kind in chosen.items():
-            place = Path(folder) / name.replace(" ", "_")
-            place.mkdir()
-            path = kind.make(place)
-            sound[name] = (path, path.read_bytes())
-        litert.start()  # its pipes stay open
-        before, descriptors = 0, 0
-        for number in range(inputs):
-            name = list(chosen)[number % len(chosen)]
-            path, data = sound[name]
-            change = chosen[name].change
-            if change is not None and rng.random() < 0.8:
-                change(path, data, rng)
-            else:
-                path.write_bytes(mutated(data, rng, chosen[name].text))
-            around = sorted(path.parent.rglob("*"))
-            _one(chosen[name], path, reports[name])
-            if sorted(path.parent.rglob("*")) != around:
-                reports[name].wrong.append(f"input {number}: files were created or removed")
-            if number == WARM * len(chosen):
-                before, descriptors = _resident(), len(os.listdir("/proc/self/fd"))
-            progress(number + 1)
-        if before:
-            grown, left = _resident() - before, len(os.listdir("/proc/self/fd")) - descriptors
-            last = reports[next(reversed(reports))]
-            if grown > GROWTH:
-                last.wrong.append(f"memory grew by {grown:,} bytes")
-            if left > 0:
-                last.wrong.append(f"{left} descriptors remain open")
-    return reports
-
-
-def _one(kind: Kind, path: Path, report: KindReport) -> None:
-    begin = time.monotonic()
-    signal.setitimer(signal.ITIMER_REAL, BOUND)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            kind.read(path)
-        report.taken += 1
-    except _TooLong:
-        report.wrong.append(f"takes longer than {BOUND:g} s")
-    except MemoryError:
-        report.wrong.append("runs out of memory")
-    except Exception as error:
-        if exit_code(error) in kind.codes:
-            report.refused[type(error).__name__] += 1
-        else:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{Path(where.filename).name}:{where.lineno}"
-            report.wrong.append(f"{type(error).__name__}: {error} ({place})")
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    report.slowest = max(report.slowest, time.monotonic() - begin)
-
-
-@contextlib.contextmanager
-def _quiet_alarm() -> Iterator[None]:
-    def ring(number: int, frame: Any) -> None:
-        raise _TooLong
-
-    before = signal.signal(signal.SIGALRM, ring)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGALRM, before)
-
-
-def _resident() -> int:
-    """Return the resident memory of this process in bytes."""
-    gc.collect()
-    return resident()
-
-
-# -- changes ---------------------------------------------------------------------------------------
-
-
-def mutated(data: bytes, rng: random.Random, text: bool) -> bytes:
-    """Change a part of the file: usually a few bytes, in a JSON document usually a value."""
-    if text and rng.random() < 0.8:
-        document = json.loads(data)
-        for _ in range(rng.randint(1, 3)):
-            document = _mutated_value(document, rng)
-        return json.dumps(document).encode()
-    changed = bytearray(data)
-    span = len(changed) if rng.random() < 0.5 else min(len(changed), 6000)
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        if not changed:
-            break
-        at = rng.randrange(max(1, min(span, len(changed))))
-        match rng.randrange(5):
-            case 0:
-                changed[at] = rng.randrange(256)
-            case 1:
-                size = rng.choice((2, 4, 8))
-                word = (rng.choice(EXTREMES) & ((1 << 8 * size) - 1)).to_bytes(
-                    size, rng.choice(("little", "big"))
-                )
-                changed[at : at + size] = word[: len(changed) - at]
-            case 2:
-                del changed[at : at + rng.randint(1, 8)]
-            case 3:
-                changed[at:at] = changed[at : at + rng.randint(1, 64)]
-            case _:
-                changed[at] ^= 1 << rng.randrange(8)
-    if rng.random() < 0.05 and changed:
-        del changed[rng.randrange(len(changed)) :]
-    return bytes(changed)
-
-
-def _mutated_value(document: Any, rng: random.Random) -> Any:
-    """Replace, remove, duplicate or rename one value somewhere within the document."""
-    places: list[tuple[Any, Any]] = []
-
-    def walk(value: Any) -> None:
-        items = (
-            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        )
-        for key, inner in items:
-            places.append((value, key))
-            walk(inner)
-
-    walk(document)
-    if not places or rng.random() < 0.01:
-        return copy.deepcopy(rng.choice(_VALUES))
-    holder, key = rng.choice(places)
-    match rng.randrange(6):
-        case 0:
-            del holder[key]
-        case 1 if isinstance(holder, list):
-            holder.insert(key, holder[key])
-        case 1:
-            holder[f"{key}x"] = holder.pop(key)
-        case 2 if isinstance(holder[key], int) and not isinstance(holder[key], bool):
-            holder[key] = holder[key] + rng.choice((-1, 1, 16, 1 << 20, 1 << 32))
-        case 2 if isinstance(holder[key], str) and holder[key]:
-            text = list(holder[key])
-            text[rng.randrange(len(text))] = rng.choice("0123456789abcdefxX-_./\\ \u00e9")
-            holder[key] = "".join(text)
-        case _:
-            holder[key] = copy.deepcopy(rng.choice(_VALUES))
-    return document
-
-
-# -- kinds of files --------------------------------------------------------------------------------
-
-_DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "digits_int8.onnx"
+def _small_stream() -> Stream:
+    """A sum of two cubes of 64 bytes, with its memory."""
+    base, data = 0x0020_0000, np.arange(256, dtype=np.uint8)
+    task = add_task(base + 0x1000, base + 0x1040, base + 0x1080, 1, 2)
+    kick = Kick(base, task.amount, 1, interrupt_bits("DPU_0", "DPU_1"))
+    words = np.frombuffer(words_to_bytes(task.words()), np.uint8)
+    return Stream(kick, [Region("words", base, words), Region("data", base + 0x1000, data)])
 
 
 def _stream(folder: Path) -> Path:
-    """Write the stream of a small convolution."""
     path = folder / "stream.json"
-    draw_case("conv int8", 1, 0).stream().save(path)
+    _small_stream().save(path)
     return path
 
 
+def _other_streams() -> list[bytes]:
+    """A convolution with random settings."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "stream.json"
+        draw_case("conv int8", 1, 0).stream().save(path)
+        return [path.read_bytes()]
+
+
+def _listing(folder: Path) -> Path:
+    """Write a stream as text, with its memory."""
+    path = folder / "stream.txt"
+    _stream(folder).rename(folder / "stream.json")
+    path.write_text("".join(f"{line}\n" for line in dumped(open_source([str(folder / "stream.json")]), True)))
+    (folder / "stream.json").unlink()
+    return path
+
+
+def _words(folder: Path) -> Path:
+    path = folder / "words.bin"
+    path.write_bytes(words_to_bytes(open_source([str(_stream(folder))]).words))
+    (folder / "stream.json").unlink()
+    return path
+
+
+def _read_commands(path: Path, **options: Any) -> None:
+    """Everything that `rkcosim regcmd dump` and `lint` do with such a file."""
+    source: Source = open_source([str(path)], **options)
+    for _ in dumped(source, source.stream is not None):
+        pass
+    for program in source.programs:
+        lint(program)
+
+
+def _records(folder: Path) -> Path:
+    """Write records of tasks of the driver, and beside them the memory with their lists."""
+    path = folder / "records.bin"
+    kick = _small_stream().kick
+    amount = 2 * (kick.amount + 1) - 4
+    path.write_bytes(bytes(RknpuTask(0, 0, 0x0D, 0x300, 0x1FFFF, 0, amount, 0, kick.base)))
+    _words(folder)
+    return path
+
+
+def _read_records(path: Path) -> None:
+    words = path.with_name("words.bin").read_bytes()
+    _read_commands(path, records=True, memory=[(_small_stream().kick.base, words)])
+
+
 def _capture(folder: Path) -> Path:
-    stream = draw_case("conv int8", 1, 0).stream()
+    stream = _small_stream()
     memory = []
     for n, region in enumerate(stream.regions):
         (folder / f"{n}.bin").write_bytes(region.data.tobytes())
@@ -327,7 +154,62 @@ def _capture(folder: Path) -> Path:
 
 def _container(folder: Path) -> Path:
     path = folder / "model.rknpu"
-    path.write_bytes(compile_model(_DIGITS.read_bytes()).save())
+    path.write_bytes(compile_model(_small_model()).save())
+    return path
+
+
+def _other_containers() -> list[bytes]:
+    return [compile_model(_DIGITS.read_bytes()).save(), compile_model(_small_model(), cores=3).save()]
+
+
+def _float_model() -> bytes:
+    """An ONNX model in floating point: convolution, activation, pooling, layer of products, softmax."""
+    rng = np.random.default_rng(2)
+    shapes = {"w": (8, 2, 3, 3), "b": (8,), "v": (4, 8), "d": (4,)}
+    tensors = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    constants = [onnx.numpy_helper.from_array(x.astype(np.float32), name) for name, x in tensors.items()]
+    make = onnx.helper.make_node
+    nodes = [
+        make("Conv", ["x", "w", "b"], ["c"], "c", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+        make("Relu", ["c"], ["r"], "r"),
+        make("GlobalAveragePool", ["r"], ["p"], "p"),
+        make("Flatten", ["p"], ["f"], "f"),
+        make("Gemm", ["f", "v", "d"], ["m"], "m", transB=1),
+        make("Softmax", ["m"], ["y"], "y", axis=1),
+    ]
+    info = onnx.helper.make_tensor_value_info
+    ends = [info("x", 1, (1, 2, 6, 6))], [info("y", 1, (1, 4))]
+    graph = onnx.helper.make_graph(nodes, "small", *ends, constants)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+    return bytes(model.SerializeToString())
+
+
+def _other_onnx() -> list[bytes]:
+    """The digits network, one in floating point, one with a loop, and one with functions and a branch."""
+    body = onnx.parser.parse_graph(
+        "body (int64 i, bool go, float[1,8] a) => (bool on, float[1,8] b) { on = Identity(go) b = Add(a, a) }"
+    )
+    text = """
+        <ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        both (float[1,8] x) => (float[1,8] y)
+        <int64[1] n = {3}, bool[1] on = {1}>
+        { a = own.twice(x)  go = Constant<value = bool {1}>()  m = Constant<value = int64 {3}>()
+          y = Relu(a) }
+        <domain: "own", opset_import: ["" : 17]> twice (x) => (y) { y = Add(x, x) }
+    """
+    model = onnx.parser.parse_model(text)
+    loop = onnx.helper.make_node("Loop", ["m", "go", "a"], ["l"], "loop", body=body)
+    model.graph.node.insert(3, loop)
+    model.graph.node[4].input[0] = "l"
+    return [_DIGITS.read_bytes(), _float_model(), model.SerializeToString()]
+
+
+def _external(folder: Path) -> Path:
+    """Write a model whose tensors are in a file beside it."""
+    path = folder / "model.onnx"
+    model = onnx.load_model_from_string(_float_model())
+    convert_model_to_external_data(model, location="weights.bin", size_threshold=0)
+    onnx.save(model, path)
     return path
 
 
@@ -335,7 +217,7 @@ def _tnn(folder: Path) -> Path:
     """Write the two files of a network of TNN, and a copy of the second, which is changed."""
     convert = runpy.run_path(str(_DIGITS.parents[1] / "tnn" / "from_onnx.py"))["convert"]
     path = folder / "model.tnnproto"
-    proto, arrays = write_network(convert(onnx.load(_DIGITS)))
+    proto, arrays = write_network(convert(onnx.load_model_from_string(_float_model())))
     path.write_bytes(proto)
     for ending in (".tnnmodel", ".sound"):
         path.with_suffix(ending).write_bytes(arrays)
@@ -353,12 +235,17 @@ def _change_tnn(path: Path, data: bytes, rng: random.Random) -> None:
 
 
 def _tflite(folder: Path) -> Path:
-    """Write a small network of TFLite."""
-    from tests.models.tflite_networks import keywords
-
+    """Write a small network of TFLite: two convolutions, a pooling and a product."""
+    t = Tf()
+    y = t.depthwise(t.conv(t.input((1, 4, 5, 8)), 16, 3, 2, FusedActivationFunction=3), 3)
+    y = t.add("RESHAPE", [y, t.ints([1, 96])], (1, 96), scale=t.items[y].scale)
     path = folder / "model.tflite"
-    path.write_bytes(keywords())
+    path.write_bytes(t.bytes(t.add("SOFTMAX", [t.dense(y, 5)], (1, 5), scale=1 / 256, zero=-128, Beta=1.0)))
     return path
+
+
+def _other_tflite() -> list[bytes]:
+    return [keywords()]
 
 
 def _hybrid(folder: Path) -> Path:
@@ -407,7 +294,7 @@ def _change_snapshot(path: Path, data: bytes, rng: random.Random) -> None:
     sound = SnapshotFile.read(path)
     header, blocks = json.loads(json.dumps(sound.header)), dict(sound.blocks)
     if rng.random() < 0.5:
-        header = _mutated_value(header, rng)
+        header = mutated_value(header, rng)
         if not isinstance(header, dict):
             path.write_bytes(mutated(data, rng, text=False))
             return
@@ -424,15 +311,73 @@ def _arrays(folder: Path) -> Path:
     return path
 
 
+def _large_arrays() -> list[bytes]:
+    """Archives of some kilobytes that unpack to 250 MB: one array that is read, and one that is not."""
+    found = []
+    for name in ("images", "other"):
+        file = io.BytesIO()
+        head = io.BytesIO()
+        shape = {"descr": "|u1", "fortran_order": False, "shape": (250, 1000, 1000)}
+        np.lib.format.write_array_header_1_0(head, shape)
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                member.write(head.getvalue())
+                for _ in range(250):
+                    member.write(bytes(1000 * 1000))
+        found.append(file.getvalue())
+    return found
+
+
 def _read_arrays(path: Path) -> None:
     with path.open("rb") as file:
-        load_archive(file, str(path))
+        load_archive(file, str(path), ("images", "labels", "scale"))
+    _read_batch(path, (1, 1, 8, 8))
+
+
+def _samples(folder: Path) -> Path:
+    """Write a list of files of a data set, with its arrays and pictures."""
+    path = folder / "set.txt"
+    for number in range(3):
+        np.save(folder / f"{number}.npy", np.full((1, 3, 8, 8), number, np.float32))
+    _picture(folder, "png")
+    path.write_text("0.npy\n1.npy\n2.npy\npicture.png\n")
+    return path
+
+
+def _read_samples(path: Path) -> None:
+    load_samples(path, [ModelInput("x", (1, 3, 8, 8), np.dtype(np.float32))], Reading(limit=8))
 
 
 def _rknn(folder: Path, cores: int = 1) -> Path:
     path = folder / "model.rknn"
-    path.write_bytes(write_rknn(compile_model(_DIGITS.read_bytes(), cores=cores)))
+    path.write_bytes(write_rknn(compile_model(_small_model(), cores=cores)))
     return path
+
+
+def _other_rknn(cores: int = 1) -> list[bytes]:
+    return [write_rknn(compile_model(_DIGITS.read_bytes(), cores=cores))]
+
+
+def _rknn_nodes(folder: Path) -> Path:
+    """Write a file in the form of the toolkit 2, with nodes and operators of the host."""
+    path = folder / "model.rknn"
+    compiled = compile_model(layer_models.conv(16, 8, (4, 4), int8=True, kernel=1), reuse=True)
+    path.write_bytes(as_version_6(read_rknn(write_rknn(compiled))))
+    return path
+
+
+def _rknn_old(folder: Path) -> Path:
+    """Write a file of container version 2, of the toolkits 1.x."""
+    path = folder / "model.rknn"
+    compiled = compile_model(layer_models.conv(16, 8, (4, 4), int8=True, kernel=1), reuse=True)
+    path.write_bytes(as_version_2(write_rknn(compiled)))
+    return path
+
+
+def _other_old_rknn() -> list[bytes]:
+    """Files with compressed weights, and in container version 1."""
+    compiled = compile_model(layer_models.conv(16, 8, (4, 4), int8=True, kernel=1), reuse=True)
+    return [as_version_2(write_rknn(compiled), compress=True), as_version_2(write_rknn(compiled), short=32)]
 
 
 def _read_rknn(path: Path) -> None:
@@ -448,6 +393,12 @@ def _read_rknn(path: Path) -> None:
         loaded.run()
         for index in range(len(model.outputs)):
             loaded.get_output(index)
+
+
+def _onnx(folder: Path) -> Path:
+    path = folder / "model.onnx"
+    path.write_bytes(_small_model())
+    return path
 
 
 def _change_onnx(path: Path, data: bytes, rng: random.Random) -> None:
@@ -571,6 +522,23 @@ def _picture(folder: Path, form: str) -> Path:
     return path
 
 
+def _png(width: int, height: int) -> bytes:
+    """A picture of one bit for each pixel, all 0, which is small for any size."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + name + data + zlib.crc32(name + data).to_bytes(4, "big")
+
+    head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes((1, 0, 0, 0, 0))
+    rows = zlib.compressobj(9)
+    data = b"".join(rows.compress(bytes(1 + (width + 7) // 8)) for _ in range(height)) + rows.flush()
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def _large_pngs() -> list[bytes]:
+    """Pictures of some kilobytes with 64 million pixels, just allowed, and with 900 million."""
+    return [_png(8000, 8000), _png(30_000, 30_000)]
+
+
 def _array(folder: Path) -> Path:
     path = folder / "input.npy"
     np.save(path, np.arange(64, dtype=np.float32).reshape(1, 1, 8, 8))
@@ -581,20 +549,25 @@ def _read_batch(path: Path, shape: tuple[int, ...]) -> None:
     load_batch([path], [TensorInfo("x", shape, np.dtype(np.float32), 1.0, 0)], None)
 
 
+_RKNN = partial(Kind, read=_read_rknn, codes=(BAD_INPUT,))
+
 KINDS: dict[str, Kind] = {
-    "stream": Kind(_stream, lambda path: open_source([str(path)]), text=True),
+    "stream": Kind(_stream, _read_commands, text=True, others=_other_streams),
+    "stream as text": Kind(_listing, _read_commands),
+    "words": Kind(_words, _read_commands),
+    "records of tasks": Kind(_records, _read_records),
     "capture": Kind(_capture, import_capture, text=True),
-    "container": Kind(_container, open_file, change=_change_container),
+    "container": Kind(_container, open_file, change=_change_container, others=_other_containers),
     "snapshot": Kind(_snapshot, read_snapshot, change=_change_snapshot),
-    "ONNX model": Kind(lambda folder: Path(shutil.copy(_DIGITS, folder / "model.onnx")), open_file),
-    "fields of an ONNX model": Kind(
-        lambda folder: Path(shutil.copy(_DIGITS, folder / "model.onnx")), open_file, change=_change_onnx
-    ),
+    "ONNX model": Kind(_onnx, open_file, others=_other_onnx),
+    "fields of an ONNX model": Kind(_onnx, open_file, change=_change_onnx, others=_other_onnx),
+    "ONNX model with a file of tensors": Kind(_external, open_file, change=_change_onnx, sound=False),
     "TNN network": Kind(_tnn, open_file, change=_change_tnn),
-    "TFLite model": Kind(_tflite, open_file),
+    "TFLite model": Kind(_tflite, open_file, others=_other_tflite),
     "tables of hybrid quantisation": Kind(_hybrid, _read_hybrid, change=_change_hybrid),
+    "list of a data set": Kind(_samples, _read_samples),
     "report": Kind(_report, read, text=True),
-    "arrays": Kind(_arrays, _read_arrays),
+    "arrays": Kind(_arrays, _read_arrays, others=_large_arrays),
     "array": Kind(_array, partial(_read_batch, shape=(1, 1, 8, 8))),
     "event log, Arrow": Kind(partial(_event_log, suffix=".arrow"), _read_event_log),
     "event log, Parquet": Kind(partial(_event_log, suffix=".parquet"), _read_event_log),
@@ -603,12 +576,16 @@ KINDS: dict[str, Kind] = {
     "FST": Kind(_fst, partial(_read_wave, reader="pywellen")),
     **{
         f"picture, {form.upper()}": Kind(
-            partial(_picture, form=form), partial(_read_batch, shape=(1, 3, 8, 8))
+            partial(_picture, form=form),
+            partial(_read_batch, shape=(1, 3, 8, 8)),
+            others=_large_pngs if form == "png" else tuple,
         )
         for form in ("png", "bmp", "pgm", "jpeg")
     },
-    "rknn": Kind(_rknn, _read_rknn, codes=(BAD_INPUT,)),
-    "rknn of three cores": Kind(partial(_rknn, cores=3), _read_rknn, codes=(BAD_INPUT,)),
+    "rknn": _RKNN(_rknn, others=_other_rknn),
+    "rknn of three cores": _RKNN(partial(_rknn, cores=3), others=partial(_other_rknn, cores=3)),
+    "rknn with nodes": _RKNN(_rknn_nodes),
+    "rknn of the toolkits 1.x": _RKNN(_rknn_old, others=_other_old_rknn),
 }
 """Kinds of files by name."""
 
@@ -626,7 +603,7 @@ _BY_CONTENTS: dict[str, Kind] = {
 """Kinds by their names in `rkcosim.base.files`."""
 
 
-def _of_sample(path: Path) -> Kind:
+def of_sample(path: Path) -> Kind:
     name = identify(path.read_bytes())
     if name not in _BY_CONTENTS:
         raise ValueError(f"{path}: {name}; samples may be of the kinds {', '.join(_BY_CONTENTS)}")
