@@ -46,7 +46,7 @@ def run(command: str, codes: tuple[int, ...] = (0,)) -> None:
 def commands_of(page: str, kinds: str) -> list[tuple[str, int]]:
     """Commands of a page that match, with their exit codes; a backslash at a line's end joins lines."""
     found = []
-    text = (DOCS / page).read_text().replace("\\\n", " ")
+    text = (DOCS / page).read_text().replace("\\\n> ", " ").replace("\\\n", " ")
     for line in re.findall(r"^(?:\$ )?(rkcosim .*)$", text, re.MULTILINE):
         command, _, remark = line.partition(" # ")
         if re.search(kinds, command):

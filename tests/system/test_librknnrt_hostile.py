@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes as ct
 import fcntl
+import functools
 import mmap
 import os
 import random
@@ -16,8 +18,11 @@ import pytest
 import rkcosim.rknn_api as rk
 from rkcosim.driver import Driver
 from rkcosim.golden.task import GoldenNpu
+from rkcosim.rknn_api import matmul_types as mt
+from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.declarations import digest
 from rkcosim.rknn_api.server import RknnServer
+from rkcosim.rknn_api.server.calls import Calls
 from rkcosim.rknn_api.server.protocol import Channel, Gone, Op
 from rkcosim.rknn_api.signatures import SIGNATURES
 
@@ -228,3 +233,81 @@ def test_models_are_read_from_regular_files(server: RknnServer, tmp_path: Path, 
     assert client.call("rknn_init", 64, 4096, 0, 0, 0, used=8192, fd=fd) == 0
     os.close(fd)
     client.close()
+
+
+def test_structs_are_copied_before_they_are_checked(server: RknnServer, monkeypatch: pytest.MonkeyPatch):
+    """The program can change its arena between a check and a use: no function may work on structs in it."""
+    client = Client(server.path)
+    context, arenas, found = opened(client), [], {}
+    execute = Calls._result
+
+    def result(self, signature, given, packet):
+        arenas.append(self.arena)
+        return execute(self, signature, given, packet)
+
+    def function(name, *values):
+        found[name] = values
+        return SIGNATURES[name].failure(t.RKNN_ERR_FAIL)
+
+    monkeypatch.setattr(Calls, "_result", result)
+    chosen = [name for name in SIGNATURES if not name.endswith("_destroy")]  # these have no pointers
+    for name in chosen:
+        monkeypatch.setattr(rk, name, functools.partial(function, name))
+    for name in chosen:
+        signature = SIGNATURES[name]
+        arguments = []
+        for place, argument in enumerate(signature.arguments):
+            pointer = argument.way not in ("value", "address")
+            plain = context if argument.kind == "rknn_context" else 32 if argument.name in ("K", "N") else 1
+            arguments.append((place + 1) * 8192 if pointer else plain)
+        client.pages[8192:] = bytes(SIZE - 8192)
+        if name == "rknn_dup_context":
+            struct.pack_into("<Q", client.pages, arguments[0], context)
+        client.call(name, *arguments, used=SIZE - 64)
+    base = arenas[-1].base
+    inside = {
+        (name, argument.name)
+        for name, values in found.items()
+        for argument, value in zip(SIGNATURES[name].arguments, values, strict=True)
+        if isinstance(value, int) and base <= value < base + SIZE
+    }
+    matrices = {("rknn_B_normal_layout_to_native_layout", f"B_{end}put") for end in ("in", "out")}
+    assert inside == {("rknn_init", "model"), *matrices}
+    assert set(chosen) - set(found) == {"rknn_create_mem_from_phys"}  # it becomes rknn_create_mem
+    monkeypatch.undo()
+    client.close()
+
+
+def test_sizes_that_change_between_check_and_use(server: RknnServer, monkeypatch: pytest.MonkeyPatch):
+    """A type of 16 bits that takes the place of one of 8 while a matrix is checked changes no size."""
+    client, rows, columns = Client(server.path), 64, 256
+    matrix = SIZE - rows * columns  # the last bytes of the arena
+    info = mt.rknn_matmul_info(M=1, K=rows, N=columns, type=mt.RKNN_INT8_MM_INT8_TO_INT32)
+    other = mt.rknn_matmul_info(M=1, K=rows, N=columns, type=mt.RKNN_FLOAT16_MM_FLOAT16_TO_FLOAT32)
+    client.pages[64 : 64 + len(bytes(info))] = bytes(info)
+    checked = Calls._matrix
+
+    def change(self, *given):
+        try:
+            return checked(self, *given)
+        finally:
+            client.pages[64 : 64 + len(bytes(other))] = bytes(other)
+
+    monkeypatch.setattr(Calls, "_matrix", change)
+    result = client.call("rknn_B_normal_layout_to_native_layout", matrix, matrix, rows, columns, 64)
+    assert result == 0 and client.pages[64 : 64 + len(bytes(other))] == bytes(other)
+    client.close()
+
+
+def test_device_addresses_lead_to_memory_of_the_same_program_only(server: RknnServer):
+    one, two = Client(server.path), Client(server.path)
+    contexts = [opened(client) for client in (one, two)]
+    struct_at, size = 128, 8192
+    assert one.call("rknn_create_mem", contexts[0], size, 0, 0, 0, struct_at) == 1
+    made = t.rknn_tensor_mem.from_buffer_copy(one.pages[struct_at : struct_at + ct.sizeof(t.rknn_tensor_mem)])
+    address = made.phys_addr
+    assert one.call("rknn_create_mem_from_phys", contexts[0], address, 0, size, 0, struct_at) == 1
+    for start, length in ((address, size), (address + 4096, 64), (address - 4096, 4096)):
+        assert two.call("rknn_create_mem_from_phys", contexts[1], start, 0, length, 0, struct_at) == 0
+    one.close()
+    two.close()
