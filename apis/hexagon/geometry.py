@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.apis.hexagon.tensors import Failure, Value, check_size
+from rkcosim.hostops.geometry import Sliding, count, missing, reach
+from rkcosim.hostops.windows import counted, windows
 
 Array = npt.NDArray[Any]
 
@@ -47,47 +49,33 @@ class Geometry:
     output: tuple[int, int]
     dilations: tuple[int, int] = (1, 1)
 
+    @property
+    def sliding(self) -> Sliding:
+        """The window without the padding after the input, which follows from the output's size."""
+        return Sliding(self.kernel, self.strides, self.dilations, self.pads[:2], self.output)
+
     def patches(self, x: Array, fill: Any) -> Array:
         """Return the windows of an input (B, H, W, D) as a view (B, OH, OW, kh, kw, D).
 
         `fill` is the value of padding.
         """
-        top, left = self.pads[:2]
-        rows, columns = (
-            (n - 1) * stride + (k - 1) * d + 1
-            for n, stride, k, d in zip(self.output, self.strides, self.kernel, self.dilations, strict=True)
-        )
-        batches, height, width, depth = x.shape
-        full = np.full((batches, max(top + height, rows), max(left + width, columns), depth), fill, x.dtype)
-        full[:, top : top + height, left : left + width] = x
-        b, y, c, d = full.strides
-        shape = (batches, *self.output, *self.kernel, depth)
-        steps = (
-            b,
-            y * self.strides[0],
-            c * self.strides[1],
-            y * self.dilations[0],
-            c * self.dilations[1],
-            d,
-        )
-        return np.lib.stride_tricks.as_strided(full, shape, steps, writeable=False)
+        return np.moveaxis(windows(x, self.sliding, 1, fill), 3, 5)
 
     def counts(self, height: int, width: int) -> Array:
         """Return how many elements of each window are in an input of this size, int64 (OH, OW)."""
-        inside = np.ones((1, height, width, 1), np.int64)
-        return self.patches(inside, 0).sum(axis=(0, 3, 4, 5))
+        return counted(self.sliding, (height, width))
 
 
-def _axis(size: int, kernel: int, stride: int, padding: Padding) -> tuple[int, int, int]:
+def _axis(size: int, span: int, stride: int, padding: Padding) -> tuple[int, int, int]:
     """Return the output's size and the padding before and after."""
     if padding == Padding.VALID:
-        return ((size - kernel) // stride + 1 if size >= kernel else 0), 0, 0
+        return max(count(size, 0, 0, span, stride), 0), 0, 0
     if padding not in (Padding.NA, Padding.SAME, Padding.SAME_CAFFE):
         raise Failure(f"padding {padding.name} for a window")
-    count = size // stride if padding == Padding.NA else -(-size // stride)
-    total = max(0, (count - 1) * stride + kernel - size)
+    number = size // stride if padding == Padding.NA else -(-size // stride)
+    total = missing(size, number, span, stride)
     before = (total + (padding == Padding.SAME_CAFFE)) // 2
-    return count, before, total - before
+    return number, before, total - before
 
 
 def geometry(
@@ -106,13 +94,13 @@ def geometry(
     """
     if min(*kernel, *strides, *dilations) < 1:
         raise Failure(f"a window of {kernel} with the strides {strides}")
-    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
-    down, across = (_axis(x.shape[n + 1], reach[n], strides[n], padding) for n in range(2))
+    spans = [reach(k, d) for k, d in zip(kernel, dilations, strict=True)]
+    down, across = (_axis(x.shape[n + 1], spans[n], strides[n], padding) for n in range(2))
     if min(down[0], across[0]) < 1:
         raise Failure(
-            f"an input of {x.shape[1]}x{x.shape[2]} is too small for a window of {reach[0]}x{reach[1]}"
+            f"an input of {x.shape[1]}x{x.shape[2]} is too small for a window of {spans[0]}x{spans[1]}"
         )
-    check_size(x.shape[0], *(reach[n] + x.shape[n + 1] + strides[n] for n in range(2)), x.shape[3])
+    check_size(x.shape[0], *(spans[n] + x.shape[n + 1] + strides[n] for n in range(2)), x.shape[3])
     return Geometry(
         kernel, strides, (down[1], across[1], down[2], across[2]), (down[0], across[0]), dilations
     )

@@ -13,6 +13,7 @@ from rkcosim.apis.hexagon.geometry import Geometry, Padding, geometry, window_of
 from rkcosim.apis.hexagon.host_moves import axis_of
 from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, check_size, value
+from rkcosim.hostops.pooling import largest, means
 
 Array = npt.NDArray[Any]
 MANY = None
@@ -248,14 +249,11 @@ def pool_window(call: NodeCall, x: Value, window: Value, stride: Value) -> Geome
 @operation("MaxPool_f", ins=3, outs=1)
 def max_pool(call: NodeCall) -> list[Value]:
     x = call.inputs[0]
-    return [value(pool_window(call, *call.inputs).patches(x.reals, np.float32(-np.inf)).max(axis=(3, 4)))]
+    return [value(largest(x.reals, pool_window(call, *call.inputs).sliding, 1))]
 
 
 def _mean(call: NodeCall, x: Array) -> Array:
-    window = pool_window(call, *call.inputs)
-    total = window.patches(x, 0).sum(axis=(3, 4), dtype=np.float64)
-    mean: Array = total / window.counts(*x.shape[1:3])[None, :, :, None]
-    return mean
+    return means(x, pool_window(call, *call.inputs).sliding, 1)
 
 
 @operation("AvgPool_f", ins=3, outs=1)

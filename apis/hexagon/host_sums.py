@@ -22,6 +22,7 @@ from rkcosim.apis.hexagon.host_bytes import limits_at
 from rkcosim.apis.hexagon.host_floats import kernel_window, matrix_rows
 from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, quantised, single, value
+from rkcosim.hostops.pooling import largest, sums
 
 Array = npt.NDArray[Any]
 Sums = npt.NDArray[np.int32]
@@ -45,12 +46,12 @@ class HostArithmetic:
 
     def max_pool(self, x: Array, window: Geometry) -> npt.NDArray[np.uint8]:
         """See `rkcosim.apis.hexagon.operations.Arithmetic`."""
-        found: npt.NDArray[np.uint8] = window.patches(x, 0).max(axis=(3, 4))
+        found: npt.NDArray[np.uint8] = largest(x, window.sliding, 1, 0)
         return found
 
     def average_pool(self, x: Array, window: Geometry) -> npt.NDArray[np.uint8]:
         """See `rkcosim.apis.hexagon.operations.Arithmetic`."""
-        total = window.patches(x.astype(np.int64), 0).sum(axis=(3, 4))
+        total = sums(x.astype(np.int64), window.sliding, 1)
         return average(total, window.counts(*x.shape[1:3])[None, :, :, None])
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from rkcosim.apis.nnapi.model import OperandType
 from rkcosim.apis.nnapi.values import OperationCall
-from rkcosim.compiler.loaders.node import same_pads
+from rkcosim.hostops.geometry import Sliding, same_pads
 
 SAME, VALID = 1, 2
 """Codes of the padding schemes."""
@@ -35,12 +35,12 @@ class Geometry:
 
     def output(self, size: tuple[int, int]) -> tuple[int, int]:
         """Return the (rows, columns) of the result for those of the input."""
-        made = []
-        for axis in (0, 1):
-            reach = (self.kernel[axis] - 1) * self.dilations[axis] + 1
-            room = size[axis] + self.pads[axis] + self.pads[axis + 2] - reach
-            made.append(room // self.strides[axis] + 1)
-        return made[0], made[1]
+        rows, columns = self.over(size).counts
+        return rows, columns
+
+    def over(self, size: tuple[int, int]) -> Sliding:
+        """Return the windows over a map of (rows, columns)."""
+        return Sliding.over(size, self.kernel, self.strides, self.pads[:2], self.pads[2:], self.dilations)
 
     def transposed_output(self, size: tuple[int, int]) -> tuple[int, int]:
         """Return the (rows, columns) of a transposed convolution's result."""

@@ -14,22 +14,30 @@ from rkcosim.apis.nnapi.geometry import Geometry
 from rkcosim.apis.nnapi.host_moves import as_given, channels_last
 from rkcosim.apis.nnapi.model import OperandType
 from rkcosim.apis.nnapi.values import Array, OperationCall, Reals, bounded, host
+from rkcosim.hostops.geometry import Sliding
+from rkcosim.hostops.windows import windows
 
 BATCHED = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 
 
-def windows(x: Reals, window: Geometry, fill: float = 0.0) -> Reals:
-    """Return the windows of maps (N, H, W, C) as (N, OH, OW, C, kh, kw), a view where it can be one."""
+def sliding(x: Reals, window: Geometry) -> Sliding:
+    """Return the windows over maps (N, H, W, C).
+
+    Raises
+    ------
+    ExecutionError
+        If the padded maps are too large.
+    ValueError
+        If the window does not fit.
+    """
     top, left, bottom, right = window.pads
-    bounded([x.shape[0], x.shape[1] + top + bottom, x.shape[2] + left + right, x.shape[3]])
-    padded = np.pad(x, [(0, 0), (top, bottom), (left, right), (0, 0)], constant_values=fill)
-    reach = [(k - 1) * d + 1 for k, d in zip(window.kernel, window.dilations, strict=True)]
-    if padded.shape[1] < reach[0] or padded.shape[2] < reach[1]:
-        raise ValueError(f"a window of {reach[0]} x {reach[1]} does not fit {padded.shape[1:3]}")
-    shape = (reach[0], reach[1])
-    views = np.lib.stride_tricks.sliding_window_view(padded, shape, axis=(1, 2))
-    (sh, sw), (dh, dw) = window.strides, window.dilations
-    return np.asarray(views[:, ::sh, ::sw, :, ::dh, ::dw])
+    rows, columns = x.shape[1] + top + bottom, x.shape[2] + left + right
+    bounded([x.shape[0], rows, columns, x.shape[3]])
+    found = window.over((x.shape[1], x.shape[2]))
+    if min(found.counts) < 1:
+        high, wide = found.reaches
+        raise ValueError(f"a window of {high} x {wide} does not fit {(rows, columns)}")
+    return found
 
 
 def _finished(call: OperationCall, sums: Reals, scale: Reals, act: int, nchw: bool) -> list[Array]:
@@ -58,7 +66,7 @@ def _conv(call: OperationCall) -> list[Array]:
         raise call.wrong(f"filter {kernels.shape}, {groups} groups and {x.shape[3]} channels")
     if not x.shape[0]:
         return [_empty(call, (0, *window.output((x.shape[1], x.shape[2])), count), window.nchw)]
-    views = windows(x, window)
+    views = windows(x, sliding(x, window), 1)
     parts = []
     for group in range(groups):
         part = views[..., group * depth : (group + 1) * depth, :, :]
@@ -81,7 +89,7 @@ def _depthwise(call: OperationCall) -> list[Array]:
         raise call.wrong(f"filter {kernels.shape}, multiplier {window.number} and {depth} channels")
     if not x.shape[0]:
         return [_empty(call, (0, *window.output((x.shape[1], x.shape[2])), count), window.nchw)]
-    views = windows(x, window)
+    views = windows(x, sliding(x, window), 1)
     own = kernels[0].reshape(*window.kernel, depth, window.number)
     sums = np.einsum("nhwckl,klcm->nhwcm", views, own)
     return _finished(call, sums.reshape(*sums.shape[:3], count), _scales(call), window.act, window.nchw)

@@ -8,25 +8,28 @@ import numpy as np
 
 from rkcosim.apis.nnapi import geometry
 from rkcosim.apis.nnapi.host_moves import as_given, channels_last, coordinates, resized
-from rkcosim.apis.nnapi.host_products import windows
+from rkcosim.apis.nnapi.host_products import sliding
 from rkcosim.apis.nnapi.values import Array, OperationCall, Reals, host
+from rkcosim.hostops.pooling import largest
+from rkcosim.hostops.windows import counted, windows
 
 
 @host("AVERAGE_POOL_2D", "MAX_POOL_2D", "L2_POOL_2D")
 def _pool(call: OperationCall) -> list[Array]:
+    """Means are sums by numpy's order of real numbers, since their last bits decide halves between codes."""
     window = geometry.pool(call)
     x = channels_last(call.real(0), window.nchw)
     if not x.shape[0]:
         rows, columns = window.output((x.shape[1], x.shape[2]))
         return [as_given(np.zeros((0, rows, columns, x.shape[3]), call.array(0).dtype), window.nchw)]
-    kind = call.kind.name
+    kind, places = call.kind.name, sliding(x, window)
     if kind == "MAX_POOL_2D":
-        made = windows(x, window, -np.inf).max(axis=(4, 5))
+        made = largest(x, places, 1)
     else:
-        inside = windows(np.ones((1, *x.shape[1:3], 1)), window).sum(axis=(4, 5))
+        inside = counted(places, x.shape[1:3])[..., None]
         values = x * x if kind == "L2_POOL_2D" else x
         with np.errstate(all="ignore"):
-            made = windows(values, window).sum(axis=(4, 5)) / inside
+            made = windows(values, places, 1).sum(axis=(4, 5)) / inside
         made = np.sqrt(made) if kind == "L2_POOL_2D" else made
     return [as_given(call.put(call.clamped(made, window.act)), window.nchw)]
 

@@ -76,7 +76,7 @@ def test_every_picture_is_drawn_by_a_command():
     assert there - set(PICTURES) == {"pictures/cocotb-pool.svg", "pictures/structure_before.svg"}
     assert set(PICTURES) <= there
     assert (DOCS / "overview.svg").read_text() == overview.picture(), "run make pictures"
-    assert len(commands_of("viewers.md", r"--svg docs/pictures/pool\.svg")) == 1
+    assert len(commands_of("viewers.md", r"--svg build/window\.svg")) == 1
     assert [code for _, code in HANG] == [3, 0]
 
 

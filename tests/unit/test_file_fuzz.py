@@ -58,6 +58,11 @@ def _hang(path: Path) -> None:
     time.sleep(5)
 
 
+def _compute(path: Path) -> None:
+    while True:
+        sum(range(1000))
+
+
 def _leave(path: Path) -> None:
     (path.parent / "left").touch()
 
@@ -97,7 +102,8 @@ def _grow(path: Path) -> None:
     "read, inputs, said",
     [
         (_raise, 1, "KeyError: 'x' (test_file_fuzz.py:"),
-        (_hang, 1, "takes longer than 0.2 s"),
+        (_compute, 1, "takes longer than 0.4 s"),
+        (_hang, 1, "takes longer than 0.4 s"),
         (_leave, 1, "/left"),
         (_leave_temporary, 1, "leaves the temporary file"),
         (_write_elsewhere, 1, "writes /tmp/rkcosim-must-not-be"),
@@ -108,7 +114,8 @@ def _grow(path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_noticed(monkeypatch, read, inputs: int, said: str):
-    monkeypatch.setattr(judge, "BOUND", 0.2)
+    monkeypatch.setattr(judge, "BOUND", 0.4)
+    monkeypatch.setattr(judge, "WAIT", 0.8)
     monkeypatch.setattr(judge, "GROWTH", 20 << 20)
     monkeypatch.setitem(KINDS, "text", Kind(text, read, sound=False))
     try:
@@ -143,7 +150,6 @@ def _die(path: Path) -> None:
 def test_a_process_that_a_file_ends_costs_one_case(monkeypatch, tmp_path: Path):
     """The cases before and behind such a file have the results that they have alone."""
     monkeypatch.setitem(KINDS, "text", Kind(text, _die))
-    monkeypatch.setattr(judge, "BOUND", 5.0)
     one = judge.Judge("text", KINDS["text"], tmp_path)
     fatal, good, refused = [], 0, 0
     for number in range(120):

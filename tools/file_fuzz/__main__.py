@@ -1,10 +1,10 @@
 """Many changed files of all kinds, in processes that are forked from one that has loaded the readers.
 
-`python -m tools.file_fuzz --minutes 30 --record record.json` gives each kind the same number of cases in
-turn.  A process does the cases of a share one after the other, within limits of memory; one that a file ends
-(a fault, a kill for lack of memory) counts as one failure, and the next process goes on behind it.  A case is
-named by its kind, a seed and a number, and depends on nothing else: `--kind NAME --case NUMBER` runs it again
-in this process.  A run goes on where the record of an earlier one ends, and adds its counts.
+`python -m tools.file_fuzz --minutes 30 --record record.json` gives each kind the same time of the processor
+in turn.  A process does the cases of a share one after the other, within limits of memory; one that a file
+ends (a fault, a kill for lack of memory) counts as one failure, and the next process goes on behind it.  A
+case is named by its kind, a seed and a number, and depends on nothing else: `--kind NAME --case NUMBER` runs
+it again in this process.  A run goes on where the record of an earlier one ends, and adds its counts.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ SPACE = 6 << 30
 """Address space of a process beyond that of its parent: readers reserve more than they use."""
 
 LATE = 15.0
-"""Seconds after the limit of a case until its process is killed, because no signal reaches its code."""
+"""Seconds after the limits of a case until its process is killed, because no signal reaches its code."""
 
-SHARE, TELL = 10.0, 0.2
-"""Seconds of a share, if its cases are not done before, and between two lines of its results."""
+SHARE, TELL = 2.0, 0.1
+"""Seconds of the processor of a share, and between two lines of its results."""
 
 _NOW = struct.Struct("<qd")
 """What a process says in shared memory: the case that it does (-1: none), and when it began."""
@@ -66,7 +66,6 @@ class _Forked:
             code = 1
             try:
                 judge.unwatched()
-                signal.setitimer(signal.ITIMER_REAL, 0)
                 os.dup2(theirs_in, 0)
                 os.dup2(theirs_out, 1)
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -107,19 +106,21 @@ def _share(name: str, folder: Path, seed: int, first: int, count: int, now: mmap
     with judge.quiet_alarm(), os.fdopen(out, "w") as pipe:
         one = Judge(name, KINDS[name], folder)
         backends.subprocess = SimpleNamespace(Popen=_Forked, PIPE=None, DEVNULL=None)  # type: ignore[assignment]
-        end, told = time.monotonic() + SHARE, time.monotonic()
+        one.prepare()
+        begun = told = judge.spent()
         for number in range(first, first + count):
             _NOW.pack_into(now, 0, number, time.monotonic())
             one.case(seed, number)
             large = judge.peak() > judge.MOST_BYTES
             if large:
                 one.report.unfit(f"seed {seed}, case {number}: needs {judge.peak():,} bytes")
-            time_over = time.monotonic() > end
-            if large or time_over or time.monotonic() > told + TELL or number == first + count - 1:
+            now_at = judge.spent()
+            over = now_at > begun + SHARE
+            if large or over or now_at > told + TELL or number == first + count - 1:
                 one.report.largest = judge.peak()
                 print(json.dumps(vars(one.report)), file=pipe, flush=True)
-                one.report, told = KindReport(), time.monotonic()
-            if large or time_over:  # the peak of a process never becomes less
+                one.report, told = KindReport(), now_at
+            if large or over:  # the peak of a process never becomes less
                 break
         _NOW.pack_into(now, 0, -1, 0.0)
 
@@ -162,7 +163,7 @@ def _process(name: str, folder: Path, seed: int, first: int, count: int) -> tupl
                 break
             text += part
         _, begun = _NOW.unpack_from(now, 0)
-        if begun and time.monotonic() - begun > judge.BOUND + LATE and not killed:
+        if begun and time.monotonic() - begun > judge.WAIT + LATE and not killed:
             os.killpg(child, signal.SIGKILL)
             killed = True
     os.close(source)
@@ -250,7 +251,7 @@ def main() -> int:
     """Run cases of all kinds in turn and print a table; the exit code is 1 if something is wrong."""
     parser = argparse.ArgumentParser(prog="python -m tools.file_fuzz", description=main.__doc__)
     parser.add_argument("--minutes", type=float, default=10.0, help="time of all kinds (%(default)s)")
-    parser.add_argument("--each", type=int, default=200, help="cases of a kind in turn (%(default)s)")
+    parser.add_argument("--each", type=int, default=5000, help="most cases of a kind in turn (%(default)s)")
     parser.add_argument("--most", type=int, help="cases of each kind at which the run ends")
     parser.add_argument("--seed", type=int, default=1, help="seed of a new record (%(default)s)")
     parser.add_argument("--kind", action="append", choices=list(KINDS), help="a kind; repeatable; all")

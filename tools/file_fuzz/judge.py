@@ -11,7 +11,6 @@ import resource
 import signal
 import sys
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,8 +23,8 @@ from tools.file_fuzz.changes import mutated
 from tools.file_fuzz.kinds import KINDS, of_sample
 from tools.file_fuzz.reports import SELDOM, Kind, KindReport
 
-BOUND = 30.0
-"""Largest time for one input in seconds."""
+BOUND, WAIT = 30.0, 300.0
+"""Largest time for one input in seconds of the processor, and in seconds: the machine may be busy."""
 
 MOST_BYTES = 1 << 30
 """Largest resident memory in bytes of a process that reads inputs, and of those that it has started."""
@@ -89,6 +88,11 @@ class Judge:
             self._path.write_bytes(mutated(data, rng, self._kind.text))
         return self._path
 
+    def prepare(self) -> None:
+        """Make the further contents, which may take longer than a case."""
+        if self._kind.others is not tuple:
+            self._all_others()
+
     def _all_others(self) -> list[bytes]:
         """Return the further contents, which are made when they are needed first, and kept in the folder."""
         if not self._folder.exists():
@@ -102,21 +106,23 @@ class Judge:
 
     def case(self, seed: int, number: int) -> None:
         """Do a case and add its result to the report."""
-        path, report, begin = self.change(seed, number), self.report, time.monotonic()
+        path, report, begin = self.change(seed, number), self.report, spent()
         wrong = ""
-        signal.setitimer(signal.ITIMER_REAL, BOUND)
+        signal.setitimer(signal.ITIMER_PROF, BOUND)
+        signal.setitimer(signal.ITIMER_REAL, WAIT)
         try:
             with watched(path.parent, self._work) as seen:
                 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                     self._kind.read(path)
             outcome = ""
         except _TooLong:
-            wrong = f"takes longer than {BOUND:g} s"
+            wrong = f"takes longer than {BOUND:g} s of the processor, or {WAIT:g} s"
         except MemoryError:
             wrong = "runs out of memory"
         except Exception as error:
             outcome, wrong = type(error).__name__, self._unfit(error)
         finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
         wrong = wrong or next(iter(seen), "") or self._left()
         if wrong:
@@ -125,7 +131,7 @@ class Judge:
             report.refused[outcome] += 1
         else:
             report.taken += 1
-        seconds = time.monotonic() - begin
+        seconds = spent() - begin
         report.slowest = max(report.slowest, seconds)
         report.seconds += seconds
 
@@ -275,11 +281,17 @@ def quiet_alarm() -> Iterator[None]:
     def ring(number: int, frame: Any) -> None:
         raise _TooLong
 
-    before = signal.signal(signal.SIGALRM, ring)
+    before = [(one, signal.signal(one, ring)) for one in (signal.SIGALRM, signal.SIGPROF)]
     try:
         yield
     finally:
-        signal.signal(signal.SIGALRM, before)
+        for one, handler in before:
+            signal.signal(one, handler)
+
+
+def spent() -> float:
+    """Return the seconds of the processor of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
 
 
 def peak() -> int:

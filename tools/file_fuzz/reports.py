@@ -55,9 +55,9 @@ class KindReport:
     refused : number of refused inputs by class of the error.
     failed : number of failures.
     wrong : failures in words, the first `MOST_WRONG`.
-    slowest : seconds of the slowest input.
+    slowest : seconds of the processor of the slowest input.
     largest : largest resident memory in bytes of a process that read an input.
-    seconds : of all inputs together.
+    seconds : of the processor, of all inputs together.
     """
 
     taken: int = 0

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.apis.diopi.host import windows
 from rkcosim.apis.diopi.host.moves import interpolated, nearest
 from rkcosim.apis.diopi.npu import EmittedNode, Network
 from rkcosim.apis.diopi.operators.registry import OperatorCall, operator
 from rkcosim.apis.diopi.operators.types import LARGEST, TOO_FINE, fits_half, wide
 from rkcosim.apis.diopi.tensor import diopiTensor
 from rkcosim.apis.diopi.values import DiopiError, diopiSize
+from rkcosim.hostops.geometry import Sliding
+from rkcosim.hostops.pooling import adaptive_largest, adaptive_means, largest_with_places, means, sums
 
 Array = npt.NDArray[Any]
+Ints = Sequence[int]
 
 
 def _check_pool(x: Array, axes: int, *sizes: diopiSize) -> None:
@@ -47,6 +49,34 @@ def _network(
     return Network({"x": data}, [node], (*data.shape[:2], *shape[-2:]), shape, constants or {})
 
 
+def average_pool(
+    x: Array, kernel: Ints, strides: Ints, padding: Ints, ceil: bool, include: bool, divisor: int | None
+) -> Array:
+    """Return the mean of each window, float64; `include` counts the padding, `divisor` replaces the count."""
+    sliding, axis = _sliding(x, kernel, strides, padding, None, ceil), x.ndim - len(kernel)
+    if divisor:
+        return np.asarray(sums(x.astype(np.float64), sliding, axis) / divisor)
+    return means(x, sliding, axis, padding if include else None)
+
+
+def max_pool(
+    x: Array, kernel: Ints, strides: Ints, padding: Ints, dilation: Ints, ceil: bool
+) -> tuple[Array, Array]:
+    """Return the largest element of each window, float64, and its index in the flattened axes."""
+    return largest_with_places(x, _sliding(x, kernel, strides, padding, dilation, ceil))
+
+
+def _sliding(
+    x: Array, kernel: Ints, strides: Ints, padding: Ints, dilation: Ints | None, ceil: bool
+) -> Sliding:
+    """Return the windows along the last axes; raises DiopiError if they do not fit."""
+    inside = x.shape[x.ndim - len(kernel) :]
+    found = Sliding.over(inside, kernel, strides, padding, padding, dilation, ceil)
+    if min(found.counts) < 0:
+        raise DiopiError(f"windows of {list(found.reaches)} do not fit {inside} padded by {list(padding)}")
+    return found
+
+
 @operator("AvgPool2d")
 def _avg_pool2d(
     call: OperatorCall,
@@ -65,7 +95,7 @@ def _avg_pool2d(
     kernel, strides, pads = kernel_size.data, stride.data or kernel_size.data, padding.data or [0, 0]
 
     def host(x: Array) -> Array:
-        return windows.average_pool(x, kernel, strides, pads, ceil_mode, count_include_pad, divisor_override)
+        return average_pool(x, kernel, strides, pads, ceil_mode, count_include_pad, divisor_override)
 
     def network() -> Network | str:
         if divisor_override and divisor_override != kernel[0] * kernel[1]:
@@ -111,7 +141,7 @@ def _max_pool2d(
         more = {"ceil_mode": int(ceil_mode), "dilations": steps}
         return _network(out, x, _pool_node("MaxPool", kernel, strides, pads * 2, **more))
 
-    call.compute(out, [x], lambda x: windows.max_pool(x, kernel, strides, pads, steps, ceil_mode)[0], network)
+    call.compute(out, [x], lambda x: max_pool(x, kernel, strides, pads, steps, ceil_mode)[0], network)
 
 
 @operator("MaxPool2dWithIndices")
@@ -128,7 +158,7 @@ def _max_pool2d_indices(
 ) -> None:
     """The largest element of each window, and its index in the map."""
     x, kernel, strides, pads, steps = _max_pool(input, kernel_size, stride, padding, dilation)
-    best, found = windows.max_pool(x, kernel, strides, pads, steps, ceil_mode)
+    best, found = max_pool(x, kernel, strides, pads, steps, ceil_mode)
     call.on_host(out, lambda: best)
     call.put(indices, found)
 
@@ -155,7 +185,7 @@ def _adaptive_avg(call: OperatorCall, out: diopiTensor, input: diopiTensor, outp
     call.compute(
         out,
         [x],
-        lambda x: windows.adaptive_average(x, wanted),
+        lambda x: adaptive_means(x, wanted),
         lambda: _adaptive_network(out, x, wanted, "AveragePool"),
     )
 
@@ -167,7 +197,7 @@ def _adaptive_max(call: OperatorCall, out: diopiTensor, input: diopiTensor, outp
     call.compute(
         out,
         [x],
-        lambda x: windows.adaptive_max(x, wanted)[0],
+        lambda x: adaptive_largest(x, wanted)[0],
         lambda: _adaptive_network(out, x, wanted, "MaxPool"),
     )
 
@@ -177,7 +207,7 @@ def _adaptive_max_indices(
     call: OperatorCall, out: diopiTensor, indices: diopiTensor, input: diopiTensor, output_size: diopiSize
 ) -> None:
     """The largest elements of windows that divide the map evenly, and their indices in the map."""
-    best, found = windows.adaptive_max(_adaptive(input, output_size), output_size.data)
+    best, found = adaptive_largest(_adaptive(input, output_size), output_size.data)
     call.on_host(out, lambda: best)
     call.put(indices, found)
 

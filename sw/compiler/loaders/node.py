@@ -350,17 +350,6 @@ def is_line(tensor: Tensor) -> bool:
     return len(shape) == 3 and tensor.cube == (shape[1], 1, shape[2]) and shape[1] > 1
 
 
-def same_pads(
-    size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> tuple[int, int, int, int]:
-    """Padding for an output of ceil(size / stride); an odd row or column goes below or to the right."""
-    total = [
-        max((-(-n // step) - 1) * step + (taps - 1) * dilation + 1 - n, 0)
-        for n, taps, step, dilation in zip(size, kernel, strides, dilations, strict=True)
-    ]
-    return total[0] // 2, total[1] // 2, total[0] - total[0] // 2, total[1] - total[1] // 2
-
-
 def lookup(
     name: str,
     kind: str,

@@ -23,9 +23,9 @@ from rkcosim.compiler.loaders.node import (
     channel_axis,
     is_line,
     natural_cube,
-    same_pads,
 )
 from rkcosim.compiler.loaders.views import View
+from rkcosim.hostops.geometry import same_pads
 
 BIAS_TOLERANCE = 1e-5
 """Relative difference up to which a bias scale counts as input scale * weight scale (float32)."""

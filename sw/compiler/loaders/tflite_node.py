@@ -21,10 +21,10 @@ from rkcosim.compiler.loaders.node import (
     Shape,
     Weights,
     natural_cube,
-    same_pads,
 )
 from rkcosim.compiler.loaders.tflite_file import ACTIVATIONS, TfModel, TfNode, TfTensor
 from rkcosim.compiler.tiling import CONV_KERNEL
+from rkcosim.hostops.geometry import same_pads
 
 TO_FIRST = (0, 3, 1, 2)
 """Axes of (N, H, W, C) in the order N, C, H, W."""
