@@ -16,7 +16,17 @@ from rkcosim.rknn_api import custom_types as cu
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.convert import TENSOR_TYPES, Array
 from rkcosim.rknn_api.custom_graph import TailLoaded, TailNode
-from rkcosim.rknn_api.state import Context, Refusal, Verbatim, api, array_of, loaded_context, log, target_of
+from rkcosim.rknn_api.state import (
+    Context,
+    Refusal,
+    Verbatim,
+    api,
+    array_of,
+    loaded_context,
+    log,
+    runtime,
+    target_of,
+)
 
 _numbers = itertools.count(1)
 _instances: dict[int, Instance] = {}
@@ -42,13 +52,15 @@ class Instance:
         if not function:
             return 0
         given, taken = _tensors(self.node.inputs, inputs), _tensors(self.node.outputs, outputs)
-        return int(function(ct.byref(self.context), given, len(inputs), taken, len(outputs)))
+        with runtime.lock.given_up():
+            return int(function(ct.byref(self.context), given, len(inputs), taken, len(outputs)))
 
     def destroy(self) -> None:
         """Let the program free the data of the node."""
         _instances.pop(self.number, None)
         if self.op.destroy:
-            code = self.op.destroy(ct.byref(self.context))
+            with runtime.lock.given_up():
+                code = self.op.destroy(ct.byref(self.context))
             if code:
                 log.warning("custom op '%s': destroy returned %d", self.node.name, code)
 

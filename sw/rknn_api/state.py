@@ -161,6 +161,35 @@ class Context:
             self.variants.close()
 
 
+class DeviceLock:
+    """A lock that a thread may take several times, and that it can give up for a while."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._own = threading.local()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._own.depth = getattr(self._own, "depth", 0) + 1
+
+    def __exit__(self, *_: object) -> None:
+        self._own.depth -= 1
+        self._lock.release()
+
+    @contextlib.contextmanager
+    def given_up(self) -> Iterator[None]:
+        """Let other threads have the lock in this context, however often this thread has taken it."""
+        depth, self._own.depth = getattr(self._own, "depth", 0), 0
+        for _ in range(depth):
+            self._lock.release()
+        try:
+            yield
+        finally:
+            for _ in range(depth):
+                self._lock.acquire()
+            self._own.depth = depth
+
+
 class Runtime:
     """Device, contexts and memory of the process."""
 
@@ -179,8 +208,8 @@ class Runtime:
         """Returns the pages of a dma-buf of the simulated kernel from its descriptor; None for others."""
         self.failures: Failures | None = None
         """Takes the unforeseen errors of a server's calls; None: the caller has `last_error`."""
-        self.lock = threading.RLock()
-        """Held while the device runs or its memory map changes."""
+        self.lock = DeviceLock()
+        """Held while the device runs or its memory map changes, but not while a program's function runs."""
 
     def failed(self, what: str, error: BaseException) -> bool:
         """Record an error of the call `what` if it is an unforeseen one; return whether that was done."""

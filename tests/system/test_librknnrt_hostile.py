@@ -18,13 +18,15 @@ import pytest
 import rkcosim.rknn_api as rk
 from rkcosim.driver import Driver
 from rkcosim.golden.task import GoldenNpu
+from rkcosim.rknn_api import custom_types as cu
 from rkcosim.rknn_api import matmul_types as mt
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.declarations import digest
 from rkcosim.rknn_api.server import RknnServer
 from rkcosim.rknn_api.server.calls import Calls
-from rkcosim.rknn_api.server.protocol import Channel, Gone, Op
+from rkcosim.rknn_api.server.protocol import Channel, Gone, Op, Packet
 from rkcosim.rknn_api.signatures import SIGNATURES
+from tests.system.test_librknnrt import scaled_model
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
 NUMBERS = {name: number for number, name in enumerate(SIGNATURES)}
@@ -67,6 +69,19 @@ class Client:
         answer.close()
         assert answer.op == Op.DONE
         return answer.a[0]
+
+    def answer(self) -> Packet:
+        """Return the next message of the server that is no request for a larger arena."""
+        while (message := self.thread.receive()).op == Op.GROW:
+            fd = os.memfd_create("arena", os.MFD_ALLOW_SEALING)
+            os.ftruncate(fd, message.a[0])
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+            larger = mmap.mmap(fd, message.a[0])
+            larger[: len(self.pages)] = self.pages[:]
+            self.pages = larger
+            self.thread.send(Op.ANSWER, fd=fd)
+            os.close(fd)
+        return message
 
     def close(self) -> None:
         """Close both connections."""
@@ -311,3 +326,50 @@ def test_device_addresses_lead_to_memory_of_the_same_program_only(server: RknnSe
         assert two.call("rknn_create_mem_from_phys", contexts[1], start, 0, length, 0, struct_at) == 0
     one.close()
     two.close()
+
+
+def with_operator(client: Client) -> int:
+    """A context on a model with a custom operator of the program, whose input is set."""
+    data = scaled_model()
+    client.pages[4096 : 4096 + len(data)] = data
+    assert client.call("rknn_init", 64, 4096, len(data), 0, 0, used=4096 + len(data)) == 0
+    context = struct.unpack_from("<Q", client.pages, 64)[0]
+    op = cu.rknn_custom_op(version=1, target=cu.RKNN_TARGET_TYPE_CPU, op_type=b"Scaled")
+    at = 1024
+    client.pages[at : at + ct.sizeof(op)] = bytes(op)
+    struct.pack_into("<Q", client.pages, at + cu.rknn_custom_op.compute.offset, 0x1234)
+    assert client.call("rknn_register_custom_ops", context, at, 1, used=2048) == 0
+    struct.pack_into("<I4xQIB3xii", client.pages, 256, 0, 8192, 30 * 4, 0, 0, 0)
+    assert client.call("rknn_inputs_set", context, 1, 256, used=16384) == 0
+    return context
+
+
+def test_a_function_that_never_returns_holds_nobody_up(server: RknnServer):
+    """A program whose custom operator does not end: the server waits for it, and others run."""
+    bad, good = Client(server.path), Client(server.path)
+    context = with_operator(bad)
+    bad.thread.send(Op.CALL, (context, 0), NUMBERS["rknn_run"], 64)
+    asked = bad.answer()
+    assert (asked.op, asked.number, asked.a[0]) == (Op.CALLBACK, 0, 0x1234)
+    other = opened(good)
+    struct.pack_into("<I4xQIB3xii", good.pages, 256, 0, 32768, 256 * 4, 0, 0, 0)
+    assert good.call("rknn_inputs_set", other, 1, 256, used=40960) == 0
+    assert good.call("rknn_run", other, 0) == 0
+    assert good.call("rknn_destroy", other) == 0
+    bad.thread.send(Op.ANSWER, (0,))
+    assert bad.answer().a[0] == 0, "it ends when the program answers"
+    bad.close()
+    good.close()
+
+
+def test_a_program_that_ends_within_its_function_gets_no_result(server: RknnServer, caplog):
+    """The run fails; what the function has not computed is not taken for its result."""
+    client = Client(server.path)
+    context = with_operator(client)
+    client.thread.send(Op.CALL, (context, 0), NUMBERS["rknn_run"], 64)
+    assert client.thread.receive().op == Op.GROW
+    client.thread.send(Op.ANSWER)  # no larger arena
+    answer = client.thread.receive()
+    assert (answer.op, answer.a[0]) == (Op.DONE, t.RKNN_ERR_FAIL)
+    assert f"compute returned {t.RKNN_ERR_MALLOC_FAIL}" in caplog.text
+    client.close()
