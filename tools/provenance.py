@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from rkcosim.measure.perf.page import PageError
+from rkcosim.measure.perf.page import PageError, table
 from rkcosim.spec.regs.options import OPTIONS, Option
 
 KINDS = {
@@ -417,9 +417,6 @@ _OPTIONS_HEAD = """## Options
 
 Where two readings fit what is known, `rkcosim --option NAME COMMAND` takes the other one
 ([commandline.md](../commandline.md)).
-
-| option | rule | default | with the option |
-| --- | --- | --- | --- |
 """
 
 
@@ -444,26 +441,22 @@ def _witnessed(page: Page, found: Sequence[Witness]) -> list[str]:
         f"{len(rules) - len(alone)} of {len(rules)} rules have a witness, {len(found)} tests from {sources} "
         f"sources; {len(alone)} are held up by RTL and golden model together and nothing else."
     )
-    lines += [
-        "",
-        "### Held up by RTL and golden model alone",
-        "",
-        "| rule | best mark | text |",
-        "| --- | --- | --- |",
-    ]
+    rows: list[tuple[str, str, str]] = []
     for rule in alone:
         kinds = [mark.kind for claim in rule.claims for mark in claim.marks]
         best = min(kinds, key=list(KINDS).index)
         text = _CITATION.sub("", _MARK.sub("", " ".join(rule.lines)))
         text = textwrap.shorten(text, _SHOWN_RULE, placeholder=" ...")
-        lines.append(f"| {rule.name} | {best} | {text.replace('|', chr(92) + '|')} |")
-    lines += ["", "### With a witness", "", "| rule | witnesses | sources |", "| --- | --- | --- |"]
+        rows.append((rule.name, best, text.replace("|", chr(92) + "|")))
+    lines += ["", "### Held up by RTL and golden model alone", ""]
+    lines += table(("rule", "best mark", "text"), rows)
+    rows = []
     for rule in rules:
         if of[rule.name]:
             tests = ", ".join(f"`{w.test.rpartition('::')[2]}`" for w in of[rule.name])
             keys = ", ".join(dict.fromkeys(w.source for w in of[rule.name]))
-            lines.append(f"| {rule.name} | {tests} | {keys} |")
-    return lines
+            rows.append((rule.name, tests, keys))
+    return [*lines, "", "### With a witness", "", *table(("rule", "witnesses", "sources"), rows)]
 
 
 def markdown(page: Page, options: Sequence[Option] = (), found: Sequence[Witness] = ()) -> str:
@@ -474,20 +467,22 @@ def markdown(page: Page, options: Sequence[Option] = (), found: Sequence[Witness
         "",
         "## Counts",
         "",
-        f"| chapter | rules | {' | '.join(KINDS)} |",
-        "| --- |" + " --- |" * (len(KINDS) + 1),
     ]
+    cells: list[tuple[object, ...]] = []
     chapters = list(dict.fromkeys(rule.chapter for rule in page.rules))
     for chapter in [*chapters, None]:
         rules = [rule for rule in page.rules if chapter in (None, rule.chapter)]
-        counts = " | ".join(str(count) for count in _counts(rules).values())
-        lines.append(f"| {chapter or '**all**'} | {len(rules)} | {counts} |")
+        cells.append((chapter or "**all**", len(rules), *_counts(rules).values()))
+    lines += table(("chapter", "rules", *KINDS), cells)
     free = sum(all(not assumed for assumed, _ in _keys(rule)) for rule in page.rules)
     lines += ["", f"{free} of {len(page.rules)} rules hold no assumption."]
     lines += ["", *_witnessed(page, found)]
     if options:
-        lines += ["", *_OPTIONS_HEAD.splitlines()]
-        lines += [f"| `{o.name}` | {o.rule} | {o.default} | {o.otherwise} |" for o in options]
+        lines += ["", *_OPTIONS_HEAD.splitlines(), ""]
+        lines += table(
+            ("option", "rule", "default", "with the option"),
+            ((f"`{o.name}`", o.rule, o.default, o.otherwise) for o in options),
+        )
     lines += ["", "## Assumptions, and the experiment that would settle each"]
     for row in page.experiments:
         lines += [
@@ -503,10 +498,11 @@ def markdown(page: Page, options: Sequence[Option] = (), found: Sequence[Witness
             for claim in rule.claims:
                 if any(m.kind == "assumed" and row.key in m.keys for m in claim.marks):
                     lines.append(f"- {rule.name}: {textwrap.shorten(claim.text, _SHOWN, placeholder=' ...')}")
-    lines += ["", "## Sources", "", "| source | repository | rules |", "| --- | --- | --- |"]
-    for source in page.sources:
-        names = ", ".join(_rest(page.rules, False, source.key))
-        lines.append(f"| {source.key} | {source.repository} | {names} |")
+    lines += ["", "## Sources", ""]
+    lines += table(
+        ("source", "repository", "rules"),
+        ((s.key, s.repository, ", ".join(_rest(page.rules, False, s.key))) for s in page.sources),
+    )
     return _HEAD + "\n".join(lines) + "\n"
 
 

@@ -13,6 +13,7 @@ from rkcosim.apis.hexagon.geometry import Geometry, Padding, geometry, window_of
 from rkcosim.apis.hexagon.host_moves import axis_of
 from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, check_size, value
+from rkcosim.hostops.convolution import convolved
 from rkcosim.hostops.pooling import largest, means
 
 Array = npt.NDArray[Any]
@@ -188,11 +189,16 @@ def range_(call: NodeCall) -> list[Value]:
     return [value(np.array(numbers, dtype=np.int32))]
 
 
-def _multiplied(patches: Array, w: Array) -> Array:
-    """Return the products of windows (B, OH, OW, kh, kw, D) with weights (kh, kw, D, OC), float32."""
-    flat = patches.reshape(*patches.shape[:3], -1).astype(np.float64)
-    found: Array = (flat @ w.reshape(-1, w.shape[3]).astype(np.float64)).astype(np.float32)
-    return found
+def convolution(x: Array, w: Array, window: Geometry) -> Array:
+    """Return the sums of an input (B, H, W, D) and weights (kh, kw, D, OC), float64 (B, OH, OW, OC)."""
+    made = convolved(x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1), window.sliding)
+    return made.transpose(0, 2, 3, 1)
+
+
+def depthwise(x: Array, w: Array, window: Geometry) -> Array:
+    """Return the sums of an input (B, H, W, D) and weights (kh, kw, D, M), float64 (B, OH, OW, D * M)."""
+    filters = w.transpose(2, 3, 0, 1).reshape(-1, 1, *w.shape[:2])
+    return convolved(x.transpose(0, 3, 1, 2), filters, window.sliding, w.shape[2]).transpose(0, 2, 3, 1)
 
 
 def kernel_window(call: NodeCall, x: Value, w: Value, stride: Value) -> Geometry:
@@ -205,15 +211,19 @@ def kernel_window(call: NodeCall, x: Value, w: Value, stride: Value) -> Geometry
 @operation("Conv2d_f", ins=3, outs=1)
 def conv2d(call: NodeCall) -> list[Value]:
     x, w, stride = call.inputs
-    return [value(_multiplied(kernel_window(call, x, w, stride).patches(x.reals, 0), w.reals))]
+    made = convolution(
+        x.reals.astype(np.float64), w.reals.astype(np.float64), kernel_window(call, x, w, stride)
+    )
+    return [value(made.astype(np.float32))]
 
 
 @operation("DepthwiseConv2d_f", ins=3, outs=1)
 def depthwise_conv2d(call: NodeCall) -> list[Value]:
     x, w, stride = call.inputs
-    patches = kernel_window(call, x, w, stride).patches(x.reals, 0)
-    sums = np.einsum("bhwijd,ijdm->bhwdm", patches.astype(np.float64), w.reals.astype(np.float64))
-    return [value(sums.reshape(*sums.shape[:3], -1).astype(np.float32))]
+    made = depthwise(
+        x.reals.astype(np.float64), w.reals.astype(np.float64), kernel_window(call, x, w, stride)
+    )
+    return [value(made.astype(np.float32))]
 
 
 def matrix_rows(a: Value, b: Value) -> tuple[int, int, int]:

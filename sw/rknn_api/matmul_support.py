@@ -1,12 +1,12 @@
 """What librknnrt 2.3.2 takes and refuses of matrix products on the RK3588, each row with its source.
 
 `rkcosim.rknn_api.matmul` checks a `rknn_matmul_info` with these rows, and docs/rknn_api.md contains them as
-a table (`markdown`, written by `python -m tools.pages products`).
+a table (`python -m tools.pages products` writes it).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
@@ -235,58 +235,3 @@ def line_of(row: Behaviour, info: mt.rknn_matmul_info) -> str:
         type=mt.get_matmul_type_string(info.type),
         value=value_name(row.field, getattr(info, row.field)),
     )
-
-
-def markdown() -> str:
-    """Return the table for docs/rknn_api.md, followed by the addresses of its links."""
-    heads = ("member", "value", "types", VERSION, "here", "source")
-    lines = [_cells(heads), _cells(["---"] * len(heads))]
-    seen: set[tuple[str, tuple[int, ...]]] = set()
-    for row in ROWS:
-        rest = "others" if (row.field, row.values) in seen else "all"
-        seen.add((row.field, row.values))
-        types = ", ".join(map(str, sorted(row.types))) or rest
-        lines.append(_cells((row.field, _values(row), types, _board(row), _here(row), _sources(row))))
-    links = [f"[{label}]: {address}" for label, address in SOURCES.values() if address]
-    return "\n".join([*lines, "", *links])
-
-
-def _cells(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _values(row: Behaviour) -> str:
-    if not row.values:
-        return "others"
-    if row.field == "iommu_domain_id":
-        return f"{row.values[0]} to {row.values[-1]}"
-    prefixes = ("RKNN_MM_LAYOUT_", "RKNN_QUANT_TYPE_", "RKNN_")
-    names = []
-    for value in row.values:
-        name = value_name(row.field, value)
-        short = next(name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix))
-        names.append(f"{value} {short}")
-    return ", ".join(names)
-
-
-def _board(row: Behaviour) -> str:
-    text = row.board.value
-    if row.board is REFUSES:
-        text += f": `{row.line.format(field=row.field, type='TYPE', value='VALUE')}`"
-    return f"{text}; {row.note}" if row.note else text
-
-
-def _here(row: Behaviour) -> str:
-    text = "taken"
-    if row.code:
-        text = "RKNN_ERR_FAIL" if row.code == t.RKNN_ERR_FAIL else "RKNN_ERR_PARAM_INVALID"
-        text += f" of `{row.call}`"
-    return f"{text}, assumed" if row.board is UNKNOWN else text
-
-
-def _sources(row: Behaviour) -> str:
-    found = []
-    for key in row.sources:
-        label, address = SOURCES[key]
-        found.append(f"[{label}]" if address else label)
-    return ", ".join(found) or "-"

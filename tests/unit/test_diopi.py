@@ -17,10 +17,10 @@ from onnx.reference import ReferenceEvaluator
 from rkcosim.apis.diopi import library, runtime
 from rkcosim.apis.diopi.bounds import check_bound
 from rkcosim.apis.diopi.enums import Device, Dtype, Error
-from rkcosim.apis.diopi.host import moves, windows
+from rkcosim.apis.diopi.host import moves
 from rkcosim.apis.diopi.memory import Memory, Stream
 from rkcosim.apis.diopi.names import NAMES
-from rkcosim.apis.diopi.operators import OPERATORS, pools
+from rkcosim.apis.diopi.operators import OPERATORS, pools, products
 from rkcosim.apis.diopi.tensor import TensorP, diopiTensor
 from rkcosim.apis.diopi.values import DiopiError, diopiScalar
 from tests.models.diopi_tensors import Calls, scalar, size
@@ -219,13 +219,13 @@ def test_convolutions_are_onnx_s(window: tuple[int, ...], groups: int, seed: int
     w = random.normal(size=(6, 4 // groups, *kernel))
     right = _node("Conv", x, w, **same)[0]
     np.testing.assert_allclose(
-        windows.convolution(x, w, strides, padding, dilation, groups), right, rtol=1e-12, atol=1e-12
+        products.convolution(x, w, strides, padding, dilation, groups), right, rtol=1e-12, atol=1e-12
     )
     w = random.normal(size=(4, 6 // groups, *kernel))
     parts = zip(np.split(x, groups, 1), np.split(w, groups), strict=True)
     one = same | {"group": 1}  # the reference has an error for groups
     right = np.concatenate([_node("ConvTranspose", a, b, **one)[0] for a, b in parts], 1)
-    found = windows.transposed(x, w, strides, padding, [0, 0], groups, dilation)
+    found = products.transposed_convolution(x, w, strides, padding, [0, 0], groups, dilation)
     np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-12)
 
 

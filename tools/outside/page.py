@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from os.path import relpath
 
+from rkcosim.measure.perf.page import table
 from tools.outside.record import Kept, Ran, Record
 from tools.outside.suite import ENGINES, VERDICTS, Suite, differs
 
@@ -33,8 +34,8 @@ TITLES = ("suite", "tests", "on a board", *ENGINES.values(), "run", "differs")
 
 def page(suites: Sequence[Suite], record: Record) -> str:
     """Return the page (Markdown)."""
-    parts = [HEAD, f"| {' | '.join(TITLES)} |", f"|{' --- |' * len(TITLES)}"]
-    parts += [f"| {' | '.join(_row(suite, record.get(suite.name, Kept())))} |" for suite in suites]
+    rows = [_row(suite, record.get(suite.name, Kept())) for suite in suites]
+    parts = [HEAD, *table(TITLES, rows)]
     parts += ["", _judged(suites, record), "", OWN.format(marked=MARKED)]
     for suite in suites:
         parts += ["", *_section(suite, record.get(suite.name, Kept()))]

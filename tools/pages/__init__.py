@@ -94,7 +94,7 @@ def _nnapi() -> str:
 
 
 def _products() -> str:
-    from rkcosim.rknn_api.matmul_support import markdown
+    from tools.pages.products import markdown
 
     return markdown()
 

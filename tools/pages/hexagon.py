@@ -6,6 +6,7 @@ from rkcosim.apis.hexagon.execution import MODULES
 from rkcosim.apis.hexagon.graph import CONST, OWN
 from rkcosim.apis.hexagon.names import NAMES
 from rkcosim.apis.hexagon.operations import OPERATIONS, Place
+from rkcosim.measure.perf.page import table as lines_of
 
 PLACES: dict[Place | str, str] = {
     "layer": "NPU: with the operations behind them as one layer if that is exact, else their sums",
@@ -30,8 +31,8 @@ def place_of(number: int) -> str:
 
 def table() -> str:
     """Return the table as Markdown: where the operations run, with their numbers."""
-    rows = ["| where | operations | number |", "| --- | --- | --- |"]
+    rows = []
     for place, text in PLACES.items():
         names = [f"{name} ({number})" for number, name in enumerate(NAMES) if place_of(number) == place]
-        rows.append(f"| {text} | {', '.join(names)} | {len(names)} |")
-    return "\n".join(rows)
+        rows.append((text, ", ".join(names), len(names)))
+    return "\n".join(lines_of(("where", "operations", "number"), rows))

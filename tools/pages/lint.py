@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rkcosim.measure.perf.page import table
 from rkcosim.regcmd.lint import RULES
 
 _HEAD = """# Rules of `rkcosim regcmd lint`
@@ -19,7 +20,6 @@ with `--notes`). The table has the usual severity of a rule; single findings may
 
 def page() -> str:
     """Return the page as Markdown."""
-    lines = ["| rule | severity | why | source |", "| --- | --- | --- | --- |"]
-    for rule in sorted(RULES.values(), key=lambda r: r.name):
-        lines.append(f"| `{rule.name}` | {rule.severity} | {rule.why} | {rule.source} |")
-    return _HEAD + "\n".join(lines) + "\n"
+    rules = sorted(RULES.values(), key=lambda r: r.name)
+    rows = [(f"`{rule.name}`", rule.severity, rule.why, rule.source) for rule in rules]
+    return _HEAD + "\n".join(table(("rule", "severity", "why", "source"), rows)) + "\n"

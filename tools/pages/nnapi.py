@@ -6,6 +6,7 @@ from rkcosim.apis.nnapi.emit import EMITTERS
 from rkcosim.apis.nnapi.operations import LETTERS, TABLE, OperationType, words
 from rkcosim.apis.nnapi.runner import CONTROL, MODULES
 from rkcosim.apis.nnapi.values import HOST
+from rkcosim.measure.perf.page import table as lines_of
 
 NAMES = {
     "f": "float32",
@@ -34,7 +35,7 @@ def place_of(kind: OperationType) -> str:
 
 def table() -> str:
     """Return the table as Markdown: code, types of the data, number of inputs and results, place."""
-    rows = ["| code | operation | data | inputs | runs on |", "| --- | --- | --- | --- | --- |"]
+    rows = []
     for kind in OperationType:
         letters, forms, _ = TABLE[kind.name]
         sizes, more = set[int](), ""
@@ -46,5 +47,5 @@ def table() -> str:
                 more = " or more" if any(word.repeats for word in found) else more
         data = ", ".join(NAMES[letter] for letter in letters)
         numbers = ", ".join(map(str, sorted(sizes))) + more
-        rows.append(f"| {kind.value} | {kind.name} | {data} | {numbers} | {place_of(kind)} |")
-    return "\n".join(rows)
+        rows.append((kind.value, kind.name, data, numbers, place_of(kind)))
+    return "\n".join(lines_of(("code", "operation", "data", "inputs", "runs on"), rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rkcosim.measure.perf.page import table
 from rkcosim.spec.regs.counters import BASE_ADDRESS, WINDOW_BYTES
 from rkcosim.spec.regs.table import Block, Field, Register, counter_registers, registers
 
@@ -25,11 +26,11 @@ def _register(register: Register) -> Iterator[str]:
         notes.append(f"reset 0x{register.reset:X}")
     yield f"### 0x{register.offset:04X} {register.path}\n"
     yield f"{register.desc} ({', '.join(notes)}).\n"
-    yield "| Bits | Field | Access | Meaning |"
-    yield "| --- | --- | --- | --- |"
+    rows = []
     for field in register.fields.values():
         access = field.sw + (", signed" if field.signed else "")
-        yield f"| {_bits(field)} | {field.name} | {access} | {field.desc}{_codes(field)} |"
+        rows.append((_bits(field), field.name, access, f"{field.desc}{_codes(field)}"))
+    yield from table(("Bits", "Field", "Access", "Meaning"), rows)
     yield ""
 
 
