@@ -15,6 +15,7 @@ from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, check_size, value
 from rkcosim.hostops.convolution import convolved
 from rkcosim.hostops.pooling import largest, means
+from rkcosim.hostops.softmax import softmax
 
 Array = npt.NDArray[Any]
 MANY = None
@@ -61,11 +62,9 @@ def _unary(name: str, dtype: type[Any], function: Callable[[Array], Array]) -> N
         return [value(function(call.inputs[0].array(dtype)).astype(dtype))]
 
 
-def softmax(x: Array) -> Array:
-    """Return e^x / sum(e^x) along the depth, float64."""
-    powers = np.exp(x.astype(np.float64) - x.max(axis=-1, keepdims=True))
-    total: Array = powers / powers.sum(axis=-1, keepdims=True)
-    return total
+def softmax_of_depth(x: Array) -> Array:
+    """Return softmax along the depth, float64."""
+    return softmax(x.astype(np.float64), -1)
 
 
 _UNARY: dict[str, Callable[[Array], Array]] = {
@@ -77,7 +76,7 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
     "Ceil_f": np.ceil,
     "Floor_f": np.floor,
     "Round_f": half_away,
-    "LogSoftmax_f": lambda x: np.log(softmax(x)),
+    "LogSoftmax_f": lambda x: np.log(softmax_of_depth(x)),
 }
 for _name, _one in _UNARY.items():
     _unary(_name, np.float32, _one)
@@ -92,7 +91,7 @@ for _name, _one in {
 @operation("Softmax_f", ins=(1, 2), outs=1)
 def softmax_f(call: NodeCall) -> list[Value]:
     beta = call.inputs[1].scalar if len(call.inputs) > 1 else 1.0
-    return [value(softmax(call.inputs[0].reals * np.float32(beta)).astype(np.float32))]
+    return [value(softmax_of_depth(call.inputs[0].reals * np.float32(beta)).astype(np.float32))]
 
 
 @operation("ReluX_f", ins=2, outs=1)

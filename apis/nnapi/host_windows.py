@@ -11,6 +11,7 @@ from rkcosim.apis.nnapi.host_moves import as_given, channels_last, coordinates, 
 from rkcosim.apis.nnapi.host_products import sliding
 from rkcosim.apis.nnapi.values import Array, OperationCall, Reals, host
 from rkcosim.hostops.pooling import largest
+from rkcosim.hostops.softmax import log_softmax, softmax
 from rkcosim.hostops.windows import counted, windows
 
 
@@ -83,11 +84,8 @@ def _softmax(call: OperationCall) -> list[Array]:
     axis = call.axis(2, x.ndim)
     if call.number(1) <= 0 and call.kind.name == "SOFTMAX":
         raise call.wrong(f"beta {call.number(1)} is not above 0")
-    scaled = (x - x.max(axis=axis, keepdims=True)) * call.number(1) if x.size else x
-    sums = np.exp(scaled).sum(axis=axis, keepdims=True)
-    if call.kind.name == "SOFTMAX":
-        return [call.put(np.exp(scaled) / sums)]
-    return [call.put(scaled - np.log(sums))]
+    function = softmax if call.kind.name == "SOFTMAX" else log_softmax
+    return [call.put(function(x, axis, call.number(1)))]
 
 
 @host("L2_NORMALIZATION")
