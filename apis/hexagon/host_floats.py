@@ -13,6 +13,7 @@ from rkcosim.apis.hexagon.geometry import Geometry, Padding, geometry, window_of
 from rkcosim.apis.hexagon.host_moves import axis_of
 from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, check_size, value
+from rkcosim.hostops import resize
 from rkcosim.hostops.convolution import convolved
 from rkcosim.hostops.pooling import largest, means
 from rkcosim.hostops.softmax import softmax
@@ -307,7 +308,10 @@ def lrn(call: NodeCall) -> list[Value]:
 
 
 def bilinear(x: Array, sizes: Value, corners: bool) -> Array:
-    """Return an image (B, H, W, D) with other numbers of rows and columns, float64."""
+    """Return an image (B, H, W, D) with other numbers of rows and columns, float64.
+
+    It adds a share of the difference of two elements, as nnlib does: the last bits decide halves of bytes.
+    """
     wanted = sizes.list[:2]
     if len(wanted) != 2 or min(wanted) < 1:
         raise Failure(f"an output of {wanted}")
@@ -315,8 +319,8 @@ def bilinear(x: Array, sizes: Value, corners: bool) -> Array:
     found = x.astype(np.float64)
     for axis, new in zip((1, 2), wanted, strict=True):
         old = x.shape[axis]
-        step = (old - 1) / (new - 1) if corners and new > 1 else old / new
-        at = np.arange(new) * step
+        step = resize.step_of(old, new, corners and new > 1)
+        at = resize.places(new, step, resize.Coordinates.ASYMMETRIC)
         first = np.minimum(at.astype(np.int64), old - 1)
         part = (at - first).reshape([-1 if n == axis else 1 for n in range(4)])
         low, high = np.take(found, first, axis), np.take(found, np.minimum(first + 1, old - 1), axis)
