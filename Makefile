@@ -11,13 +11,13 @@ UV     ?= $(shell command -v uv 2>/dev/null)
 # Python keeps what it has compiled, also where the environment forbids it: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo test proofs coverage synthesis test-all test-lowest lock licences soak test-shared test-rknn test-aarch64 outside check bench docs pictures registers wheel wheel-prebuilt clean
+.PHONY: help demo test proofs coverage synthesis test-all test-lowest lock licences soak test-shared test-rknn test-aarch64 outside check bench docs pictures pages registers wheel wheel-prebuilt clean
 help:
 	@echo "make demo        classify held-back digits on the RTL, checked bit for bit"
 	@echo "make test        the tests of ten minutes, with the same seeds in each run"
-	@echo "make proofs      prove blocks of the RTL formally and write docs/proofs.md"
-	@echo "make coverage    measure which lines and bits of the RTL run, write docs/rtl_coverage.md (hours, resumes)"
-	@echo "make synthesis   synthesise the RTL and write docs/synthesis.md (hours, resumes; opensta, qflow-tech-osu018)"
+	@echo "make proofs      prove blocks of the RTL formally and write docs/results/proofs.md"
+	@echo "make coverage    measure which lines and bits of the RTL run, write docs/results/rtl_coverage.md (hours, resumes)"
+	@echo "make synthesis   synthesise the RTL and write docs/results/synthesis.md (hours, resumes; opensta, qflow-tech-osu018)"
 	@echo "make test-all    everything: also long sweeps, all kinds of engines, proofs, new seeds (hours, resumes)"
 	@echo "make test-lowest  make test with the lowest versions of all packages that pyproject.toml allows"
 	@echo "make lock        write the versions that are installed here into .ci/constraints.txt, for .ci/run"
@@ -31,6 +31,7 @@ help:
 	@echo "make bench       array and engine benchmarks"
 	@echo "make docs        the documentation site, build/site/index.html"
 	@echo "make pictures    draw the pictures of the documentation again"
+	@echo "make pages       write the pages and tables that are made from the sources and from kept records"
 	@echo "make registers   the page of all registers and fields, build/registers.md"
 	@echo "make wheel       build the wheel into dist/"
 	@echo "make wheel-prebuilt  build the optional wheel with prebuilt engines into dist/"
@@ -73,13 +74,13 @@ test: $(DEV)
 	$(BIN)/python -m pytest -q -m "not heavy and not shared" $(SPREAD)
 
 proofs: $(DEV)
-	$(BIN)/python -m tools.proofs --page docs/proofs.md
+	$(BIN)/python -m tools.proofs --page docs/results/proofs.md
 
 coverage: $(DEV)
-	$(BIN)/python -m tools.coverage --page docs/rtl_coverage.md
+	$(BIN)/python -m tools.coverage --page docs/results/rtl_coverage.md
 
 synthesis: $(DEV)
-	$(BIN)/python -m tools.synthesis --page docs/synthesis.md
+	$(BIN)/python -m tools.synthesis --page docs/results/synthesis.md
 
 test-all: $(DEV)
 	RKCOSIM_TESTS=all RKCOSIM_SEED=$${RKCOSIM_SEED:-fresh} \
@@ -137,7 +138,10 @@ pictures: $(DEV)
 
 registers: $(CORE)
 	@mkdir -p build
-	$(BIN)/python -m rkcosim.spec.regs.docs build/registers.md
+	$(BIN)/python -m tools.pages registers
+
+pages: $(DEV)
+	$(BIN)/python -m tools.pages
 
 wheel: $(DEV)
 	$(BIN)/python -m build --wheel

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.onnx_nodes` runs the node tests of the package onnx, `python -m benchmarks.quantize`
 quantises networks and measures their accuracy, and `python -m benchmarks.zoo` measures networks that people
-run on the RK3588 (docs/zoo.md).
+run on the RK3588 (docs/results/zoo.md).
 
 `rkcosim bench` compares engines, and measures layers and whole models.
 """
@@ -30,7 +30,7 @@ JSON = {"type": Path, "help": "write the rows to this file"}
 
 
 @dataclass(frozen=True)
-class Run:
+class JobRun:
     """Cycles and processor time of jobs, and an additional result."""
 
     cycles: int
@@ -46,7 +46,7 @@ def timed(
     *,
     jobs: int = 1,
     traced: bool = False,
-) -> Run:
+) -> JobRun:
     """Run a model on a new engine of one core.
 
     Parameters
@@ -64,7 +64,7 @@ def timed(
                 ready.run()
             cycles = engine.cycle - first
             end(engine)
-            return Run(cycles, time.thread_time() - begun, result(engine))
+            return JobRun(cycles, time.thread_time() - begun, result(engine))
 
 
 def write(path: Path | None, rows: Sequence[Any], **members: Any) -> None:

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter, load_delegate
 
+from rkcosim.apis.litert.library import delegate_library
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.driver import Driver
 from rkcosim.engines.named import open_named
-from rkcosim.plugins.library import delegate_library
 from tests.models.litert_scripts import small
 from tests.models.ort_scripts import registered, session
 from tests.models.rknn_models import image_model

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks import JSON, write
 from rkcosim.devices import SimulatedMachine
-from rkcosim.devices.preload import c_compiler
+from rkcosim.devices.native_library import c_compiler
 from rkcosim.devices.program import environment, private_server
 from rkcosim.engines.protocol import BuildError
 from rkcosim.measure.perf.measure import options
@@ -30,7 +30,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "examples" / "device" / "rknpu_pr
 
 
 @dataclass(frozen=True)
-class Row:
+class DeviceRun:
     """One run; `outside` is the share of `seconds` that was not spent in the engine."""
 
     engine: str
@@ -58,7 +58,7 @@ def build_program(folder: Path) -> Path:
     return target
 
 
-def measure(engine: str | None, program: Path, jobs: int, side: int) -> Row:
+def measure(engine: str | None, program: Path, jobs: int, side: int) -> DeviceRun:
     """Run the loop once on a new machine."""
     with SimulatedMachine(engine) as machine, private_server(machine) as server:
         env = environment(server.path)
@@ -68,7 +68,7 @@ def measure(engine: str | None, program: Path, jobs: int, side: int) -> Row:
         )
         report = machine.report()
     cycles = report.cycles / report.jobs
-    return Row(
+    return DeviceRun(
         report.engine, side, report.jobs, cycles, report.seconds, jobs / report.seconds, report.outside
     )
 
@@ -83,7 +83,7 @@ def main(given: list[str] | None = None) -> int:
         jobs={"type": int, "default": 200},
         sides={"type": int, "nargs": "+", "default": [0, 8, 16]},
     )
-    rows: list[Row] = []
+    rows: list[DeviceRun] = []
     print("engine      side  jobs  cycles/job  seconds  jobs/s  outside")
     try:
         with tempfile.TemporaryDirectory() as folder:

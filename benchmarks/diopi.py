@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from rkcosim.frontends.diopi.npu import COMPARE_VARIABLE
+from rkcosim.apis.diopi.npu import COMPARE_VARIABLE
 from rkcosim.waves.whole_file import whole_file
 
 NPU_FUNCTIONS = (

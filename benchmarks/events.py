@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import JSON, Run, timed, write
+from benchmarks import JSON, JobRun, timed, write
 from rkcosim.compiler import CompiledModel, compile_conv_layer
 from rkcosim.engines.soc import SocEngine
 from rkcosim.measure.perf.bench.jobs import LAYER
@@ -34,7 +34,7 @@ MODES: dict[str, tuple[str, ...] | None] = {
 
 
 @dataclass(frozen=True)
-class Row:
+class LogMode:
     """One mode; `ratio` is its time relative to that without a log, `events` the number of events."""
 
     mode: str
@@ -43,7 +43,7 @@ class Row:
     events: int
 
 
-def run(kinds: tuple[str, ...] | None, model: CompiledModel) -> Run:
+def run(kinds: tuple[str, ...] | None, model: CompiledModel) -> JobRun:
     """Run one job; its result is the engine's last cycle and its log."""
 
     def record(engine: SocEngine) -> None:
@@ -67,7 +67,7 @@ def main(given: list[str] | None = None) -> int:
     print(f"{'mode':8} {'ms':>8} {'ratio':>7} {'events':>8}   ({best['none'].result[0]:,} cycles)")
     for mode, found in best.items():
         ratio = found.seconds / best["none"].seconds
-        rows.append(Row(mode, round(found.seconds, 5), round(ratio, 3), len(found.result[1])))
+        rows.append(LogMode(mode, round(found.seconds, 5), round(ratio, 3), len(found.result[1])))
         print(f"{mode:8} {rows[-1].seconds * 1e3:8.1f} {rows[-1].ratio:7.3f} {rows[-1].events:8,}")
     log = best["all"].result[1]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 """How fast the engines "changes" and "fast" are: whole networks on them and on the default engine, in turn.
 
-    python -m benchmarks.fast resnet50.onnx yolov8n.onnx --runs 3 --page docs/performance.md
+    python -m benchmarks.fast resnet50.onnx yolov8n.onnx --runs 3 --page docs/results/performance.md
 
 Each run is a process of its own and simulates one inference with random inputs. Its seconds are wall-clock
 time of `rknn_run`, with the golden model's work if there is any. *Timing model alone* is processor time of

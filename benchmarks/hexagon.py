@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from rkcosim.apis.hexagon.layers import exact_scaling
+from rkcosim.apis.hexagon.npu import Npu
+from rkcosim.apis.link.instruments import open_machine
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.driver import Driver
 from rkcosim.engines.named import open_named
-from rkcosim.frontends.hexagon_nn.layers import exact_scaling
-from rkcosim.frontends.hexagon_nn.npu import Npu
-from rkcosim.plugins.instruments import open_machine
 from rkcosim.running.settings import Settings
 from tests.models.hexagon_graphs import execute
 from tests.models.hexagon_networks import Form, graph_of_tflite, random_layer

@@ -25,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import JSON, write
 from rkcosim import rknn_api
-from rkcosim.devices.preload import c_compiler
+from rkcosim.devices.native_library import c_compiler
 from rkcosim.devices.rknn_library import environment, lay_out, rknn_library
 from rkcosim.driver import Driver
 from rkcosim.engines.named import open_named
@@ -43,7 +43,7 @@ CALLS = 50
 
 
 @dataclass(frozen=True)
-class Row:
+class NetworkCalls:
     """One network: microseconds (medians) of the calls and of numpy's conversions."""
 
     side: int
@@ -103,7 +103,7 @@ def conversions(inputs: int, outputs: int) -> tuple[float, float]:
     return to_codes, median(lambda: (codes.astype(np.int32) + 3).astype(np.float32) * scale)
 
 
-def measure(side: int, folder: Path, program: Path) -> Row:
+def measure(side: int, folder: Path, program: Path) -> NetworkCalls:
     """Run the program once."""
     (folder / "model.onnx").write_bytes(network(side))
     with RknnServer(folder / f"socket{side}") as server:
@@ -112,7 +112,7 @@ def measure(side: int, folder: Path, program: Path) -> Row:
         text = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
     query, given, taken, inputs, outputs = (float(word) for word in text.split())
     to_codes, to_reals = conversions(int(inputs), int(outputs))
-    return Row(side, int(inputs), int(outputs), query, given, to_codes, taken, to_reals)
+    return NetworkCalls(side, int(inputs), int(outputs), query, given, to_codes, taken, to_reals)
 
 
 def main(given: list[str] | None = None) -> int:

@@ -32,9 +32,9 @@ import onnx
 from onnx import compose
 
 from benchmarks.onnx_nodes import RANDOM, TEXT, Result, bound, cases, difference, with_constants
+from rkcosim.apis.ort.library import provider_library
 from rkcosim.compiler.host_runtimes import import_onnxruntime
 from rkcosim.measure.perf.measure import options
-from rkcosim.plugins.library import provider_library
 from rkcosim.waves.whole_file import whole_file
 
 NAME = "RkCosim"

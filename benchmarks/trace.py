@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import JSON, Run, timed, write
+from benchmarks import JSON, JobRun, timed, write
 from rkcosim.compiler import CompiledModel, compile_conv_layer
 from rkcosim.engines.soc import SocEngine
 from rkcosim.measure.perf.measure import fastest, options
@@ -31,7 +31,7 @@ _BLOCK = "core0.CNA"
 
 
 @dataclass(frozen=True)
-class Row:
+class TraceMode:
     """One way to trace: `cycles` in `seconds`, the file's `bytes`, and the time relative to no waveform."""
 
     name: str
@@ -64,7 +64,7 @@ def specs(folder: Path) -> dict[str, TraceSpec | None]:
     return found
 
 
-def measure(model: CompiledModel, name: str, spec: TraceSpec | None) -> Run:
+def measure(model: CompiledModel, name: str, spec: TraceSpec | None) -> JobRun:
     """Run two jobs; the result is the number of bytes written."""
 
     def begin(engine: SocEngine) -> None:
@@ -92,7 +92,9 @@ def main(given: list[str] | None = None) -> int:
     for name, found in best.items():
         cycles, seconds, size = found.cycles, found.seconds, found.result
         rates = round(cycles / seconds, 1), size, round(size / cycles, 2)
-        rows.append(Row(name, cycles, round(seconds, 4), *rates, round(seconds / best["none"].seconds, 3)))
+        rows.append(
+            TraceMode(name, cycles, round(seconds, 4), *rates, round(seconds / best["none"].seconds, 3))
+        )
         print(f"{name:18} {cycles / seconds:11,.0f} {size / cycles:12,.1f} {rows[-1].times_slower:13.2f}")
     write(chosen.json, rows, benchmark="trace", layer=LAYER)
     return 0

@@ -190,12 +190,12 @@ class NpuCore(wiring.Component):
         m.d.comb += [file.show.eq(starting) for file in files.values()]
         # DPU_RDMA reads once for each task of the DPU. If both groups were enabled in advance (slave mode),
         # it could otherwise start reading for the next task before the DPU has finished this one.
-        served = Signal()
+        operands_read = Signal()
         with m.If(~files["DPU"].running):
-            m.d.sync += served.eq(0)
+            m.d.sync += operands_read.eq(0)
         with m.Elif(dpu_rdma.control.done):
-            m.d.sync += served.eq(1)
-        m.d.comb += files["DPU_RDMA"].hold.eq(served)
+            m.d.sync += operands_read.eq(1)
+        m.d.comb += files["DPU_RDMA"].hold.eq(operands_read)
 
         # 3. Memory.
         m.submodules.ddma = ddma = Ddma()
@@ -266,7 +266,7 @@ class NpuCore(wiring.Component):
             "stripe": cna.core.stripe.valid & cna.core.stripe.ready,
             "stall_dpu": core.acc.valid & ~core.acc.ready,
             "stall_write": Cat(p.data.valid & ~p.data.ready for p in ddma.writes).any(),
-            "stall_operand": dpu.lacks | ppu.lacks,
+            "stall_operand": dpu.stall | ppu.stall,
         }
         m.d.sync += self.watch_valid.eq(fabric.watch.valid)
         with m.If(fabric.watch.valid):

@@ -52,7 +52,7 @@ def levels_layout(*names: str) -> data.StructLayout:
     return data.StructLayout({known[name].name: LEVEL_BITS for name in names})
 
 
-def tell(m: Module, activity: data.View, idle: Value, **causes: Value) -> None:
+def drive_activity(m: Module, activity: data.View, idle: Value, **causes: Value) -> None:
     """Drive the state bits of a block: `IDLE` from `idle`, the others from `causes`.
 
     If several causes hold, the counters count the first. No bit stands for "no cause": the tests check that
@@ -119,14 +119,14 @@ class CoreCounters(wiring.Component):
 
         # A task is active from the cycle of its start to the cycle before its end.
         start, done = event["task_start"], event["task_done"]
-        at_work, now_at_work = Signal(), Signal()
+        task_active, now_active = Signal(), Signal()
         took = Signal(COUNT_BITS)
         m.d.comb += [
-            now_at_work.eq(start | (at_work & ~done)),
+            now_active.eq(start | (task_active & ~done)),
             took.eq(cycles - count["TASKS.LAST_START"]),
         ]
-        m.d.sync += at_work.eq(counting & now_at_work)
-        add |= {"TASKS.STARTED": start, "TASKS.DONE": done, "TASKS.CYCLES": now_at_work}
+        m.d.sync += task_active.eq(counting & now_active)
+        add |= {"TASKS.STARTED": start, "TASKS.DONE": done, "TASKS.CYCLES": now_active}
 
         with m.If(counting):
             m.d.sync += [count[path].eq(count[path] + amount) for path, amount in add.items()]
@@ -138,7 +138,7 @@ class CoreCounters(wiring.Component):
                 m.d.sync += count["TASKS.LAST_START"].eq(cycles)
             with m.If(done):
                 m.d.sync += count["TASKS.LAST_END"].eq(cycles)
-                with m.If(at_work & (took > count["TASKS.LONGEST"])):
+                with m.If(task_active & (took > count["TASKS.LONGEST"])):
                     m.d.sync += count["TASKS.LONGEST"].eq(took)
         with m.If(self.clear):
             m.d.sync += [signal.eq(0) for signal in count.values()]

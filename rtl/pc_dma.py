@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from rkcosim.rtl.bus import DiagnosticMerge, RegisterBus
 from rkcosim.rtl.co_work import MODE_BITS, CoreSteps, StepAnswer, StepReport
-from rkcosim.rtl.counters import activity_layout, tell
+from rkcosim.rtl.counters import activity_layout, drive_activity
 from rkcosim.rtl.layouts import DiagnosticCode, DiagnosticPort, ReadPort, RegisterPort
 from rkcosim.rtl.list_fetch import ListFetcher
 from rkcosim.rtl.regbus import OP_ENABLE_BITS, op_enable_fields
@@ -224,20 +224,20 @@ class PcDma(wiring.Component):
         ended = Signal(12)  # TASK_STATUS.TASK_COUNTER
 
         # --- The active task.
-        at_work = Signal()
+        task_active = Signal()
         mask = Signal(OP_ENABLE_BITS)
         settle = Signal(range(SETTLE_CYCLES + 1), init=0)
         settled = Signal()
         task_ends = Signal()
         m.d.comb += [
             settled.eq(settle == 0),
-            task_ends.eq(at_work & settled & ~(self.busy & mask).any() & ~self.writes_pending),
+            task_ends.eq(task_active & settled & ~(self.busy & mask).any() & ~self.writes_pending),
         ]
         m.d.sync += [self.task_start.eq(0), self.task_done.eq(task_ends), self.op_enable.eq(0)]
         with m.If(~settled):
             m.d.sync += settle.eq(settle - 1)
         with m.If(task_ends):
-            m.d.sync += [at_work.eq(0), ended.eq(ended + 1)]
+            m.d.sync += [task_active.eq(0), ended.eq(ended + 1)]
 
         # --- The current word.
         layout = register_layout(_R.word)
@@ -245,7 +245,7 @@ class PcDma(wiring.Component):
         word_last = Signal(reset_less=True)
         word_valid = Signal()
         go = Signal()
-        served = Signal()
+        accept = Signal()
         is_enable = Signal()
         is_write = Signal()
         is_base, is_amount = Signal(), Signal()
@@ -257,12 +257,12 @@ class PcDma(wiring.Component):
         if self._relax:
             m.d.comb += may_enable.eq(~(self.busy & new_mask).any())
         else:
-            m.d.comb += may_enable.eq(~at_work)
+            m.d.comb += may_enable.eq(~task_active)
         with m.If(is_enable & new_mask[op_enable_fields()["CNA"]]):
             m.d.comb += steps.mode.eq(self.next_mode)
         m.d.comb += [
-            steps.ready.eq(word_valid & settled & is_enable & ~at_work),
-            steps.starts.eq(served & is_enable),
+            steps.ready.eq(word_valid & settled & is_enable & ~task_active),
+            steps.starts.eq(accept & is_enable),
             steps.finishes.eq(task_ends),
             steps.answer.eq(self.answer),
             self.report.eq(steps.report),
@@ -280,7 +280,7 @@ class PcDma(wiring.Component):
             self.bus.write.eq(go & is_write & (~is_lut | dpu_idle)),
             self.bus.offset.eq(word.OFFSET),
             self.bus.wdata.eq(word.VALUE),
-            served.eq(
+            accept.eq(
                 go
                 & Mux(
                     is_write,
@@ -289,14 +289,14 @@ class PcDma(wiring.Component):
                 )
             ),
             regs.link_value.eq(word.VALUE),
-            regs.link_base.eq(served & is_base),
-            regs.link_amount.eq(served & is_amount),
-            word_diag.valid.eq(served & malformed),
+            regs.link_base.eq(accept & is_base),
+            regs.link_amount.eq(accept & is_amount),
+            word_diag.valid.eq(accept & malformed),
             word_diag.payload.code.eq(DiagnosticCode.BAD_COMMAND),
             word_diag.payload.register.eq(word.OFFSET),
             word_diag.payload.value.eq(word.VALUE),
         ]
-        with m.If(served):
+        with m.If(accept):
             m.d.sync += word_valid.eq(0)
             with m.If(is_base):
                 m.d.sync += base_seen.eq(1)
@@ -310,11 +310,11 @@ class PcDma(wiring.Component):
                     self.task_start.eq(1),
                     settle.eq(SETTLE_CYCLES),
                     started.eq(1),
-                    at_work.eq(1),
-                    mask.eq(new_mask | Mux(at_work & ~task_ends, mask, 0)),
+                    task_active.eq(1),
+                    mask.eq(new_mask | Mux(task_active & ~task_ends, mask, 0)),
                 ]
                 if self._relax:
-                    with m.If(at_work):
+                    with m.If(task_active):
                         m.d.sync += [self.task_done.eq(1), ended.eq(ended + 1)]
 
         # --- Lists.
@@ -342,7 +342,7 @@ class PcDma(wiring.Component):
                         ]
                         m.next = "LIST"
             with m.State("LIST"):
-                m.d.comb += fetcher.words.ready.eq(~word_valid | (served & ~word_last))
+                m.d.comb += fetcher.words.ready.eq(~word_valid | (accept & ~word_last))
                 with m.If(fetcher.words.valid & fetcher.words.ready):
                     m.d.sync += [
                         word_valid.eq(1),
@@ -354,7 +354,7 @@ class PcDma(wiring.Component):
                 with m.If(early & ~ahead & fetcher.ready):
                     m.d.comb += fetcher.start.eq(1)
                     m.d.sync += [ahead.eq(1), fetch_index.eq(fetch_index + 1)]
-                with m.If(served & word_last):
+                with m.If(accept & word_last):
                     m.next = "LIST-END"
             with m.State("LIST-END"):
                 m.d.sync += [started.eq(0), base_seen.eq(0), amount_seen.eq(0), ahead.eq(0)]
@@ -376,12 +376,12 @@ class PcDma(wiring.Component):
                     ]
                     m.next = "DRAIN"
             with m.State("NEXT"):
-                with m.If((prefetch | (settled & ~at_work)) & fetcher.ready):
+                with m.If((prefetch | (settled & ~task_active)) & fetcher.ready):
                     m.d.comb += fetcher.start.eq(1)
                     m.d.sync += [list_index.eq(list_index + 1), fetch_index.eq(fetch_index + 1)]
                     m.next = "LIST"
             with m.State("DRAIN"):
-                with m.If(~at_work):
+                with m.If(~task_active):
                     m.d.comb += steps.ends.eq(1)
                     m.next = "IDLE"
             with m.State("NEVER-ENDS"):
@@ -393,14 +393,14 @@ class PcDma(wiring.Component):
         in_list, drain = fsm.ongoing("LIST"), fsm.ongoing("DRAIN")
         next_list = Signal()
         m.d.comb += next_list.eq(fsm.ongoing("NEXT"))
-        tell(
+        drive_activity(
             m,
             self.activity,
             fsm.ongoing("IDLE"),
-            BUSY=(in_list & (served | (~word_valid & fetcher.words.valid)))
+            BUSY=(in_list & (accept | (~word_valid & fetcher.words.valid)))
             | fsm.ongoing("LIST-END")
             | (next_list & fetcher.start)
-            | (drain & ~at_work),
+            | (drain & ~task_active),
             HELD=in_list & word_valid & (is_write | ~settled),
             TASK=(in_list & word_valid & is_enable) | next_list | drain | fsm.ongoing("NEVER-ENDS"),
             FETCH=in_list & ~word_valid,
@@ -414,8 +414,8 @@ class PcDma(wiring.Component):
             self.last_task.eq(~running | (self.task == final)),
             self.dma_base.eq(regs.dma_base),
             regs.status.TASK_COUNTER.eq(ended),
-            regs.status.FIRST_OPERATING.eq(at_work & (self.task == 0)),
-            regs.status.LAST_OPERATING.eq(at_work & (self.task == final)),
+            regs.status.FIRST_OPERATING.eq(task_active & (self.task == 0)),
+            regs.status.LAST_OPERATING.eq(task_active & (self.task == final)),
             regs.status.FIRST_FETCHING.eq(fetcher.fetching & (fetch_index == 0)),
             regs.status.LAST_FETCHING.eq(fetcher.fetching & (fetch_index == final)),
         ]

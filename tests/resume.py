@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "build" / "tests"
 SOURCES = (
-    *("spec", "rtl", "cosim", "sw", "waves", "tools", "tests", "examples", "benchmarks", "docs"),
+    *("spec", "rtl", "cosim", "sw", "apis", "waves", "tools", "tests", "examples", "benchmarks", "docs"),
     *("Makefile", "pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
 )
 

@@ -30,6 +30,20 @@ from unittest import mock
 import numpy as np
 
 import rkcosim.rknn_api as rk
+from rkcosim.apis.diopi import npu as diopi_npu
+from rkcosim.apis.diopi import runtime as diopi
+from rkcosim.apis.hexagon import account as hexagon_account
+from rkcosim.apis.hexagon.account import Account
+from rkcosim.apis.hexagon.geometry import Padding
+from rkcosim.apis.hexagon.npu import Npu
+from rkcosim.apis.link.instruments import open_machine
+from rkcosim.apis.link.protocol import PROTOCOL, Message, RequestKind, Runtime, Status
+from rkcosim.apis.link.worker import Worker
+from rkcosim.apis.nnapi.device import IDevice
+from rkcosim.apis.nnapi.hal_types import Request, RequestArgument
+from rkcosim.apis.nnapi.memory import ashmem
+from rkcosim.apis.nnapi.model import DataLocation
+from rkcosim.apis.tnn.instance import Instance
 from rkcosim.base.processes import resident
 from rkcosim.driver import Driver, Job, Task
 from rkcosim.driver.kernel import Kernel
@@ -38,22 +52,8 @@ from rkcosim.driver.server import Server
 from rkcosim.driver.server.protocol import Op
 from rkcosim.engines import records
 from rkcosim.engines.named import open_named
-from rkcosim.frontends.diopi import npu as diopi_npu
-from rkcosim.frontends.diopi import runtime as diopi
-from rkcosim.frontends.hexagon_nn import account as hexagon_account
-from rkcosim.frontends.hexagon_nn.account import Account
-from rkcosim.frontends.hexagon_nn.geometry import Padding
-from rkcosim.frontends.hexagon_nn.npu import Npu
-from rkcosim.frontends.nnapi.device import IDevice
-from rkcosim.frontends.nnapi.hal_types import Request, RequestArgument
-from rkcosim.frontends.nnapi.memory import ashmem
-from rkcosim.frontends.nnapi.model import DataLocation
-from rkcosim.frontends.tnn.instance import Instance
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.golden.task.npu import KEPT_REPORTS
-from rkcosim.plugins.instruments import open_machine
-from rkcosim.plugins.protocol import PROTOCOL, Call, Message, Runtime, Status
-from rkcosim.plugins.worker import Worker
 from rkcosim.regcmd import build_task_list
 from rkcosim.rknn_api.server import RknnServer
 from rkcosim.rknn_api.session import Model, use
@@ -501,15 +501,15 @@ def _worker(_: Path) -> Iterator[Step]:
             return Message(*struct.unpack("<IIQQQ", ours.recv(32)))
 
         options = b"engine\0golden\0summary\0" + b"0\0"
-        hello = Message(Call.HELLO, number=Runtime.LITERT << 32 | PROTOCOL)
+        hello = Message(RequestKind.HELLO, number=Runtime.LITERT << 32 | PROTOCOL)
         check(ask(hello, options, True).status == Status.OK)
 
         def step(number: int) -> None:
             fresh = number % SELDOM == 0  # later requests read their inputs where the answer was written
-            check(ask(Message(Call.RUN, number=fresh), x, fresh).status == Status.OK)
+            check(ask(Message(RequestKind.RUN, number=fresh), x, fresh).status == Status.OK)
 
         yield step
-        check(ask(Message(Call.CLOSE), b"", False).status == Status.OK)
+        check(ask(Message(RequestKind.CLOSE), b"", False).status == Status.OK)
         thread.join()
 
 

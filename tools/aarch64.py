@@ -24,7 +24,8 @@ import numpy as np
 
 from rkcosim import rknn_api
 from rkcosim.base import BAD_INPUT
-from rkcosim.devices.rknn_library import FLAGS, NAME, compile_library, environment, lay_out
+from rkcosim.devices.native_library import FLAGS
+from rkcosim.devices.rknn_library import NAME, environment, lay_out, library
 from rkcosim.driver import Driver
 from rkcosim.engines.named import open_named
 from rkcosim.rknn_api.server import RknnServer
@@ -101,7 +102,7 @@ def main() -> int:
         return BAD_INPUT
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        compile_library(folder, [*command, *FLAGS])
+        library().compile(folder, [*command, *FLAGS])
         lay_out(folder, folder / NAME)
         problem = check_symbols(folder / NAME)
         if problem:

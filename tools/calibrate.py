@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rkcosim.measure.perf.boards import runs as board_runs
-from rkcosim.measure.perf.boards.table import LUT_ACTIVATIONS, Row, rows
+from rkcosim.measure.perf.boards.table import LUT_ACTIVATIONS, BoardRow, rows
 from rkcosim.measure.perf.boards.validate import Result, Setting, measure
 from rkcosim.measure.perf.measure import options
 from rkcosim.measure.perf.page import write_stored
@@ -53,7 +53,7 @@ class Candidate:
     results: tuple[Result, ...]
 
 
-def fitted_rows() -> list[Row]:
+def fitted_rows() -> list[BoardRow]:
     """Return the rows that are used."""
     return [
         row
@@ -67,7 +67,7 @@ def fitted_rows() -> list[Row]:
     ]
 
 
-def sweep(chosen: Sequence[Row]) -> Iterator[Candidate]:
+def sweep(chosen: Sequence[BoardRow]) -> Iterator[Candidate]:
     """Run the rows with every candidate."""
     for value in GRID:
         found = [measure(row, Setting("rtl", core_bytes_per_ns=value)) for row in chosen]

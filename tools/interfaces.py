@@ -26,12 +26,12 @@ WIDTH, HEIGHT = 1000, 640
 ROWS = (
     ("rknn_api programs", "C, Python, rknnlite", "sw/rknn_api", "librknnrt.so, server"),
     (".rknn files", "of the vendor's compiler", "sw/rknn_file", "lists, patches, plan"),
-    ("LiteRT scripts", "delegate", "sw/plugins", "parts of graphs"),
-    ("onnxruntime scripts", "execution provider", "sw/plugins", "parts of graphs"),
-    ("NNAPI programs", "libneuralnetworks.so", "sw/frontends/nnapi", "runs of operations"),
-    ("Hexagon NN programs", "libhexagon_nn.so", "sw/frontends/hexagon_nn", "chains of nodes"),
-    ("TNN networks", ".tnnproto, classes", "sw/frontends/tnn", "ONNX nodes of layers"),
-    ("DIOPI programs", "diopilib", "sw/frontends/diopi", "one operator a call"),
+    ("LiteRT scripts", "delegate", "apis/link", "parts of graphs"),
+    ("onnxruntime scripts", "execution provider", "apis/link", "parts of graphs"),
+    ("NNAPI programs", "libneuralnetworks.so", "apis/nnapi", "runs of operations"),
+    ("Hexagon NN programs", "libhexagon_nn.so", "apis/hexagon", "chains of nodes"),
+    ("TNN networks", ".tnnproto, classes", "apis/tnn", "ONNX nodes of layers"),
+    ("DIOPI programs", "diopilib", "apis/diopi", "one operator a call"),
 )
 """What users have, and what takes it."""
 

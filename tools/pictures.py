@@ -2,8 +2,8 @@
 
 Most come from commands that stand on the page which shows them.  Screenshots need chromium, or GTKWave with
 Xvfb and ImageMagick's `import`; without these programs they are left as they are, which is said.
-`cocotb-pool.svg` is drawn by the commands of the tutorial in docs/cocotb.md, and `structure_before.svg` shows
-a state that is gone.
+`cocotb-pool.svg` is drawn by the commands of the tutorial in docs/howto/testbenches.md;
+`structure_before.svg` shows a former state.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def run(command: str, codes: tuple[int, ...] = (0,)) -> None:
 def commands_of(page: str, kinds: str) -> list[tuple[str, int]]:
     """Commands of a page that match, with their exit codes; a backslash at a line's end joins lines."""
     found = []
-    text = (DOCS / page).read_text().replace("\\\n", " ")
+    text = (DOCS / page).read_text().replace("\\\n> ", " ").replace("\\\n", " ")
     for line in re.findall(r"^(?:\$ )?(rkcosim .*)$", text, re.MULTILINE):
         command, _, remark = line.partition(" # ")
         if re.search(kinds, command):
@@ -158,7 +158,9 @@ PICTURES: dict[str, Callable[[Path], None]] = {
     "overview.svg": drawn_overview,
     "pictures/interfaces.svg": drawn_interfaces,
     "pictures/structure.svg": lambda picture: run(f"python -m tools.structure {picture}"),
-    "pictures/pool.svg": of_page("viewers.md", r"--trace build/pool\.fst|--svg docs/pictures/pool\.svg"),
+    "pictures/pool.svg": of_page(
+        "viewers.md", r"--trace build/pool\.fst|--svg build/window\.svg", "build/window.svg"
+    ),
     "pictures/story-bank-split.svg": of_page("stories/bank-split.md", "--trace|--svg", "build/bank.svg"),
     "pictures/story-surface-stride.svg": of_page(
         "stories/surface-stride.md", "--trace|--svg", "build/stride.svg"

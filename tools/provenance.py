@@ -1,4 +1,4 @@
-"""Where each rule of docs/reference comes from: `python -m tools.provenance docs/provenance.md`.
+"""Where each rule of docs/reference comes from: `python -m tools.pages provenance`.
 
 A mark such as `[board: KEY]` closes the text since the mark before it on the same line.  Marks in a row share
 that text: each of them holds for a part of it.  A mark may name several keys.
@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from rkcosim.measure.perf.page import PageError, table
 from rkcosim.spec.regs.options import OPTIONS, Option
 
 KINDS = {
@@ -406,8 +407,8 @@ def _rest(rules: Iterable[Rule], assumed: bool, key: str) -> list[str]:
 
 _HEAD = """# Where the hardware rules come from
 
-Made by `python -m tools.provenance docs/provenance.md` from the marks in the hardware
-reference ([reference](reference/index.md)). Each mark closes a piece of a rule's text:
+Made by `python -m tools.pages provenance` from the marks in the hardware
+reference ([reference](../reference/index.md)). Each mark closes a piece of a rule's text:
 
 """
 
@@ -415,10 +416,7 @@ reference ([reference](reference/index.md)). Each mark closes a piece of a rule'
 _OPTIONS_HEAD = """## Options
 
 Where two readings fit what is known, `rkcosim --option NAME COMMAND` takes the other one
-([commandline.md](commandline.md)).
-
-| option | rule | default | with the option |
-| --- | --- | --- | --- |
+([commandline.md](../commandline.md)).
 """
 
 
@@ -443,50 +441,48 @@ def _witnessed(page: Page, found: Sequence[Witness]) -> list[str]:
         f"{len(rules) - len(alone)} of {len(rules)} rules have a witness, {len(found)} tests from {sources} "
         f"sources; {len(alone)} are held up by RTL and golden model together and nothing else."
     )
-    lines += [
-        "",
-        "### Held up by RTL and golden model alone",
-        "",
-        "| rule | best mark | text |",
-        "| --- | --- | --- |",
-    ]
+    rows: list[tuple[str, str, str]] = []
     for rule in alone:
         kinds = [mark.kind for claim in rule.claims for mark in claim.marks]
         best = min(kinds, key=list(KINDS).index)
         text = _CITATION.sub("", _MARK.sub("", " ".join(rule.lines)))
         text = textwrap.shorten(text, _SHOWN_RULE, placeholder=" ...")
-        lines.append(f"| {rule.name} | {best} | {text.replace('|', chr(92) + '|')} |")
-    lines += ["", "### With a witness", "", "| rule | witnesses | sources |", "| --- | --- | --- |"]
+        rows.append((rule.name, best, text.replace("|", chr(92) + "|")))
+    lines += ["", "### Held up by RTL and golden model alone", ""]
+    lines += table(("rule", "best mark", "text"), rows)
+    rows = []
     for rule in rules:
         if of[rule.name]:
             tests = ", ".join(f"`{w.test.rpartition('::')[2]}`" for w in of[rule.name])
             keys = ", ".join(dict.fromkeys(w.source for w in of[rule.name]))
-            lines.append(f"| {rule.name} | {tests} | {keys} |")
-    return lines
+            rows.append((rule.name, tests, keys))
+    return [*lines, "", "### With a witness", "", *table(("rule", "witnesses", "sources"), rows)]
 
 
 def markdown(page: Page, options: Sequence[Option] = (), found: Sequence[Witness] = ()) -> str:
-    """The page docs/provenance.md."""
+    """The page docs/results/provenance.md."""
     lines = [f"- **{kind}**: {meaning};" for kind, meaning in KINDS.items()]
     lines[-1] = lines[-1][:-1] + "."
     lines += [
         "",
         "## Counts",
         "",
-        f"| chapter | rules | {' | '.join(KINDS)} |",
-        "| --- |" + " --- |" * (len(KINDS) + 1),
     ]
+    cells: list[tuple[object, ...]] = []
     chapters = list(dict.fromkeys(rule.chapter for rule in page.rules))
     for chapter in [*chapters, None]:
         rules = [rule for rule in page.rules if chapter in (None, rule.chapter)]
-        counts = " | ".join(str(count) for count in _counts(rules).values())
-        lines.append(f"| {chapter or '**all**'} | {len(rules)} | {counts} |")
+        cells.append((chapter or "**all**", len(rules), *_counts(rules).values()))
+    lines += table(("chapter", "rules", *KINDS), cells)
     free = sum(all(not assumed for assumed, _ in _keys(rule)) for rule in page.rules)
     lines += ["", f"{free} of {len(page.rules)} rules hold no assumption."]
     lines += ["", *_witnessed(page, found)]
     if options:
-        lines += ["", *_OPTIONS_HEAD.splitlines()]
-        lines += [f"| `{o.name}` | {o.rule} | {o.default} | {o.otherwise} |" for o in options]
+        lines += ["", *_OPTIONS_HEAD.splitlines(), ""]
+        lines += table(
+            ("option", "rule", "default", "with the option"),
+            ((f"`{o.name}`", o.rule, o.default, o.otherwise) for o in options),
+        )
     lines += ["", "## Assumptions, and the experiment that would settle each"]
     for row in page.experiments:
         lines += [
@@ -502,11 +498,34 @@ def markdown(page: Page, options: Sequence[Option] = (), found: Sequence[Witness
             for claim in rule.claims:
                 if any(m.kind == "assumed" and row.key in m.keys for m in claim.marks):
                     lines.append(f"- {rule.name}: {textwrap.shorten(claim.text, _SHOWN, placeholder=' ...')}")
-    lines += ["", "## Sources", "", "| source | repository | rules |", "| --- | --- | --- |"]
-    for source in page.sources:
-        names = ", ".join(_rest(page.rules, False, source.key))
-        lines.append(f"| {source.key} | {source.repository} | {names} |")
+    lines += ["", "## Sources", ""]
+    lines += table(
+        ("source", "repository", "rules"),
+        ((s.key, s.repository, ", ".join(_rest(page.rules, False, s.key))) for s in page.sources),
+    )
     return _HEAD + "\n".join(lines) + "\n"
+
+
+def checked_page(rules: Path = REFERENCE, options: Sequence[Option] = OPTIONS, tests: Path = TESTS) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    rules : folder of the reference.
+    options : options of the model, which the rules name.
+    tests : folder of the tests.
+
+    Raises
+    ------
+    PageError
+        If marks of rules or of tests are wrong; the text has a line for each.
+    """
+    page = read(rules)
+    found, unread = witnesses(tests)
+    wrong = faults(page, options) + unread + witness_faults(page, found)
+    if wrong:
+        raise PageError("\n".join(wrong))
+    return markdown(page, options, found)
 
 
 def main(path: str, rules: Path = REFERENCE, options: Sequence[Option] = OPTIONS, tests: Path = TESTS) -> int:
@@ -523,13 +542,12 @@ def main(path: str, rules: Path = REFERENCE, options: Sequence[Option] = OPTIONS
     -------
     Exit code: 0, or 1 when marks or tables are wrong; the page is not written then.
     """
-    page = read(rules)
-    found, unread = witnesses(tests)
-    wrong = faults(page, options) + unread + witness_faults(page, found)
-    if wrong:
-        print("\n".join(wrong), file=sys.stderr)
+    try:
+        text = checked_page(rules, options, tests)
+    except PageError as error:
+        print(error, file=sys.stderr)
         return 1
-    Path(path).write_text(markdown(page, options, found), encoding="utf-8")
+    Path(path).write_text(text, encoding="utf-8")
     return 0
 
 
@@ -537,5 +555,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         prog="python -m tools.provenance", description=(__doc__ or "").split(":")[0]
     )
-    parser.add_argument("page", help="the file to write: docs/provenance.md")
+    parser.add_argument("page", help="the file to write: docs/results/provenance.md")
     sys.exit(main(parser.parse_args().page))

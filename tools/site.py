@@ -40,6 +40,9 @@ HARDWARE = "Hardware reference"
 WIDTH = 82
 """Columns of the help texts."""
 
+SHIM = "https://unpkg.com/iframe-worker/shim"
+"""Script of the theme's plug-in `offline`, for a search without a server."""
+
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"(^```.*?^```$|`+[^`\n]+`+)", re.MULTILINE | re.DOTALL)
 """Fenced blocks, and with them code within a line, which stay as they are."""
@@ -90,12 +93,12 @@ def docstring(text: str) -> str:
     colon (the parser would take them for types), and with the brackets of citations escaped: two of them in
     a row would be a link.
     """
-    lines, section, item = [], "", Item([], [])
+    lines, section, item = [], "", DescribedNames([], [])
     given = text.splitlines()
     for line, below in zip(given, [*given[1:], ""], strict=True):
         if line and not line.startswith(" "):
             lines += item.lines()
-            item = Item([], [])
+            item = DescribedNames([], [])
         if line and RULE.fullmatch(below):
             section = line
             lines.append({"Members": "Attributes"}.get(line, line))
@@ -108,9 +111,9 @@ def docstring(text: str) -> str:
             lines.append(f"    {line}".rstrip())
         elif section in ("Parameters", "Members", "Attributes") and (names := ITEM.fullmatch(line)):
             if is_type(names[2]) and below.startswith(" "):
-                item = Item([f"{name} : {names[2]}" for name in names[1].split(", ")], [])
+                item = DescribedNames([f"{name} : {names[2]}" for name in names[1].split(", ")], [])
             else:
-                item = Item(names[1].split(", "), [f"    {names[2]}"])
+                item = DescribedNames(names[1].split(", "), [f"    {names[2]}"])
         elif item.names:
             item.text.append(line)
         else:
@@ -120,7 +123,7 @@ def docstring(text: str) -> str:
 
 
 @dataclass
-class Item:
+class DescribedNames:
     """Names that share a description; the parser would give all of them the first one's type."""
 
     names: list[str]
@@ -239,7 +242,7 @@ def root_page(name: str) -> str:
 
 def registers() -> str:
     """The page of all registers (`make registers`)."""
-    from rkcosim.spec.regs.docs import markdown
+    from tools.pages.registers import markdown
 
     return markdown()
 
@@ -274,9 +277,43 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def with_own_worker(html: str, place: str) -> str:
+    """Let the search of pages that are opened as files use a script of the site, not one of the network.
+
+    Parameters
+    ----------
+    html : the page as the theme makes it.
+    place : its path below the folder of the site.
+
+    Raises
+    ------
+    ValueError
+        If the theme does not load its script exactly once; then another version of the theme is installed.
+    """
+    begin, tag, end = html.partition(f'<script src="{SHIM}"></script>')
+    if not tag or SHIM in begin + end:
+        raise ValueError(f"{place}: the theme does not load {SHIM} exactly once")
+    path = os.path.relpath("javascripts/file_worker.js", Path(place).parent)
+    return f'{begin}<script src="{path}"></script>{end}'
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Replace the theme's script in a page."""
+    return with_own_worker(output, page.file.dest_uri)
+
+
+def on_post_template(output_content: str, template_name: str, config: Any) -> str:
+    """Replace the theme's script in the page of a missing address."""
+    if template_name != "404.html":
+        return output_content
+    return output_content.replace(SHIM, "/javascripts/file_worker.js")
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Make links that leave docs/ work, and citations readable."""
     place = DOCS / page.file.src_uri
+    if page.file.src_uri.startswith("results/"):
+        page.meta.setdefault("search", {"boost": 0.2})  # pages to read are found before tables
     if page.file.src_uri.startswith("api/"):
         return markdown  # mkdocstrings' own directives
     if page.file.generated_by is None:

@@ -5,7 +5,8 @@
 
 The picture is a dependency matrix: rooms in their order as rows and columns, and in each cell the number
 of import statements in the row's room for the column's room.  Imports against the order are right of the
-diagonal, in red.
+diagonal, in red.  The rooms down to `cli` are the core of the package; those of `apis` are the programming
+interfaces of others, which the core never imports.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "rkcosim"
+BESIDE = ("benchmarks", "tools")
+"""Folders of programs beside the package, which no room of it imports."""
 
 ORDER = (
     ("base",),
     ("spec",),
+    ("hostops",),
     ("rtl",),
     ("golden",),
     ("regcmd",),
@@ -37,13 +41,22 @@ ORDER = (
     ("verify",),
     ("devices",),
     ("measure",),
-    ("plugins",),
-    ("frontends",),
     ("export",),
     ("cocotb",),
     ("cli", "__main__"),
+    ("apis.link",),
+    *(
+        (f"apis.{name}",)
+        for name in ("custom_operators", "litert", "ort", "nnapi", "hexagon", "tnn", "diopi")
+    ),
+    ("benchmarks",),
+    ("tools",),
 )
 """Rooms in their order: each imports only rooms of its own line and of lines above it."""
+
+ROOMS = tuple(name for names in ORDER for name in names)
+CORE = frozenset(ROOMS[: ROOMS.index("apis.link")])
+"""The rooms of the package without the interfaces of `apis`."""
 
 CELL, LEFT, TOP = 30, 190, 120
 
@@ -52,15 +65,22 @@ CELL, LEFT, TOP = 30, 190, 120
 def modules(root: Path = ROOT, package: str = PACKAGE) -> dict[str, Path]:
     """Return the modules below `root / package` with their files, by name without the package.
 
-    Links are followed; pages and examples are excluded.
+    Those of the folders `BESIDE` are among them, by their whole names.  Links are followed; pages and
+    examples are excluded.
     """
     found = {}
-    for folder, names, files in os.walk(root / package, followlinks=True):
-        names[:] = sorted(set(names) - {"docs", "examples", "tests", "benchmarks", "build"})
-        place = Path(folder).relative_to(root / package).parts
-        for path in (Path(folder, file) for file in sorted(files) if file.endswith(".py")):
-            found[".".join(place if path.stem == "__init__" else (*place, path.stem))] = path
+    for start, beside in ((package, ""), *((name, name) for name in BESIDE if package)):
+        for folder, names, files in os.walk(root / start, followlinks=True):
+            names[:] = sorted(set(names) - {"docs", "examples", "tests", "benchmarks", "build"})
+            place = tuple(filter(None, (beside, *Path(folder).relative_to(root / start).parts)))
+            for path in (Path(folder, file) for file in sorted(files) if file.endswith(".py")):
+                found[".".join(place if path.stem == "__init__" else (*place, path.stem))] = path
     return found
+
+
+def room_of(module: str, rooms: Sequence[str] = ROOMS) -> str:
+    """Return the room of a module, empty if it is in none."""
+    return max((one for one in rooms if f"{module}.".startswith(f"{one}.")), key=len, default="")
 
 
 @cache
@@ -82,7 +102,11 @@ def graph(root: Path = ROOT, package: str = PACKAGE) -> dict[str, Counter[str]]:
     known, start = modules(root, package), f"{package}." if package else ""
     edges = {}
     for name, path in known.items():
-        own = [one.removeprefix(start) for one in imported(path) if one.startswith(start)]
+        own = [
+            one.removeprefix(start)
+            for one in imported(path)
+            if one.startswith((start, *(f"{folder}." for folder in BESIDE)))
+        ]
         homes = (one if one in known else one.rpartition(".")[0] for one in own)
         edges[name] = Counter(home for home in homes if home in known and home not in (name, ""))
     return edges
@@ -90,14 +114,10 @@ def graph(root: Path = ROOT, package: str = PACKAGE) -> dict[str, Counter[str]]:
 
 def matrix(rooms: Sequence[str], edges: dict[str, Counter[str]]) -> Counter[tuple[str, str]]:
     """Return the imports between rooms: (importer, imported) -> number."""
-
-    def room(module: str) -> str:
-        return max((one for one in rooms if f"{module}.".startswith(f"{one}.")), key=len, default="")
-
     found: Counter[tuple[str, str]] = Counter()
     for module, others in edges.items():
         for other, count in others.items():
-            pair = room(module), room(other)
+            pair = room_of(module, rooms), room_of(other, rooms)
             if all(pair) and pair[0] != pair[1]:
                 found[pair] += count
     return found
@@ -136,7 +156,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=ROOT, help="checkout (default: this one)")
     parser.add_argument("--rooms", help="rooms of another layout in their order, with commas, from its root")
     given = parser.parse_args()
-    rooms = given.rooms.split(",") if given.rooms else [names[0] for names in ORDER]
+    rooms = given.rooms.split(",") if given.rooms else list(ROOMS)
     package = "" if given.rooms else PACKAGE
     lines = {
         room: sum(

@@ -15,7 +15,7 @@ from typing import Any
 from rkcosim.base.extras import needed
 from rkcosim.waves.decode import Wave
 from rkcosim.waves.files import WRITTEN_BY, WaveError, ours
-from rkcosim.waves.layout import COLOURS, Group, Mark, Row, layout, marks, opening
+from rkcosim.waves.layout import COLOURS, Group, Mark, ViewerLine, layout, marks, opening
 from rkcosim.waves.translate import Translation, plain
 from rkcosim.waves.whole_file import make_folder, named
 
@@ -106,7 +106,7 @@ def _group(out: Any, group: Group, filters: dict[tuple[str, str], Path]) -> None
                 _row(out, item, filters)
 
 
-def _row(out: Any, row: Row, filters: dict[tuple[str, str], Path]) -> None:
+def _row(out: Any, row: ViewerLine, filters: dict[tuple[str, str], Path]) -> None:
     from vcd.gtkw import GTKWColor
 
     width = row.signal.width
@@ -124,7 +124,7 @@ def _row(out: Any, row: Row, filters: dict[tuple[str, str], Path]) -> None:
     )
 
 
-def _base(row: Row) -> str:
+def _base(row: ViewerLine) -> str:
     return "bin" if row.width == 1 else {"text": "ascii"}.get(row.base, row.base)
 
 

@@ -52,7 +52,7 @@ _CONTROL_PORTS = ("control__start", "control__done", "control__group", "running"
 
 
 @dataclass(frozen=True)
-class Row:
+class ViewerLine:
     """One line of a viewer: a signal or one `bit` of it.
 
     Values are shown as `texts`, or in `base`: "hex", "dec", "bin", or "text" for text values.
@@ -94,13 +94,13 @@ class Group:
     """Rows and groups under one heading; a `closed` one is initially folded."""
 
     name: str
-    items: list[Row | Group] = field(default_factory=list)
+    items: list[ViewerLine | Group] = field(default_factory=list)
     closed: bool = False
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[ViewerLine]:
         """Yield all rows, including those of inner groups."""
         for item in self.items:
-            if isinstance(item, Row):
+            if isinstance(item, ViewerLine):
                 yield item
             else:
                 yield from item.rows()
@@ -218,7 +218,7 @@ def opening(wave: Wave, groups: Sequence[Group]) -> tuple[int, int]:
         for group in groups
         if wave.cores
         for item in group.items
-        for row in ([item] if isinstance(item, Row) else item.rows() if item.name in _MOVING else ())
+        for row in ([item] if isinstance(item, ViewerLine) else item.rows() if item.name in _MOVING else ())
     }
     wave.load(*sorted(names))
     moves = sorted({cycle for name in names for cycle, _ in wave.changes(name)})
@@ -250,16 +250,16 @@ def translations(groups: Iterable[Group]) -> list[Translation]:
     return list(found.values())
 
 
-def _control(wave: Wave, core: int) -> list[Row | Group]:
+def _control(wave: Wave, core: int) -> list[ViewerLine | Group]:
     """Rows about the activity of a core."""
-    items: list[Row | Group] = []
+    items: list[ViewerLine | Group] = []
     items += _rows(wave, [("irq", spelled(wave, core, "irq"))], "irq")
     counted = [(part, f"npu.core{core}.{part}") for part in _COUNTERS]
     items += [
         replace(row, base="text" if row.label == "layer_name" else "dec")
         for row in _rows(wave, counted, "task")
     ]
-    if not any(isinstance(item, Row) and item.label == "task" for item in items):
+    if not any(isinstance(item, ViewerLine) and item.label == "task" for item in items):
         items += _rows(wave, [("task", spelled(wave, core, "task_index"))], "task", base="dec")
     blocks = spelled(wave, core, "busy_blocks")
     busy = [(block, f"{wave.core_scopes[core]}.busy.{block}") for block in BLOCKS]
@@ -276,7 +276,7 @@ def _control(wave: Wave, core: int) -> list[Row | Group]:
     return items + [Group(name, list(rows)) for name, rows in parts if rows]
 
 
-def _buses(wave: Wave, core: int) -> list[Row | Group]:
+def _buses(wave: Wave, core: int) -> list[ViewerLine | Group]:
     """Rows about the inputs and outputs of a core."""
     diagnostics = _pins(wave, core, ("diag_valid",), "irq")
     diagnostics += _pins(wave, core, ("diag_code",), "irq", texts=translate.of_diagnostics())
@@ -291,12 +291,12 @@ def _buses(wave: Wave, core: int) -> list[Row | Group]:
     return [Group(name, list(rows), closed) for name, rows, closed in parts if rows]
 
 
-def _events(wave: Wave, core: int) -> list[Row]:
+def _events(wave: Wave, core: int) -> list[ViewerLine]:
     places = [(event, event_place(wave, core, event)) for event in EVENTS]
-    return [Row(wave.find(at[0]), event, "task", "bin", bit=at[1]) for event, at in places if at]
+    return [ViewerLine(wave.find(at[0]), event, "task", "bin", bit=at[1]) for event, at in places if at]
 
 
-def _words(wave: Wave, core: int) -> list[Row]:
+def _words(wave: Wave, core: int) -> list[ViewerLine]:
     """Rows of the word that the PC executes, with the texts of all words that occur."""
     scope = wave.core_scopes[core]
     for word, valid in (("PC.words.payload.word", "PC.words.valid"), ("pc.word", "pc.word_valid")):
@@ -305,16 +305,19 @@ def _words(wave: Wave, core: int) -> list[Row]:
             values = {value for _, value in wave.changes(signal.name) if isinstance(value, int)}
             texts = translate.of_words(sorted(values)[:MOST_WORDS], signal.width)
             rows = _rows(wave, [("valid", f"{scope}.{valid}")], "write")
-            return [*rows, Row(signal, "word", "write", texts=replace(texts, name=f"{texts.name}_{core}"))]
+            return [
+                *rows,
+                ViewerLine(signal, "word", "write", texts=replace(texts, name=f"{texts.name}_{core}")),
+            ]
     return []
 
 
-def _axi(wave: Wave, core: int, pins: Sequence[str], *, write: bool) -> list[Row]:
+def _axi(wave: Wave, core: int, pins: Sequence[str], *, write: bool) -> list[ViewerLine]:
     rows = []
     for pin in pins:
         for row in _pins(wave, core, (f"m_axi_{pin}",), "axi", base="dec" if pin.endswith("len") else "hex"):
             texts = translate.of_clients(write=write, width=row.signal.width) if pin.endswith("id") else None
-            rows.append(Row(row.signal, pin, "axi", row.base, texts if row.signal.width > 1 else None))
+            rows.append(ViewerLine(row.signal, pin, "axi", row.base, texts if row.signal.width > 1 else None))
     return rows
 
 
@@ -330,7 +333,7 @@ def _block(wave: Wave, core: int, block: str, written: set[str]) -> Group:
         names = [(label, f"{scope}.{block}.{name}"), (label, f"{inside}.{port}")]
         group.items += _rows(wave, names, "block", base="dec")[:1]
     order = [(register.name, field) for register in registers()[block] for field in register.fields]
-    rows_by_field: dict[tuple[str, str], Row] = {}
+    rows_by_field: dict[tuple[str, str], ViewerLine] = {}
     for signal in wave.signals:
         if "registers." not in signal.name or not signal.name.startswith(scope + "."):
             continue
@@ -339,7 +342,9 @@ def _block(wave: Wave, core: int, block: str, written: set[str]) -> Group:
             continue
         register, part = known
         base = "hex" if register.name.endswith("ADDR") or part.width > 16 else "dec"
-        row = Row(signal, _field_label(register, part), "field", base, translate.of_field(register, part))
+        row = ViewerLine(
+            signal, _field_label(register, part), "field", base, translate.of_field(register, part)
+        )
         rows_by_field.setdefault((register.name, part.name), row)
     if rows_by_field:
         rows = [rows_by_field[key] for key in order if key in rows_by_field]
@@ -360,7 +365,7 @@ def _written(wave: Wave) -> dict[tuple[int, str], set[str]]:
     return found
 
 
-def _pins(wave: Wave, core: int, pins: Iterable[str], kind: str, **shown: Any) -> list[Row]:
+def _pins(wave: Wave, core: int, pins: Iterable[str], kind: str, **shown: Any) -> list[ViewerLine]:
     """Return rows of those pins of a core that exist."""
     names = [(re.sub(r"^(?:watch|diag|s_axil)_", "", pin), spelled(wave, core, pin)) for pin in pins]
     return _rows(wave, names, kind, **shown)
@@ -373,22 +378,24 @@ def _rows(
     *,
     base: str = "hex",
     texts: Translation | None = None,
-) -> list[Row]:
+) -> list[ViewerLine]:
     """Return rows of those signals that exist, from labels and full names."""
     return [
-        Row(wave.find(name), label, kind, base, texts)
+        ViewerLine(wave.find(name), label, kind, base, texts)
         for label, name in names
         if name is not None and wave.has(name)
     ]
 
 
-def _row(signal: Signal, label: str, kind: str) -> Row:
+def _row(signal: Signal, label: str, kind: str) -> ViewerLine:
     """Return a row of a signal outside of `layout`: a register's field, or plain bits."""
     known = translate.register_field(signal.name)
     if known is None:
-        return Row(signal, label, kind)
+        return ViewerLine(signal, label, kind)
     register, part = known
-    return Row(signal, _field_label(register, part), "field", "hex", translate.of_field(register, part))
+    return ViewerLine(
+        signal, _field_label(register, part), "field", "hex", translate.of_field(register, part)
+    )
 
 
 def _field_label(register: Register, part: Field) -> str:

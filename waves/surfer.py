@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rkcosim.waves.decode import Wave
 from rkcosim.waves.files import WRITTEN_BY, ours
-from rkcosim.waves.layout import COLOURS, Group, Mark, Row, layout, marks, opening, translations
+from rkcosim.waves.layout import COLOURS, Group, Mark, ViewerLine, layout, marks, opening, translations
 from rkcosim.waves.translate import Translation, plain
 from rkcosim.waves.whole_file import make_folder, named
 
@@ -104,7 +104,7 @@ class _State:
                 bits.add(item.signal.name)
                 self._row(replace(item, label=item.signal.leaf, bit=None), level + 1)
 
-    def _row(self, row: Row, level: int) -> None:
+    def _row(self, row: ViewerLine, level: int) -> None:
         self._variables += 1
         scopes = ", ".join(_text(part) for part in row.signal.scope.split("."))
         form = mapping_name(self.wave, row.texts) if row.texts else _BASES[row.base]

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from rkcosim.waves.decode import Wave
 from rkcosim.waves.drawing import clip, colours, el, line, number, rect, round_step, text, title, written_out
 from rkcosim.waves.files import WaveError
-from rkcosim.waves.layout import Group, Mark, Row, chosen, layout, marks
+from rkcosim.waves.layout import Group, Mark, ViewerLine, chosen, layout, marks
 
 _ROW, _HEADING, _AXIS, _MARKS = 24, 28, 26, 18  # heights of the parts of a picture
 _HIGH, _LOW = 4, 19  # upper and lower line of a row, from its top
@@ -102,7 +102,9 @@ def overview(wave: Wave, first: int, last: int) -> list[Group]:
         rows = [
             item
             for item in group.items
-            if isinstance(item, Row) and item.kind != "field" and len(_runs(wave, item, first, last)) > 1
+            if isinstance(item, ViewerLine)
+            and item.kind != "field"
+            and len(_runs(wave, item, first, last)) > 1
         ]
         if rows and not group.closed:
             found.append(Group(name, list(rows)))
@@ -119,7 +121,7 @@ def overview(wave: Wave, first: int, last: int) -> list[Group]:
     return [group for group in found if group.items]
 
 
-def _runs(wave: Wave, row: Row, first: int, last: int) -> list[tuple[int, int, int | str | None]]:
+def _runs(wave: Wave, row: ViewerLine, first: int, last: int) -> list[tuple[int, int, int | str | None]]:
     """Return (first cycle, cycle after the last, value) of a row; neighbours with equal values are joined."""
     found: list[tuple[int, int, int | str | None]] = []
     for begin, end, (value,) in wave.steps([row.signal.name], first, last):
@@ -208,7 +210,7 @@ class _Picture:
                 yield text(at, _AXIS + 11, mark.name, class_=mark.kind)
                 free = at + long + 6
 
-    def _row(self, row: Row, top: float) -> Iterator[Markup]:
+    def _row(self, row: ViewerLine, top: float) -> Iterator[Markup]:
         label = _fitted(row.label, self.left - _PAD)
         yield text(self.left - 8, top + 16, label, title(row.signal.name), class_="name")
         pieces = self._dense(_runs(self.wave, row, self.first, self.last))
@@ -227,7 +229,7 @@ class _Picture:
         # A single narrow run is drawn unchanged.
         return [(a, b, v, n and b - a >= _DENSE) for a, b, v, n in pieces]
 
-    def _wire(self, row: Row, pieces: list[Piece], high: float, low: float) -> Iterator[Markup]:
+    def _wire(self, row: ViewerLine, pieces: list[Piece], high: float, low: float) -> Iterator[Markup]:
         data: list[str] = []
         filled: list[Markup] = []
         for left, right, value, dense in pieces:
@@ -242,7 +244,7 @@ class _Picture:
         yield from filled
         yield el("path", class_=f"wire {row.kind}", d="".join(data))
 
-    def _bus(self, row: Row, pieces: list[Piece], high: float, low: float) -> Iterator[Markup]:
+    def _bus(self, row: ViewerLine, pieces: list[Piece], high: float, low: float) -> Iterator[Markup]:
         middle = (high + low) / 2
         for left, right, value, dense in pieces:
             if dense:

@@ -178,7 +178,8 @@ def run_script(
     ScriptError
         If it fails.
     """
-    from rkcosim.plugins.library import delegate_library, provider_library
+    from rkcosim.apis.litert.library import delegate_library
+    from rkcosim.apis.ort.library import provider_library
 
     with tempfile.TemporaryDirectory(prefix="rkcosim-") as name:
         results, document = Path(name, "results.npz"), Path(name, "run.json")

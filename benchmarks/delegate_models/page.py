@@ -13,9 +13,9 @@ from benchmarks.public_models.page import plain, table
 HEAD = (
     "# Public model files in scripts of LiteRT and onnxruntime\n\n"
     "This page shows how the [public model files](public_models.md) run in a script of their runtime "
-    "with one line for the plug-in ([LiteRT and onnxruntime scripts](delegates.md)), beside `rkcosim "
+    "with one line for the plug-in ([LiteRT and onnxruntime scripts](../delegates.md)), beside `rkcosim "
     "run` on the same inputs. `python -m benchmarks.delegate_models DIR... --page "
-    "docs/delegates_models.md` measures the files below `DIR` and writes this page; the script is "
+    "docs/results/delegates_models.md` measures the files below `DIR` and writes this page; the script is "
     "`benchmarks/delegate_models/script.py`. Inputs are random codes, or normal numbers for inputs in "
     "floating point (seed {seed}).\n\n"
     "*Operators* are those in parts of the NPU, of all that the runtime shows to the plug-in "

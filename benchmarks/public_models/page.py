@@ -14,15 +14,16 @@ HEAD = (
     "both golden models, and how far their layers are from those of LiteRT or onnxruntime. None of the files "
     "is a part of this project; `benchmarks/public_models/files.py` lists them with the commits of their "
     "repositories and the versions of their packages. `python -m benchmarks.public_models DIR... --page "
-    "docs/public_models.md` measures the files below `DIR` and writes this page.\n\n"
+    "docs/results/public_models.md` measures the files below `DIR` and writes this page.\n\n"
     "Inputs are random codes, or normal numbers for inputs in floating point (seed {seed}), at the default "
     "shapes. *Bit for bit* compares every tensor of the RTL, or of the task-level golden model alone, with "
     "both golden models. In *layers*, each layer gets the reference's tensors as inputs: int8 layers are "
     "compared in steps of their output, layers of fp16 in places of fp16 of their largest partial sum "
-    "([Accuracy](models.md#accuracy)). *Outputs* are those of the whole network: the largest difference from "
-    "the reference's, in steps or relative to the largest value. Errors of layers add up there, and random "
-    "inputs are far from what a network was trained for, so a large figure in that column is no fault if all "
-    "layers are within their bounds. Seconds and peak memory are those of compilation, in a new process.\n"
+    "([Accuracy](../models.md#accuracy)). *Outputs* are those of the whole network: the largest difference "
+    "from the reference's, in steps or relative to the largest value. Errors of layers add up there, and "
+    "random inputs are far from what a network was trained for, so a large figure in that column is no fault "
+    "if all layers are within their bounds. Seconds and peak memory are of the compilation, in a new "
+    "process.\n"
 )
 TITLES = (
     "file",
@@ -191,7 +192,7 @@ def _beyond(records: Mapping[Public, Record]) -> Iterator[str]:
     yield from (
         "## Layers beyond one step, or beyond their bound in fp16",
         "",
-        "The reasons are on the page [Model files](models.md#accuracy).",
+        "The reasons are on the page [Model files](../models.md#accuracy).",
         "",
         "| file | layer | operator | worst | bound | elements that differ |",
         "| --- | --- | --- | --- | --- | --- |",

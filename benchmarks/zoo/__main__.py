@@ -1,4 +1,4 @@
-"""Networks that people run on the RK3588, each measured once, with docs/zoo.md as the result.
+"""Networks that people run on the RK3588, each measured once, with docs/results/zoo.md as the result.
 
     python -m benchmarks.zoo [NAME...] [--sources DIR]... [--list] [--again] [--record FILE] [--page FILE]
 
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--again", action="store_true", help="also measure networks that the record has")
     made.add_argument("--record", type=Path, default=RECORD, help="record of measured networks")
-    made.add_argument("--page", type=Path, default=PAGE, help="page that is written; default: docs/zoo.md")
+    made.add_argument("--page", type=Path, default=PAGE, help="page to write; default: docs/results/zoo.md")
     made.add_argument(
         "--limit", type=float, default=LIMIT, metavar="SECONDS", help=f"most seconds a network; {LIMIT:g}"
     )

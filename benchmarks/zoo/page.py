@@ -1,4 +1,4 @@
-"""docs/zoo.md, written from the record."""
+"""docs/results/zoo.md, written from the record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rkcosim.base import PACKAGE
 from rkcosim.measure.perf.page import table
 from rkcosim.waves.whole_file import whole_file
 
-PAGE = PACKAGE / "docs" / "zoo.md"
+PAGE = PACKAGE / "docs" / "results" / "zoo.md"
 
 HEADS = (
     *("network", "weights", "type", "MACs", "on the NPU: MACs", "elements", "verdict", "layers that differ"),

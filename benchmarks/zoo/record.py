@@ -13,7 +13,7 @@ from rkcosim.waves.whole_file import whole_file
 SCHEMA_VERSION = 1
 
 RECORD = Path(__file__).with_name("record.jsonl")
-"""The checked-in record, from which docs/zoo.md is written."""
+"""The checked-in record, from which docs/results/zoo.md is written."""
 
 
 class RecordError(ValueError):

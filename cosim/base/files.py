@@ -187,6 +187,11 @@ _TNN = re.compile(rb'[\s"]*1\s+\d+\s+1\s+(4206624770|4206624772)\b')  # header o
 _LISTING = re.compile(rb"(?m)^\s*(\.stream|\.task|\.region)\b")
 
 
+def is_container(data: bytes) -> bool:
+    """Return whether a file begins as the container of a compiled model does."""
+    return data.startswith(_BEGINNINGS["compiled model"])
+
+
 def identify(data: bytes) -> str:
     """Return the kind of a file's contents, a name of `KINDS`, or `UNKNOWN`."""
     if not data:

@@ -7,7 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 TABLE_WIDTH = 104
-"""Minimum width of a table on a terminal, in columns; a narrower terminal wraps its lines."""
+"""Width of a terminal in columns from which tables have all of their columns."""
+
+LEAST_WIDTH = 30
+"""Smallest width of a table; a narrower terminal wraps its lines."""
 
 UNBOUND = 10_000
 """Width in columns if the output is not a terminal; nothing is cut or wrapped."""
@@ -19,10 +22,12 @@ NAME_COLUMNS = 28
 def console(*, error: bool = False) -> Any:
     """Return a `rich.console.Console` for standard output, or for standard error.
 
-    Its width is that of the terminal (or of the variable COLUMNS), at least `TABLE_WIDTH`. In a pipe or a
-    file, lines are not limited.
+    Its width is that of the terminal (or of the variable COLUMNS). Where that is less than `TABLE_WIDTH`, a
+    table that does not fit is printed without columns at its right, and a line below it names them. In a pipe
+    or a file, lines are not limited.
     """
     from rich.console import Console
+    from rich.table import Table
 
     class Mannered(Console):
         """A console that leaves a closed pipe to the command, which ends with its own exit code."""
@@ -31,9 +36,36 @@ def console(*, error: bool = False) -> Any:
             """Pass the BrokenPipeError on, within whose handler this is called."""
             raise
 
+        def print(self, *objects: Any, **settings: Any) -> None:
+            """Print objects, of tables only the columns that the terminal has room for."""
+            for one in objects:
+                left_out = fitted(one, self) if isinstance(one, Table) and self.width < TABLE_WIDTH else []
+                super().print(one, **settings)
+                if left_out:
+                    names = ", ".join(left_out)
+                    super().print(f"[dim]not shown in {self.width} columns: {names}[/]", soft_wrap=True)
+            if not objects:
+                super().print(**settings)
+
     made = Mannered(highlight=False, stderr=error)
-    made.width = max(made.width, TABLE_WIDTH) if made.is_terminal or os.environ.get("COLUMNS") else UNBOUND
+    made.width = max(made.width, LEAST_WIDTH) if made.is_terminal or os.environ.get("COLUMNS") else UNBOUND
     return made
+
+
+def fitted(made: Any, on: Any) -> list[str]:
+    """Remove columns of a `rich.table.Table` from the right until it fits, and return their names.
+
+    Parameters
+    ----------
+    on : the console; at least one column remains.
+    """
+    from rich.measure import Measurement
+
+    left_out: list[str] = []
+    wide = on.options.update(width=UNBOUND)
+    while len(made.columns) > 1 and Measurement.get(on, wide, made).maximum > on.width:
+        left_out.insert(0, str(made.columns.pop().header))
+    return [name for name in left_out if name]
 
 
 def shortened(name: str, on: Any, columns: int = NAME_COLUMNS) -> str:

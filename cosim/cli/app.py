@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import resolve_name
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import click
 from click.shell_completion import CompletionItem, shell_complete
@@ -28,6 +28,9 @@ from click.shell_completion import CompletionItem, shell_complete
 from rkcosim.base import BAD_INPUT, progress
 from rkcosim.cli.exits import INTERRUPTED, OK, Asked, fail, flush, flushed, mannered, reported
 from rkcosim.cli.results import STDOUT, check_output, write_json
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 COMPLETE = "_RKCOSIM_COMPLETE"
 """Environment variable with which the shell requests completions."""
@@ -234,14 +237,27 @@ class Group(click.Group):
     ----------
     modules : module of `rkcosim.cli` for each command; the command is its `NAME_command`.
     default : command for words that begin with an option, or with --.
+    added : group of entry points with further commands (`rkcosim.base.extensions`); empty for none.
     """
 
     def __init__(
-        self, name: str, modules: Mapping[str, str], default: str | None = None, **settings: Any
+        self,
+        name: str,
+        modules: Mapping[str, str],
+        default: str | None = None,
+        added: str = "",
+        **settings: Any,
     ) -> None:
         context = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
         super().__init__(name, no_args_is_help=True, context_settings=context, **settings)
-        self.modules, self.default = modules, default
+        self.modules, self.default, self._group = modules, default, added
+
+    @property
+    def added(self) -> Mapping[str, EntryPoint]:
+        """The commands that packages add, by name."""
+        from rkcosim.base.extensions import extensions
+
+        return extensions(self._group) if self._group else {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse words; those that name no command are of the default one, if there is one."""
@@ -251,18 +267,22 @@ class Group(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of their declaration."""
-        return list(self.modules)
+        return list(dict.fromkeys([*self.modules, *self.added]))
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Import the module of a command and return the command, or None for an unknown name."""
-        if name in self.commands or name not in self.modules:
-            return self.commands.get(name)
+        if name in self.commands:
+            return self.commands[name]
+        if name not in self.modules:
+            added = self.added.get(name)
+            command: click.Command | None = None if added is None else added.load()
+            return command
         return getattr(import_module(f"rkcosim.cli.{self.modules[name]}"), f"{name}_command")
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Find the command; an unknown name is a usage error that suggests the nearest names."""
-        if args[0] not in self.modules and not args[0].startswith("-"):
-            near = get_close_matches(args[0], self.modules, n=2, cutoff=0.5)
+        if args[0] not in self.modules and not args[0].startswith("-") and args[0] not in self.added:
+            near = get_close_matches(args[0], self.list_commands(ctx), n=2, cutoff=0.5)
             hint = f"did you mean {' or '.join(near)}?" if near else "there is no such command"
             fail(f"no command '{args[0]}': {hint} (all: {ctx.command_path} --help)", BAD_INPUT)
         return super().resolve_command(ctx, args)
@@ -273,26 +293,41 @@ class Group(click.Group):
         """Run with `args`; usage errors end with one line and the exit code for bad input."""
         if COMPLETE in os.environ:
             sys.exit(shell_complete(self, extra, prog_name, COMPLETE, os.environ[COMPLETE]))
-        with flushed(), reported():
-            code = self._code(list(sys.argv[1:] if args is None else args), prog_name, extra)
-            flush()
-        sys.exit(code)
+        run_alone(self, prog_name, args, **extra)
 
-    def _code(self, args: list[str], prog_name: str, extra: Mapping[str, Any]) -> int:
-        """Run a command and return its exit code; usage errors are printed."""
-        try:
-            with self.make_context(prog_name, args, **extra) as ctx:
-                self.invoke(ctx)
-        except click.exceptions.NoArgsIsHelpError as error:
-            print(error.format_message(), file=sys.stderr)
-            return BAD_INPUT
-        except click.ClickException as error:
-            text = " ".join(error.format_message().split()).rstrip(".")
-            context = getattr(error, "ctx", None)
-            place = f" (see {context.command_path} --help)" if context is not None else ""
-            fail(text[:1].lower() + text[1:] + place, BAD_INPUT)
-        except click.exceptions.Exit as error:
-            return error.exit_code
-        except click.Abort:
-            fail("interrupted", INTERRUPTED)
-        return OK
+
+def run_alone(
+    command: click.Command, prog_name: str, args: Sequence[str] | None = None, **extra: Any
+) -> NoReturn:
+    """Run a command as a program, and exit; usage errors are one line and the exit code for bad input.
+
+    Parameters
+    ----------
+    command : the command.
+    prog_name : how it is called, for its help.
+    args : its words; None for those of this process.
+    """
+    with flushed(), reported():
+        code = _code(command, list(sys.argv[1:] if args is None else args), prog_name, extra)
+        flush()
+    sys.exit(code)
+
+
+def _code(command: click.Command, args: list[str], prog_name: str, extra: Mapping[str, Any]) -> int:
+    """Run a command and return its exit code; usage errors are printed."""
+    try:
+        with command.make_context(prog_name, args, **extra) as ctx:
+            command.invoke(ctx)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return BAD_INPUT
+    except click.ClickException as error:
+        text = " ".join(error.format_message().split()).rstrip(".")
+        context = getattr(error, "ctx", None)
+        place = f" (see {context.command_path} --help)" if context is not None else ""
+        fail(text[:1].lower() + text[1:] + place, BAD_INPUT)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.Abort:
+        fail("interrupted", INTERRUPTED)
+    return OK

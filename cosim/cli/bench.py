@@ -63,7 +63,7 @@ class BenchOptions(Options):
 @command(
     "rkcosim bench --json bench.json",
     "rkcosim bench --engines verilator,plain,bound --workloads busy,dma --seconds 5",
-    "rkcosim bench --layers --check --page docs/performance.md",
+    "rkcosim bench --layers --check --page docs/results/performance.md",
     "rkcosim bench --model build/networks/resnet50_int8.onnx",
 )
 def bench_command(asked: BenchOptions) -> None:

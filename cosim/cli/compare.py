@@ -55,7 +55,6 @@ def _compare(asked: CompareOptions) -> NoReturn:
     if asked.plan:
         _plans(asked)
     needs("--plan", engine=asked.engine, exact=asked.exact, dram=asked.dram, cores=asked.cores > 1)
-    import rkcosim.frontends.tnn.reference  # noqa: F401 - adds NAIVE
     from rkcosim.measure.models.compare import compare
     from rkcosim.measure.models.references import ReferenceName
 

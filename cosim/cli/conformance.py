@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from rkcosim.base import progress
 from rkcosim.cli import results
-from rkcosim.cli.app import command, needs, option
+from rkcosim.cli.app import command, option
 from rkcosim.cli.exits import MISMATCH, OK
 from rkcosim.cli.options import EngineOptions
 from rkcosim.cli.results import write_text
@@ -44,20 +44,6 @@ class ConformanceOptions(EngineOptions):
     failures: Path = option(
         "Folder for the stream files of failing tasks.", metavar="DIR", default=Path("build/conformance")
     )
-    nnapi_specs: Path | None = option(
-        "Instead of random tasks, run NNAPI's specifications in this checkout of AOSP's NeuralNetworks.",
-        metavar="DIR",
-    )
-    limit: int | None = option("Most examples of --nnapi-specs, drawn with the seed.", low=1)
-    rtl_share: int | None = option(
-        "Percentage of the examples of --nnapi-specs whose jobs run on the RTL, drawn with the seed; "
-        "default: all. The others run on the golden model.",
-        low=0,
-        high=100,
-    )
-    resume: Path | None = option(
-        "Keep verdicts of --nnapi-specs in this file, and do not run those in it again."
-    )
     shrink: bool = option(
         "Reduce failing tasks to smaller ones that still fail.", "--shrink/--no-shrink", default=True
     )
@@ -66,7 +52,6 @@ class ConformanceOptions(EngineOptions):
 @command(
     "rkcosim conformance --only fp16 --tasks 200",
     "rkcosim conformance --seed 7 --only 'conv int8' --case 12",
-    "rkcosim conformance --nnapi-specs NeuralNetworks --seed 1 --limit 300",
     "rkcosim conformance --tasks 2000 --coverage build/coverage.md --json build/conformance.json",
 )
 def conformance_command(asked: ConformanceOptions) -> None:
@@ -82,23 +67,6 @@ def conformance_command(asked: ConformanceOptions) -> None:
 
     if asked.plans is not None:
         _plans(asked, asked.plans)
-    if asked.nnapi_specs is not None:
-        from rkcosim.cli.nnapi_specs import Chosen, run_specs
-
-        chosen = Chosen(
-            engine=asked.engine,
-            exact=asked.exact,
-            seed=asked.seed,
-            only=asked.only,
-            limit=asked.limit,
-            rtl_share=asked.rtl_share,
-            resume=asked.resume,
-        )
-        tally = run_specs(chosen, asked.nnapi_specs)
-        asked.write(tally.as_json())
-        raise SystemExit(OK if tally.ok else MISMATCH)
-    given = {"limit": asked.limit, "rtl_share": asked.rtl_share is not None, "resume": asked.resume}
-    needs("--nnapi-specs DIR", **given)
     names = _select(list(GROUPS), asked.only)
     seed = secrets.randbits(32) if asked.seed is None else asked.seed
     wanted = asked.tasks or SHARE * len(names)
@@ -121,7 +89,7 @@ def conformance_command(asked: ConformanceOptions) -> None:
     _show(report, report.tasks if asked.case is not None else wanted)
     asked.write(report.as_json())
     if asked.coverage is not None:
-        what = f"`rkcosim conformance --coverage docs/coverage.md --seed {seed} --tasks {wanted}`"
+        what = f"`rkcosim conformance --coverage docs/results/coverage.md --seed {seed} --tasks {wanted}`"
         what += f" ({report.tasks} tasks)"
         write_text(asked.coverage, report.coverage.markdown(what))
         support = asked.coverage.with_name("support.md")

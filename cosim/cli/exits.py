@@ -163,20 +163,42 @@ def reported() -> Iterator[None]:
         code = exit_code(error)
         if code is None:
             raise
-        if code == INTERNAL:
-            text = f"internal error: {one_line(error)} ({_kept(error)})"
-        elif isinstance(error, FileNotFoundError):
-            text = f"{error.filename}: no such file{_hint(str(error.filename))}"
-        elif isinstance(error, OSError):  # an OSError of writing names the file
-            where = f"{_text(error.filename)}: " if error.filename else ""
-            text = f"{where}{error.strerror or error}{_NO_FILE.get(error.errno or 0, '')}"
-        elif _no_thread(error):
-            text = f"no further thread can be started{_NO_FILE[errno.EAGAIN]}"
-        elif isinstance(error, ModuleNotFoundError) and extra_of(error.name or ""):
-            text = missing(error.name or "", "this command")
-        else:
-            text = str(error)
+        text = said(error) if code != INTERNAL else f"internal error: {one_line(error)} ({_kept(error)})"
         fail(text, code, error_facts(error))
+
+
+MOST_TEXT, MOST_LINE = 16_384, 1024
+"""Largest number of characters of a message, and of a line in it: values and names of files may be long."""
+
+
+def said(error: Exception) -> str:
+    """Return the message of an expected error, as the command line prints it behind "rkcosim: ".
+
+    A message with a value of 100,000 characters is cut, with a mark where something is left out.
+    """
+    lines = [_cut(line, MOST_LINE) for line in _text_of(error).split("\n")]
+    return _cut("\n".join(lines), MOST_TEXT)
+
+
+def _cut(text: str, most: int) -> str:
+    """Return a text with at most `most` characters and a mark: its beginning and its end."""
+    if len(text) <= most:
+        return text
+    end = most // 4
+    return f"{text[: most - end]} [... {len(text) - most:,} characters ...] {text[-end:]}"
+
+
+def _text_of(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"{error.filename}: no such file{_hint(str(error.filename))}"
+    if isinstance(error, OSError):  # an OSError of writing names the file
+        where = f"{_text(error.filename)}: " if error.filename else ""
+        return f"{where}{error.strerror or error}{_NO_FILE.get(error.errno or 0, '')}"
+    if _no_thread(error):
+        return f"no further thread can be started{_NO_FILE[errno.EAGAIN]}"
+    if isinstance(error, ModuleNotFoundError) and extra_of(error.name or ""):
+        return missing(error.name or "", "this command")
+    return str(error)
 
 
 _NO_FILE = {

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class, get_completion_class
 
-from rkcosim.base import BAD_INPUT
+from rkcosim.base import BAD_INPUT, extensions
 from rkcosim.cli import streams
 from rkcosim.cli.app import COMPLETE, Group
 from rkcosim.cli.exits import fail, hear_signals
@@ -21,17 +21,15 @@ COMMANDS = {
     "device": "device",
     "serve": "device",
     **{"regcmd": "", "rknn": ""},
-    **{"litert": "litert", "delegate": "litert"},
-    **{"ort": "ort", "provider": "ort"},
-    "hexagon": "hexagon",
-    "nnapi": "nnapi",
-    "diopi": "diopi",
     **{"diff": "diff", "waves": "waves", "timeline": "waves"},
-    **{name: name for name in ("report", "sweep", "conformance", "fuzz", "verilog", "bench")},
+    **{name: name for name in ("report", "sweep", "conformance", "verilog", "bench")},
     "explain": "doctor",
     **{name: name for name in ("doctor", "counters", "validate", "estimate")},
 }
-"""Module of each command, in the order of the help; the commands of `regcmd` and `rknn` are groups."""
+"""Module of each command, in the order of the help; the commands of `regcmd` and `rknn` are groups.
+
+Interfaces and other packages add theirs as entry points (`rkcosim.base.extensions.COMMANDS`).
+"""
 
 REGCMD = {
     **dict.fromkeys(("dump", "asm", "lint"), "regcmd_dump"),
@@ -138,6 +136,7 @@ def _switch(name: str, callback: Any, help: str) -> click.Option:
 app = Group(
     "rkcosim",
     COMMANDS,
+    added=extensions.COMMANDS,
     help="The RK3588 NPU as cycle-accurate RTL: run models and register-command streams without a board.",
     callback=_root,
     params=[

@@ -79,7 +79,7 @@ Page = Annotated[
     Path | None,
     Parameter("Update this command's section of a Markdown page (between its marker comments).", writes=True),
 ]
-"""For commands that write a section of docs/performance.md (cosim/measure/perf/page.py)."""
+"""For commands that write a section of docs/results/performance.md (cosim/measure/perf/page.py)."""
 Scheduler = Annotated[
     str | None,
     Parameter(
@@ -147,10 +147,13 @@ Program = Annotated[tuple[str, ...], Parameter("Program and its arguments, after
 
 def planning(plan: str) -> AbstractContextManager[None]:
     """Return a context in which models are compiled with a plan of `Plan`."""
-    from rkcosim.compiler.rknn_tiling import rknn_tiles
     from rkcosim.compiler.tiling import planned_by
 
-    return planned_by(rknn_tiles if plan == "rknn" else None)
+    if plan != "rknn":
+        return planned_by(None)
+    from rkcosim.compiler.rknn_tiling import rknn_tiles
+
+    return planned_by(rknn_tiles)
 
 
 def one_cluster(scheduler: str | None, workers: int | None) -> None:
@@ -411,13 +414,18 @@ class RecordedOptions(DramOptions):
         ValueError
             for options that exclude each other.
         """
-        from rkcosim.engines.event_files import EventFiles, beside, writing
         from rkcosim.engines.protocol import capabilities, require
         from rkcosim.engines.settings import using_threads
 
-        trace, files = self._trace_spec(), []
+        trace = self._trace_spec()
         if not (trace or self.events or self.timeline):
             needs("--events FILE or --timeline FILE", event_kinds=self.event_kinds)
+            with using_threads(self.threads):
+                yield None
+            return
+        from rkcosim.engines.event_files import EventFiles, beside, writing
+
+        files = []
         wanted = "--events" if self.events else "--timeline" if self.timeline else ""
         if trace is None and wanted:  # with a waveform, the command reports this itself
             require(self.engine, "has_events", wanted)

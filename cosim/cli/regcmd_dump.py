@@ -122,13 +122,19 @@ def dump_command(asked: DumpOptions) -> None:
     if asked.events is not None:
         lines, data = _timed(source, asked.events, asked.at, asked.job, asked.context)
     else:
-        lines, data = list(_listing(source, asked.with_memory)), _as_json(source)
+        lines, data = list(dumped(source, asked.with_memory)), _as_json(source)
     asked.write(data)
     show(lines, asked.output)
     raise SystemExit(OK)
 
 
-def _listing(source: Source, with_memory: bool) -> Iterator[str]:
+def dumped(source: Source, with_memory: bool = False) -> Iterator[str]:
+    """Yield the lines of an input as text; see `rkcosim.regcmd.listing.parse_listing`.
+
+    Parameters
+    ----------
+    with_memory : also everything in a stream except its words.
+    """
     from rkcosim.regcmd.listing import Piece, program_lines, stream_lines
 
     stream = source.stream

@@ -58,15 +58,15 @@ def run_command(asked: RegcmdRunOptions) -> None:
 
 def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
     from rkcosim.cli.moments import Work, check_layer, check_trace
-    from rkcosim.cli.snapshots import Run
+    from rkcosim.cli.snapshots import SavedRun
     from rkcosim.engines.named import open_named
     from rkcosim.engines.settings import changed, timing_line
     from rkcosim.measure.report.kept import keeping, write_page
-    from rkcosim.verify.crosscheck.compare import trace_mismatch, wants_mismatch
+    from rkcosim.verify.crosscheck.mismatch_trace import trace_mismatch, wants_mismatch
     from rkcosim.verify.streams.stream import Stream
 
     stream = Stream.load(asked.file)
-    run = Run(asked, "regcmd run", asked.file, SAVED, trace)
+    run = SavedRun(asked, "regcmd run", asked.file, SAVED, trace)
     engine, exact, check, on_diagnostic, dram = (run.values[name] for name in SAVED)
     kicks = None if stream.kick.slave else [stream.kick.tasks]
     work = Work(None, kicks=kicks, cores=stream.core + 1)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rkcosim.cli import results
@@ -25,7 +27,7 @@ from rkcosim.cli.results import write_csv
 from rkcosim.cli.snapshots import SnapshotOptions
 
 if TYPE_CHECKING:
-    from rkcosim.cli.snapshots import Run
+    from rkcosim.cli.snapshots import SavedRun
     from rkcosim.waves.spec import TraceSpec
 
 
@@ -91,21 +93,20 @@ def run_command(asked: RunOptions) -> None:
 
     The run uses rknn_api. With --check the exit code is 1 if a tensor differs from the golden models.
     """
-    from rkcosim.cli.snapshots import Run
+    from rkcosim.cli.snapshots import SavedRun
 
     names = ("engine", "exact", "check", "seed", "cores", "plan", "dram", "jobs_by", *asked.READING)
     with asked.recording() as trace:
         asked.sharded(trace)  # options that exclude each other are reported before a snapshot is read
-        saving = Run(asked, "run", asked.model, names, trace)
+        saving = SavedRun(asked, "run", asked.model, names, trace)
         with asked.reading(saving.values), planning(saving.values.get("plan", "ours")):
             _run(asked, trace, saving)
 
 
-def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
-    from rkcosim.base.files import identify, read_model
+def _run(asked: RunOptions, trace: TraceSpec | None, saving: SavedRun) -> None:
+    from rkcosim.base.files import read_model
     from rkcosim.measure.models.run import run_model
     from rkcosim.measure.models.summary import print_summary
-    from rkcosim.measure.report.kept import keeping
     from rkcosim.rknn_file import is_rknn
     from rkcosim.rknn_file.opening import jobs_by
 
@@ -116,8 +117,6 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
     values.pop("plan", None)  # the context in which this runs
     how = None if asked_jobs == "auto" else asked_jobs
     data = read_model(asked.model)  # reports the kind of a file that is not a model
-    if identify(data) == "TNN network":
-        import rkcosim.frontends.tnn.reference  # noqa: F401 - adds NAIVE
     if sharded is not None and is_rknn(data):
         raise ValueError("--shards divides plans of this compiler only: run a .rknn file without it")
     batch = saving.batch(asked.batch())
@@ -141,7 +140,7 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
         from rkcosim.measure.shards import run_sharded
 
         run, options = run_sharded, sharded
-    with keeping(asked.html if sharded is None else None) as kept, saving.running(), jobs_by(how):
+    with _keeping(asked.html if sharded is None else None) as log, saving.running(), jobs_by(how):
         result = run(
             asked.model,
             batch.items if batch else None,
@@ -161,9 +160,21 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: Run) -> None:
     if asked.html:
         from rkcosim.measure.report.kept import write_page
 
-        write_page(asked.html, result.as_json(), kept.log)
+        write_page(asked.html, result.as_json(), log())
     saving.finish()
     raise SystemExit(MISMATCH if result.verdict["match"] is False else OK)
+
+
+@contextmanager
+def _keeping(html: Path | None) -> Iterator[Callable[[], Any]]:
+    """Keep the events of the run in the block for the page `html`; yields what returns them afterwards."""
+    if html is None:
+        yield lambda: None
+        return
+    from rkcosim.measure.report.kept import keeping
+
+    with keeping(html) as kept:
+        yield lambda: kept.log
 
 
 def print_shards(console: Any, result: Any) -> None:
@@ -187,6 +198,8 @@ def _check_names(
     asked: RunOptions, trace: TraceSpec | None, values: Mapping[str, Any], inferences: int
 ) -> None:
     """Check that the layers, tasks and scopes named for a waveform or a snapshot exist."""
+    if trace is None and asked.border is None:
+        return
     from rkcosim.cli.moments import Work, check_layer, check_trace, work_of_model
 
     kinds = {when.kind for when in (trace.start, trace.stop) if when} if trace else set()

@@ -14,7 +14,6 @@ from rkcosim.base import BAD_INPUT
 from rkcosim.cli.app import needs, option
 from rkcosim.cli.exits import OK, fail
 from rkcosim.cli.options import DramOptions
-from rkcosim.engines.snapshots.contents import INPUTS
 
 if TYPE_CHECKING:
     from rkcosim.cli.inputs import Batch
@@ -59,13 +58,15 @@ class SnapshotOptions(DramOptions):
     @property
     def border(self) -> Border | None:
         """Return where to save, or None if nothing is to be saved."""
+        if self.at is None:
+            return None
         from rkcosim.engines.snapshots.orders import Border
 
-        return None if self.at is None else Border.parse(self.at)
+        return Border.parse(self.at)
 
 
 @dataclass
-class Run:
+class SavedRun:
     """The run of a command that may be saved, or resumed from a snapshot.
 
     Parameters
@@ -166,6 +167,8 @@ class Run:
         self._given = given
         if self.snapshot is None:
             return given
+        from rkcosim.engines.snapshots.contents import INPUTS
+
         block = self.snapshot.blocks.get(INPUTS)
         kept = None if block is None else _from_block(block, f"{self.options.resume}: block '{INPUTS}'")
         if given is not None and (kept is None or not _same(given, kept)):
@@ -218,6 +221,8 @@ class Run:
                 if name not in ("engine", "dram")
             },
         }
+        from rkcosim.engines.snapshots.contents import INPUTS
+
         blocks = {} if self._given is None else {INPUTS: _block(self._given)}
         self._ordered = [SaveOrder(self.options.save, border, not self.options.keep_going, facts, blocks)]
         return self._ordered

@@ -128,7 +128,7 @@ def _constants(asked: ValidateOptions) -> None:
     asked.write({"constants": entries})
 
 
-def _chosen(asked: ValidateOptions) -> list[boards.Row]:
+def _chosen(asked: ValidateOptions) -> list[boards.BoardRow]:
     """Return the rows selected by family and id.
 
     Raises

@@ -52,7 +52,7 @@ class WavesOptions(Options):
 
 @command(
     "rkcosim waves build/pool.vcd",
-    "rkcosim waves build/pool.vcd --svg pool.svg --from task:0 --signals 'core0.watch_*'",
+    "rkcosim waves build/pool.vcd --svg pool.svg --from task:0 --signals 'core0.watch.*'",
     waits=True,
 )
 def waves_command(asked: WavesOptions) -> None:

@@ -21,7 +21,8 @@ from pathlib import Path
 
 from rkcosim.base import trust
 from rkcosim.devices.ending import Ending
-from rkcosim.devices.preload import audit_library, preload_library, sanitizer_runtime
+from rkcosim.devices.native_library import sanitizer_runtime
+from rkcosim.devices.preload import audit_library, preload_library
 from rkcosim.devices.simulated import SimulatedMachine
 from rkcosim.driver.server import Server
 from rkcosim.engines.cache import Progress, cache_folder, say

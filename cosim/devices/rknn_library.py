@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from rkcosim.base import PACKAGE, version
 from rkcosim.devices import program
-from rkcosim.devices.preload import SANITIZERS, c_compiler
+from rkcosim.devices.native_library import COMMON, NativeLibrary
 from rkcosim.devices.program import place_library, put_first
-from rkcosim.engines import cache, toolchain
+from rkcosim.engines import cache
 from rkcosim.engines.cache import Progress
 from rkcosim.rknn_api import declarations
 from rkcosim.rknn_api.types import VERSION
@@ -39,7 +38,6 @@ OLD_NAMES = ("librknn_api.so",)
 SEVERAL = PACKAGE / "compiler" / "several.py"
 """Module of the compiler that the toolkit uses as well."""
 
-FLAGS = ("-shared", "-fPIC", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-fvisibility=hidden")
 LINKED = ("-lpthread", f"-Wl,-soname,{NAME}", "-Wl,-z,nodelete")
 """Options of the linker. The library is never unloaded, because ending threads call it."""
 
@@ -52,59 +50,20 @@ AUDIT_VARIABLE = "RKCOSIM_RKNN_LIBRARY"
 """Environment variable by which the library for LD_AUDIT finds `librknnrt.so`."""
 
 
-def generated() -> dict[str, str]:
-    """Return the text of the generated C files by name."""
-    return {
+def library() -> NativeLibrary:
+    """Return the description of the library; some sources are generated from the table of functions."""
+    generated = {
         declarations.HEADER: declarations.header(),
         "rk_table.h": declarations.table_header(),
         "rk_library.c": declarations.library(),
     }
-
-
-def compile_library(folder: Path, command: Sequence[str]) -> None:
-    """Generate and compile the library in a folder.
-
-    Parameters
-    ----------
-    folder : folder for the generated files and `librknnrt.so`.
-    command : command of the C compiler, with flags.
-
-    Raises
-    ------
-    BuildError
-        if the compiler fails.
-    """
-    for name, text in generated().items():
-        (folder / name).write_text(text)
-    sources = ["rk_library.c", *(str(file) for file in sorted(SOURCES.glob("*.c")))]
-    arguments = [*command, "-I.", f"-I{SOURCES}", "-o", NAME, *sources, *LINKED]
-    toolchain.run(arguments, folder, "C compiler")
+    sources = [*sorted(SOURCES.iterdir()), *sorted(COMMON.iterdir())]
+    return NativeLibrary("rknnrt", NAME, sources, generated, linked=LINKED)
 
 
 def rknn_library(*, sanitize: bool = False, progress: Progress = cache.say) -> Path:
-    """Return the path of the library; compile it if it is not in the cache.
-
-    Parameters
-    ----------
-    sanitize : use the address and undefined-behaviour sanitizers, for tests.
-    progress : called with a line of text before each step that takes long.
-
-    Raises
-    ------
-    BuildError
-        if there is no compiler, it fails, or the cache cannot be written.
-    """
-    command = [*c_compiler(), *FLAGS, *(SANITIZERS if sanitize else ())]
-    digest = hashlib.sha256(repr((command, LINKED, os.uname().machine)).encode())
-    for name, text in generated().items():
-        digest.update(f"{name}\0{text}\0".encode())
-    for file in sorted(SOURCES.iterdir()):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    key = f"rknnrt-{digest.hexdigest()[:24]}"
-    check = None if sanitize else toolchain.check_loads
-    return cache.built(
-        key, NAME, "librknnrt.so", lambda work: compile_library(work, command), progress, check
-    )
+    """Return the path of the library; for parameters and errors see `NativeLibrary.path`."""
+    return library().path(sanitize=sanitize, progress=progress)
 
 
 def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:

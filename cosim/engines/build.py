@@ -15,11 +15,10 @@ from pathlib import Path
 
 import rkcosim.engines.harness
 from rkcosim.base import progress as under_way
-from rkcosim.engines import cache, clock_gates, prebuilt, timing, toolchain, verilog
+from rkcosim.engines import cache, prebuilt, timing, toolchain, verilog
 from rkcosim.engines.cache import Progress
 from rkcosim.engines.compilation import Compilation, Source, together
 from rkcosim.engines.protocol import BuildError
-from rkcosim.engines.traces import table as trace_table
 from rkcosim.spec.config import RK3588
 
 LIBRARY = "model.so"
@@ -115,6 +114,15 @@ def _add_files(digest: hashlib._Hash, paths: list[Path]) -> None:
         digest.update(path.name.encode() + path.read_bytes())
 
 
+def _traced(variant: Variant) -> bytes:
+    """Return a hash of what makes the tables of waveforms, empty without them."""
+    if not variant.traced:
+        return b""
+    from rkcosim.engines.traces.table import fingerprint
+
+    return fingerprint()
+
+
 def _key(design_hash: str, variant: Variant) -> str:
     written = f"{design_hash} {verilog.SCRIPT_VERSION} {variant!r} {' '.join(_flags())}"
     digest = hashlib.sha256(written.encode())
@@ -130,7 +138,7 @@ def _key(design_hash: str, variant: Variant) -> str:
         digest.update(tool.version.encode() if tool else b"")
         digest.update(" ".join([*_verilator_flags(variant), _VERILATOR_OPTIMISE]).encode())
         digest.update(APART.encode())
-        digest.update(trace_table.fingerprint() if variant.traced else b"")
+        digest.update(_traced(variant))
     if variant.engine == "plain":
         tool = toolchain.verilator()
         digest.update(tool.version.encode() if tool else b"")
@@ -156,7 +164,7 @@ def _state_key(design_hash: str, variant: Variant) -> str:
 def _portable_key(design_hash: str, variant: Variant) -> str:
     """Hash of what a prebuilt engine was made from, without the tools and the processor."""
     written = f"{design_hash} {verilog.SCRIPT_VERSION} {variant!r} {_verilator_flags(variant)} {APART}"
-    digest = hashlib.sha256(written.encode() + (trace_table.fingerprint() if variant.traced else b""))
+    digest = hashlib.sha256(written.encode() + _traced(variant))
     _add_files(digest, [*harness_files(), *_cell_files((".h", ".cpp", ".sv"))])
     return f"{variant.engine}-{variant.cell}-{digest.hexdigest()[:24]}"
 
@@ -407,14 +415,18 @@ def _verilator_sources(
     gates = [f"-DRKCOSIM_GATES={len(groups)}"] if groups else []  # a macro of the Verilog and of the C++
     tool.run([*_verilator_flags(variant), *gates, "--Mdir", "obj", *files], work)
     if variant.traced:
-        trace_table.write_table(work / "obj", tool.version)
+        from rkcosim.engines.traces.table import write_table
+
+        write_table(work / "obj", tool.version)
     generated = [p for p in sorted((work / "obj").glob("*.cpp")) if not p.name.startswith("Vcore__Trace")]
     size = sum(path.stat().st_size for path in generated) >> 10
     progress(f"Verilator took {time.monotonic() - begin:.1f} s ({len(generated)} files, {size} KiB)")
 
     shared = _verilator_options(variant)
     if groups and not variant.watched:
-        if clock_gates.sets_triggers(work / "obj"):
+        from rkcosim.engines.clock_gates import sets_triggers
+
+        if sets_triggers(work / "obj"):
             shared.append("-DRKCOSIM_DIRECT")
         else:
             progress(f"{tool.version} writes triggers in an unknown form: clock edges use `eval`")

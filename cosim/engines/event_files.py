@@ -35,6 +35,7 @@ class EventFiles:
     kinds : kinds of events, None for all.
     first, last : first and last cycle; None for `last`: to the end.
     window : True to cut the log at the end to the cycles of the engine's waveform, which are known only then.
+    beside : True for the log next to a waveform, which nobody has named: without events it is not written.
 
     Raises
     ------
@@ -50,6 +51,7 @@ class EventFiles:
     first: int = 0
     last: int | None = None
     window: bool = False
+    beside: bool = False
 
     def __post_init__(self) -> None:
         events.check_kinds(self.kinds or ())
@@ -72,7 +74,9 @@ class EventFiles:
         if first > recorded.meta["first"] or last != recorded.meta["last"]:
             log = log.between(first, FOREVER if last is None else last)
             log.meta = {**log.meta, "first": max(first, recorded.meta["first"]), "last": last}
-        if self.events is not None:
+        if self.beside and not len(log):
+            progress.say(f"events: none in the window, so that {self.events} is not written")
+        elif self.events is not None:
             events.save(log, self.events)
             progress.say(f"events: {len(log):,} in {self.events}")
         if self.timeline is not None:
@@ -97,9 +101,9 @@ def beside(trace: TraceSpec) -> EventFiles | None:
     path = trace.path.with_suffix(BESIDE)
     stop = trace.stop
     if trace.start.kind != "cycle" or (stop is not None and stop.kind != "cycle") or trace.limit:
-        return EventFiles(path, window=True)
+        return EventFiles(path, window=True, beside=True)
     last = None if stop is None else max(stop.cycle - 1, trace.start.cycle)
-    return EventFiles(path, first=trace.start.cycle, last=last)
+    return EventFiles(path, first=trace.start.cycle, last=last, beside=True)
 
 
 _wanted: ContextVar[list[EventFiles] | None] = ContextVar("rkcosim_event_files", default=None)

@@ -8,19 +8,23 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rkcosim.engines import plain_names, quick_rtlil, toolchain
-from rkcosim.engines.clock_gates import Groups, add_awake, gate_clocks, watch_clocks
+from rkcosim.engines import toolchain
 from rkcosim.engines.clock_groups import CLOCK_GROUPS
-from rkcosim.engines.plain_names import plain_rtlil
 from rkcosim.engines.protocol import BuildError
+
+if TYPE_CHECKING:
+    from rkcosim.engines.clock_gates import Groups
 
 TOP = "core"
 """Module name of the compiled core: Verilator's class is `Vcore`, CXXRTL's `p_core`."""
 
 WRITTEN = "core.v"
 """Name of the file of `write_verilog`."""
+
+PLAIN_NAMES = Path(__file__).with_name("plain_names.py")
+"""The module that names the signals of `verilog_text`, which is imported when the text is written."""
 
 SCRIPT_VERSION = 8  # part of every key; to be incremented when the output of this file changes
 
@@ -136,6 +140,8 @@ def rtlil_of(
     """
     from amaranth.back import rtlil  # slow to import, and not needed if everything is cached
 
+    from rkcosim.engines import quick_rtlil
+
     with quick_rtlil.quickly():
         text = rtlil.convert(elaboratable, name=name, ports=ports, emit_src=sources)
     return _SOURCE.sub(_relative, text) if sources else text
@@ -179,6 +185,8 @@ def write_verilog(
     text = _TRIGGER.sub(r"_trigger_\1 ", constants_at_start(path.read_text()))
     text = replicated(text)
     if clock_groups:
+        from rkcosim.engines.clock_gates import add_awake, gate_clocks, watch_clocks
+
         text = add_awake(text, TOP, clock_groups)
         text = (watch_clocks if watched else gate_clocks)(text, TOP, clock_groups)
     path.write_text(text)
@@ -201,6 +209,8 @@ def verilog_text(
     sources : keep the attributes `src`, the source positions.
     branches : write `if` and `case` in `always @*` instead, which Verilator simulates faster.
     """
+    from rkcosim.engines.plain_names import plain_rtlil
+
     with tempfile.TemporaryDirectory(prefix="rkcosim-verilog-") as folder:
         text = _UNKNOWN_START.sub(_as_zero, drop_zero_memories(plain_rtlil(rtlil, top, ports)))
         path = _yosys_verilog(text, Path(folder), _BRANCHES if branches else "proc", attributes=sources)
@@ -212,9 +222,7 @@ def verilog_text(
 
 def text_fingerprint() -> bytes:
     """Hash of what `verilog_text` depends on besides the design and Yosys."""
-    return hashlib.sha256(
-        b"".join(Path(path).read_bytes() for path in (__file__, plain_names.__file__))
-    ).digest()
+    return hashlib.sha256(b"".join(path.read_bytes() for path in (Path(__file__), PLAIN_NAMES))).digest()
 
 
 def _as_zero(found: re.Match[str]) -> str:

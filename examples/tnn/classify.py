@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rkcosim.frontends.tnn import (
+from rkcosim.apis.tnn import (
     TNN,
     DeviceType,
     Instance,

@@ -18,9 +18,9 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from rkcosim.compiler.loaders.tnn import TnnNetwork, write_network
-from rkcosim.compiler.loaders.tnn.proto import VERSION_2, LayerInfo, NetInput, NetStructure
-from rkcosim.compiler.loaders.tnn.resources import SCALE_SUFFIX
+from rkcosim.apis.tnn.loader import TnnNetwork, write_network
+from rkcosim.apis.tnn.loader.proto import VERSION_2, LayerInfo, NetInput, NetStructure
+from rkcosim.apis.tnn.loader.resources import SCALE_SUFFIX
 
 
 class Writer:

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rkcosim.compiler.loaders.tnn import TnnNetwork, write_network
-from rkcosim.compiler.loaders.tnn.params import BINARY, Params, read_params
-from rkcosim.compiler.loaders.tnn.proto import VERSION_2, LayerInfo, NetStructure, read_proto
-from rkcosim.compiler.loaders.tnn.resources import SCALE_SUFFIX
-from rkcosim.compiler.loaders.tnn.shapes import bind
+from rkcosim.apis.tnn.loader import TnnNetwork, write_network
+from rkcosim.apis.tnn.loader.params import BINARY, Params, read_params
+from rkcosim.apis.tnn.loader.proto import VERSION_2, LayerInfo, NetStructure, read_proto
+from rkcosim.apis.tnn.loader.resources import SCALE_SUFFIX
+from rkcosim.apis.tnn.loader.shapes import bind
 
 INPUT, INNER = 2 / 127, 4 / 127
 """Scales of int8 blobs: of those that are quantised, and of those that an int8 layer computes."""

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rkcosim.rtl.counters import tell
+from rkcosim.rtl.counters import drive_activity
 from rkcosim.rtl.npu.checks import SPACING, add_checker
 from rkcosim.rtl.npu.cna_argb import ArgbUnpack
 from rkcosim.rtl.npu.cna_convert import AtomConverter
@@ -110,7 +110,7 @@ class FeatureLoader(wiring.Component):
             self.asking.eq(now.busy | (loading & ~reader.asked)),
             self.beats.eq(reader.beats),
         ]
-        tell(
+        drive_activity(
             m,
             self.activity,
             ~now.busy & ~loading,

@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rkcosim.rtl.counters import tell
+from rkcosim.rtl.counters import drive_activity
 from rkcosim.rtl.layouts import DiagnosticCode, DiagnosticPort
 from rkcosim.rtl.npu.checks import SPACING, Check, add_checker
 from rkcosim.rtl.npu.cna_decompress import Decompressor
@@ -194,7 +194,7 @@ class WeightLoader(wiring.Component):
             self.held.eq(written - self.released[4:]),
             self.beats.eq(reader.beats),
         ]
-        tell(
+        drive_activity(
             m,
             self.activity,
             ~starting & ~loading,

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rkcosim.rtl.counters import activity_layout, tell
+from rkcosim.rtl.counters import activity_layout, drive_activity
 from rkcosim.rtl.layouts import (
     ACC_BITS,
     LANES,
@@ -188,7 +188,7 @@ class CoreBlock(wiring.Component):
         m.d.comb += self.control.done.eq(finished & ~check_busy)
         with m.If(self.control.done):
             m.d.sync += finished.eq(0)
-        tell(
+        drive_activity(
             m,
             self.activity,
             ~running & ~finished,

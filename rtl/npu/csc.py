@@ -10,7 +10,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from rkcosim.rtl.counters import activity_layout, tell
+from rkcosim.rtl.counters import activity_layout, drive_activity
 from rkcosim.rtl.layouts import (
     IDLE,
     CbufReads,
@@ -114,7 +114,7 @@ class SequenceController(wiring.Component):
             m.d.sync += active.eq(0)
         with m.If(constants.go):
             m.d.sync += preparing.eq(0)
-        tell(
+        drive_activity(
             m,
             self.activity,
             ~active,

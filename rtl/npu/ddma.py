@@ -9,7 +9,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from rkcosim.rtl.bus import Axi4, Burst, DiagnosticMerge, SkidBuffer
-from rkcosim.rtl.counters import activity_layout, levels_layout, tell
+from rkcosim.rtl.counters import activity_layout, drive_activity, levels_layout
 from rkcosim.rtl.layouts import (
     AXI_BITS,
     DiagnosticCode,
@@ -234,7 +234,7 @@ class Ddma(wiring.Component):
         writes_idle, writing = self._elaborate_writes(m, regs)
         axi = self.axi
         passes = [getattr(axi, f"{c}valid") & getattr(axi, f"{c}ready") for c in ("ar", "r", "aw", "w", "b")]
-        tell(
+        drive_activity(
             m,
             self.activity,
             self.idle,

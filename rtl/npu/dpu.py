@@ -6,7 +6,7 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rkcosim.rtl.counters import activity_layout, tell
+from rkcosim.rtl.counters import activity_layout, drive_activity
 from rkcosim.rtl.layouts import (
     LANES,
     AccOctet,
@@ -83,7 +83,7 @@ class Dpu(wiring.Component):
     rdma_copies : copies of a row that DPU_RDMA's unpooling is configured to make; 0 without unpooling.
     by_surface : DPU_RDMA is to deliver the data of its 16-bit types surface by surface [HW 7.12].
     busy_octet : an octet enters the pipe in this cycle.
-    lacks : an octet, or the task, waits for data that DPU_RDMA reads.
+    stall : an octet, or the task, waits for data that DPU_RDMA reads.
     activity : for the counters (spec/regs/counters.rdl).
     """
 
@@ -105,7 +105,7 @@ class Dpu(wiring.Component):
     rdma_copies: In(4)
     by_surface: Out(1)
     busy_octet: Out(1)
-    lacks: Out(1)
+    stall: Out(1)
     activity: Out(activity_layout("DPU"))
 
     def elaborate(self, platform: object) -> Module:
@@ -144,7 +144,7 @@ class Dpu(wiring.Component):
             pipe.active.eq(running),
             pipe.options.eq(self.options),
             pipe.octets.eq(octets),
-            self.lacks.eq(pipe.lacks | (feeding & flying & ~self.main.valid)),
+            self.stall.eq(pipe.stall | (feeding & flying & ~self.main.valid)),
             row.start.eq(start),
             writer.start.eq(start),
             writer.octets.eq(octets),
@@ -167,11 +167,11 @@ class Dpu(wiring.Component):
         m.d.comb += control.done.eq(running & ~feeding & writer.finished & ~stuck & ~self.rdma_busy)
         with m.If(control.done):
             m.d.sync += running.eq(0)
-        tell(
+        drive_activity(
             m,
             self.activity,
             ~start & ~running,
-            OPERAND=self.lacks,
+            OPERAND=self.stall,
             WRITE=(pipe.result.valid & ~pipe.result.ready) | (running & ~feeding & ~writer.finished),
             BUSY=start | (feeding & Mux(flying, self.main.valid, self.acc.valid)),
             INPUT=feeding & ~flying,

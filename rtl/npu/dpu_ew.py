@@ -41,7 +41,7 @@ class EwOperand(wiring.Component):
     start : pulse, a task starts.
     active : a task runs; `ew` is not read outside of a task.
     ew : the elements, as ERDMA delivers them.
-    there : the operand is valid, or none is used.
+    operand_ready : the operand is valid, or none is used.
     take : an octet uses the operand.
     enters, slot : an octet comes to where it uses the operand from the next cycle on, and its pixel's place
         in the stripe. The pixel chooses one of the registers for all lanes [HW 7.8.2].
@@ -52,7 +52,7 @@ class EwOperand(wiring.Component):
     start: In(1)
     active: In(1)
     ew: In(stream.Signature(ElementOctet))
-    there: Out(1)
+    operand_ready: Out(1)
     take: In(1)
     enters: In(1)
     slot: In(4)
@@ -81,7 +81,7 @@ class EwOperand(wiring.Component):
             go2.eq(~have2 | self.take),
             go1.eq(~have1 | go2),
             ew.ready.eq(self.active & (on.drop | (on.fetch & go1))),
-            self.there.eq(have2 | ~on.fetch),
+            self.operand_ready.eq(have2 | ~on.fetch),
         ]
         with m.If(go1):
             m.d.sync += have1.eq(ew.valid & on.fetch & self.active)
@@ -129,7 +129,7 @@ class EwStage(wiring.Component):
     flow : control signals of all stages.
     main : values in stage 6, for each lane.
     operand : the second operand, for each lane.
-    there : the operand is valid, or none is used.
+    operand_ready : the operand is valid, or none is used.
     take : an octet uses the operand.
     may_advance : the octet in stage 6 has all of its operands.
     value : results in stage 8, for each lane.
@@ -139,7 +139,7 @@ class EwStage(wiring.Component):
     flow: In(PipeFlow())
     main: In(signed(32)).array(LANES)
     operand: In(signed(32)).array(LANES)
-    there: In(1)
+    operand_ready: In(1)
     take: Out(1)
     may_advance: Out(1)
     value: Out(signed(32)).array(LANES)
@@ -162,7 +162,7 @@ class EwStage(wiring.Component):
         low, high = rectifier(m, cfg, flow.start, "EW", live)
         m.d.comb += [
             self.take.eq(~flow.late_floats & flow.advance & valid[6]),
-            self.may_advance.eq(flow.late_floats | ~valid[6] | self.there),
+            self.may_advance.eq(flow.late_floats | ~valid[6] | self.operand_ready),
         ]
         product, plain = lanes("product", signed(48)), lanes("plain", unsigned(1))
         values = lanes("held", signed(32))

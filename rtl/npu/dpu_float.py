@@ -94,9 +94,9 @@ class FloatUnit(wiring.Component):
     take : look the values up; `bs` and `bn` hold them from the next cycle until the next `take`.
     bs, bn : operands of the current octet.
     ew : EW operand of the current octet, for each lane.
-    ew_there : the EW operand is valid, or none is used.
+    ew_ready : the EW operand is valid, or none is used.
     ew_take : the octet uses the EW operand.
-    lacks : an octet waits for `available` or `ew_there`.
+    stall : an octet waits for `available` or `ew_ready`.
     result : octets that have passed all steps.
     """
 
@@ -111,9 +111,9 @@ class FloatUnit(wiring.Component):
     bs: In(BsOctet)
     bn: In(BsOctet)
     ew: In(32).array(LANES)
-    ew_there: In(1)
+    ew_ready: In(1)
     ew_take: Out(1)
-    lacks: Out(1)
+    stall: Out(1)
     result: Out(stream.Signature(FloatOctet))
 
     def elaborate(self, platform: object) -> Module:
@@ -129,22 +129,22 @@ class FloatUnit(wiring.Component):
                 with m.If(step[index]):
                     m.d.comb += control.eq(held)
         divides = step[4] & settings.divide
-        operand_there = ~step[4] | self.ew_there
+        operand_ready = ~step[4] | self.ew_ready
         m.d.comb += [
             go.eq(
                 full
-                & operand_there
+                & operand_ready
                 & (~divides | (begun & divider.done))
                 & (~last | ~self.result.valid | self.result.ready)
             ),
-            divider.start.eq(divides & self.ew_there & ~begun),
+            divider.start.eq(divides & self.ew_ready & ~begun),
             divider.use.eq(divides & begun),
             self.ew_take.eq(go & step[4]),
             self.source.ready.eq(self.active & self.available & (~full | (go & last))),
             self.take.eq(self.source.valid & self.source.ready),
-            self.lacks.eq(
+            self.stall.eq(
                 self.active
-                & ((full & ~operand_there) | (self.source.valid & ~self.available & (~full | (go & last))))
+                & ((full & ~operand_ready) | (self.source.valid & ~self.available & (~full | (go & last))))
             ),
         ]
         with m.If(go | self.start):

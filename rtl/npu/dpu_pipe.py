@@ -41,7 +41,7 @@ class DpuPipe(wiring.Component):
     ew : operands of ERDMA; not read if the settings do not use them.
     lut : access to the look-up tables: writes while no task runs; reads at any time.
     result : converted elements.
-    lacks : an octet waits for its BS, BN or EW operand.
+    stall : an octet waits for its BS, BN or EW operand.
     options : bits of `rkcosim.spec.regs.options`.
     """
 
@@ -55,7 +55,7 @@ class DpuPipe(wiring.Component):
     ew: In(stream.Signature(ElementOctet))
     lut: In(LutPort())
     result: Out(stream.Signature(PipeOut))
-    lacks: Out(1)
+    stall: Out(1)
     options: In(OPTION_BITS)
 
     def elaborate(self, platform: object) -> Module:
@@ -128,8 +128,8 @@ class DpuPipe(wiring.Component):
             operand.slot.eq(Mux(late_floats, given.tag.slot, tag[5].slot)),
             *copied(ew.main, lut.value),
             *copied(ew.operand, operand.value),
-            ew.there.eq(operand.there),
-            floats.ew_there.eq(operand.there),
+            ew.operand_ready.eq(operand.operand_ready),
+            floats.ew_ready.eq(operand.operand_ready),
             *copied(floats.ew, operand.value),
             *copied(output.main, ew.value),
             output.live.eq(tag[9].live),
@@ -154,11 +154,11 @@ class DpuPipe(wiring.Component):
             ]
         # The pipe stops while an octet waits for its BN or EW operand or for its LUT results.
         waits = Signal()
-        lacks_bn = valid[3] & ~bn_table.available & ~in_floats
-        lacks_bs = self.source.valid & ~bs_table.available & ~in_floats
+        stall_bn = valid[3] & ~bn_table.available & ~in_floats
+        stall_bs = self.source.valid & ~bs_table.available & ~in_floats
         m.d.comb += [
-            self.lacks.eq(lacks_bs | lacks_bn | ~ew.may_advance | floats.lacks),
-            waits.eq(lacks_bn | ~lut.may_advance | ~ew.may_advance),
+            self.stall.eq(stall_bs | stall_bn | ~ew.may_advance | floats.stall),
+            waits.eq(stall_bn | ~lut.may_advance | ~ew.may_advance),
             advance.eq((~valid[STAGES] | self.result.ready) & ~waits),
             self.result.valid.eq(valid[STAGES]),
             self.result.payload.tag.eq(tag[STAGES]),

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rkcosim.rtl.counters import activity_layout, levels_layout, tell
+from rkcosim.rtl.counters import activity_layout, drive_activity, levels_layout
 from rkcosim.rtl.layouts import (
     LANES,
     BsOctet,
@@ -125,7 +125,7 @@ class DpuRdma(wiring.Component):
             m.d.sync += running.eq(0)
         streams = (self.main, self.ew, self.bs, self.bn)
         readers = (main, ew, bs, bn)
-        tell(
+        drive_activity(
             m,
             self.activity,
             ~self.busy,

@@ -118,7 +118,7 @@ class CubeShape(data.Struct):
     times_m1: 3
 
 
-class Run(data.Struct):
+class RingRun(data.Struct):
     """Place in the ring for the atoms of one request, their number, and whether they complete a stripe."""
 
     place: 10
@@ -135,7 +135,7 @@ def _owns(shape: data.View, phase: Value, left: Value) -> Value:
 
 
 class RequestWalk(wiring.Component):
-    """Walk through groups, stripes, surfaces and runs of a cube; one request and one `Run` per step.
+    """Walk through groups, stripes, surfaces and runs of a cube; one request and one `RingRun` per step.
 
     Members
     -------
@@ -152,7 +152,7 @@ class RequestWalk(wiring.Component):
     free: In(1)
     reserve: Out(1)
     req: Out(stream.Signature(ReadRequest))
-    run: Out(stream.Signature(Run))
+    run: Out(stream.Signature(RingRun))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -190,7 +190,7 @@ class RequestWalk(wiring.Component):
         address = Signal(ATOMS)
         request_valid, request_addr = Signal(), Signal(27, reset_less=True)
         request_beats = Signal(4, reset_less=True)
-        run = Signal(Run)
+        run = Signal(RingRun)
         step, ends_surface, ends_stripe, ends_group = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             address.eq(shape.base + offset + Mux(shape.per_channel, 0, line + x)),
@@ -405,7 +405,7 @@ class StripeReader(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.walk = walk = RequestWalk()
-        m.submodules.runs = runs = SyncFIFOBuffered(width=Run.as_shape().size, depth=RUNS)
+        m.submodules.runs = runs = SyncFIFOBuffered(width=RingRun.as_shape().size, depth=RUNS)
         m.submodules.memory0 = memory0 = Memory(shape=128, depth=RING_ATOMS // 2, init=[])
         m.submodules.memory1 = memory1 = Memory(shape=128, depth=RING_ATOMS // 2, init=[])
         m.submodules.delivery = delivery = StripeDelivery()
@@ -440,7 +440,7 @@ class StripeReader(wiring.Component):
 
         # The atoms of each beat are written to the ring.
         rsp = self.port.rsp
-        run = data.View(Run, runs.r_data)
+        run = data.View(RingRun, runs.r_data)
         inside = Signal()  # not the first beat of its run
         place_r, left_r = Signal(10, reset_less=True), Signal(5, reset_less=True)
         place, left, skip, both, ends = Signal(10), Signal(5), Signal(), Signal(), Signal()

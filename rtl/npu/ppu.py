@@ -10,7 +10,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rkcosim.rtl.counters import activity_layout, tell
+from rkcosim.rtl.counters import activity_layout, drive_activity
 from rkcosim.rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, PpuAtom, WritePort
 from rkcosim.rtl.npu.arith import held
 from rkcosim.rtl.npu.checks import Check, add_checker
@@ -41,7 +41,7 @@ class Ppu(wiring.Component):
     write : port towards the DMA.
     diag : reports on the settings.
     busy_atom : an input atom was accepted (for counters).
-    lacks : the task waits for atoms of PPU_RDMA.
+    stall : the task waits for atoms of PPU_RDMA.
     activity : for the counters (spec/regs/counters.rdl).
     """
 
@@ -54,7 +54,7 @@ class Ppu(wiring.Component):
     write: Out(WritePort())
     diag: Out(DiagnosticPort())
     busy_atom: Out(1)
-    lacks: Out(1)
+    stall: Out(1)
     activity: Out(activity_layout("PPU"))
 
     def elaborate(self, platform: object) -> Module:
@@ -168,7 +168,7 @@ class Ppu(wiring.Component):
                 with m.If(self.control.start):
                     m.next = "WAIT"
             with m.State("WAIT"):
-                m.d.comb += self.lacks.eq(flying & ~fed)
+                m.d.comb += self.stall.eq(flying & ~fed)
                 with m.If(fed):
                     m.d.sync += from_dpu.eq(~flying)
                     m.d.comb += check.eq(1)
@@ -191,7 +191,7 @@ class Ppu(wiring.Component):
                 with m.If(rows.inside):
                     m.d.comb += [
                         columns.run.eq(1),
-                        self.lacks.eq(columns.starved & ~from_dpu),
+                        self.stall.eq(columns.starved & ~from_dpu),
                         emit.eq(columns.emit),
                         row_end.eq(columns.ends),
                     ]
@@ -238,7 +238,7 @@ class Ppu(wiring.Component):
         # If bursts are refused, a column or row that waits for the next stage is waiting for memory.
         refused = Cat(port.valid & ~port.ready for port in (self.write.req, self.write.data)).any()
         in_row, row_ends = fsm.ongoing("ROW"), fsm.ongoing("ROW_END")
-        tell(
+        drive_activity(
             m,
             self.activity,
             fsm.ongoing("IDLE"),

@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from rkcosim.rtl.counters import activity_layout, levels_layout, tell
+from rkcosim.rtl.counters import activity_layout, drive_activity, levels_layout
 from rkcosim.rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, PpuAtom, ReadPort
 from rkcosim.rtl.npu.atom_reader import AtomReader
 from rkcosim.rtl.npu.checks import Check, add_checker
@@ -128,7 +128,7 @@ class PpuRdma(wiring.Component):
                 with m.If(reader.idle):
                     m.d.comb += self.control.done.eq(1)
                     m.next = "IDLE"
-        tell(
+        drive_activity(
             m,
             self.activity,
             fsm.ongoing("IDLE"),

@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler import container
+from rkcosim.base.files import is_container
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.host_runtimes import NotBoundedError
 from rkcosim.compiler.interpreters import interpreter_of
@@ -99,7 +99,9 @@ class BatchModel:
 
     def save(self, weights: bool = True) -> bytes:
         """As `CompiledModel.save`."""
-        return container.save_plan(self.one.plan, self.batch, weights)
+        from rkcosim.compiler.container import save_plan
+
+        return save_plan(self.one.plan, self.batch, weights)
 
     def __getattr__(self, name: str) -> Any:
         if name == "one":  # not made yet
@@ -118,8 +120,10 @@ def compile_divided(
 
     Parameters and errors are those of `compile_model`.
     """
-    if container.is_container(data):
-        plan, samples = container.load_batch(data, full)
+    if is_container(data):
+        from rkcosim.compiler.container import load_batch
+
+        plan, samples = load_batch(data, full)
         one = CompiledModel(plan.graph, plan=plan)
         return one if samples == 1 else BatchModel(one, samples)
     found = interpreter_of(data)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.base import progress
+from rkcosim.base.files import is_container
 from rkcosim.compiler import graph, graph_products, several, shared_weights, steps, tiling
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.interpreters import MOST_SAMPLES
@@ -57,11 +58,6 @@ _GRAPH_FIELDS = (
 _PLAN_FIELDS = tuple(
     field.name for field in dataclasses.fields(Plan) if field.name not in ("graph", "weights")
 )
-
-
-def is_container(data: bytes) -> bool:
-    """Whether `data` begins with the magic of a container."""
-    return data[: len(MAGIC)] == MAGIC
 
 
 def is_without_weights(data: bytes) -> bool:

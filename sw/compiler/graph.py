@@ -13,6 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.hostops.geometry import Sliding
+
 MAX_ELEMENTS = 2**26
 """Largest number of elements of a tensor; a larger shape is taken for an error in the file."""
 
@@ -154,15 +156,15 @@ class Window:
 
     def output(self, height: int, width: int, ceil: bool = False) -> tuple[int, int]:
         """Output size for an input of (height, width); zero or negative if the window does not fit."""
-        result = []
-        for axis, size in enumerate((height, width)):
-            reach = (self.kernel[axis] - 1) * self.dilations[axis] + 1
-            room = size + self.pads[axis] + self.pads[axis + 2] - reach
-            steps = -(-room // self.strides[axis]) if ceil else room // self.strides[axis]
-            if ceil and steps * self.strides[axis] >= size + self.pads[axis]:
-                steps -= 1  # a window that starts in the trailing pad is left out
-            result.append(steps + 1)
-        return result[0], result[1]
+        rows, columns = self.over(height, width, ceil).counts
+        return rows, columns
+
+    def over(self, height: int, width: int, ceil: bool = False) -> Sliding:
+        """Return the windows over an input of (height, width)."""
+        size = (height, width)
+        return Sliding.over(
+            size, self.kernel, self.strides, self.pads[:2], self.pads[2:], self.dilations, ceil
+        )
 
     def used(self, output: Tensor) -> Window:
         """Return the window with stride 1 along each axis that has one output (any stride is valid there)."""

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pkgutil import resolve_name
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,11 +20,13 @@ import numpy.typing as npt
 
 from rkcosim.base.extras import install
 from rkcosim.base.processes import resident
-from rkcosim.compiler.custom_operators import runtime as custom_operators
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.litert import LONGEST, LiteRtRuntime
 
 Array = npt.NDArray[Any]
+
+LONGEST = 600.0
+"""Seconds after which a program of any runtime is ended."""
+
 Function = Callable[[Sequence[Array]], list[Array]]
 """Computes the arrays of a program's outputs from those of its inputs, both in the program's order."""
 
@@ -247,13 +250,20 @@ class OnnxReference:
         return run
 
 
-RUNTIMES: dict[str, HostRuntime] = {
-    "onnxruntime": OnnxRuntime(),
-    "onnx-reference": OnnxReference(),
-    "litert": LiteRtRuntime(),
-    custom_operators.KEY: custom_operators.CustomOperators(),
+RUNTIMES = {
+    "onnxruntime": f"{__name__}:OnnxRuntime",
+    "onnx-reference": f"{__name__}:OnnxReference",
+    "litert": "rkcosim.compiler.litert:LiteRtRuntime",
+    "custom-operators": "rkcosim.compiler.custom_operators:CustomOperators",
 }
-"""Runtimes by the name that a `Program` has."""
+"""Classes of the runtimes, which are imported on first use, by the name that a `Program` has."""
+
+
+@functools.cache
+def runtime_of(name: str) -> HostRuntime:
+    """Return the runtime with a name of `RUNTIMES`."""
+    made: HostRuntime = resolve_name(RUNTIMES[name])()
+    return made
 
 
 def load_program(runtime: str, data: bytes, takes: Sequence[str], gives: Sequence[str]) -> Function:
@@ -286,7 +296,7 @@ class _Bytes:
 def _loaded(
     runtime: str, digest: bytes, data: _Bytes, takes: tuple[str, ...], gives: tuple[str, ...]
 ) -> Function:
-    item = RUNTIMES[runtime]
+    item = runtime_of(runtime)
     try:
         return item.load(data.data, takes, gives)
     except ImportError as error:

@@ -15,6 +15,9 @@ import numpy.typing as npt
 
 from rkcosim.compiler.graph import ModelError, Tensor, Window, from_cube, to_cube
 from rkcosim.compiler.steps import HostStep
+from rkcosim.hostops.geometry import Sliding
+from rkcosim.hostops.pooling import largest, means, sums
+from rkcosim.hostops.windows import counted
 
 Cube = npt.NDArray[Any]
 
@@ -70,34 +73,23 @@ def _insert(step: HostStep, cubes: Sequence[Cube]) -> Cube:
     return result
 
 
-def _windows(cube: npt.NDArray[Any], window: Window, size: tuple[int, int], fill: float) -> npt.NDArray[Any]:
-    """Return all windows as an array (C, OH, OW, kh, kw)."""
-    kind = np.float64 if cube.dtype == np.float16 else np.int64
-    top, left, *_ = window.pads
-    height = (size[0] - 1) * window.strides[0] + window.kernel[0]
-    width = (size[1] - 1) * window.strides[1] + window.kernel[1]
-    padded = np.full((cube.shape[0], height, width), fill, dtype=kind)
-    rows, columns = min(cube.shape[1], height - top), min(cube.shape[2], width - left)
-    padded[:, top : top + rows, left : left + columns] = cube[:, :rows, :columns]
-    views = np.lib.stride_tricks.sliding_window_view(padded, window.kernel, axis=(1, 2))
-    return views[:, :: window.strides[0], :: window.strides[1]]
+def _sliding(step: HostStep) -> Sliding:
+    window: Window = step.attributes["window"]
+    return Sliding(window.kernel, window.strides, window.dilations, window.pads[:2], step.output.cube[1:])
 
 
 def _max_pool(step: HostStep, cubes: Sequence[Cube]) -> Cube:
     if step.output.real:
-        taps = _windows(cubes[0], step.attributes["window"], step.output.cube[1:], -np.inf)
-        return taps.max(axis=(3, 4)).astype(np.float16)
-    taps = _windows(cubes[0], step.attributes["window"], step.output.cube[1:], -128)
-    return requantise(taps.max(axis=(3, 4)).astype(np.int8), step.inputs[0], step.output)
+        return largest(cubes[0], _sliding(step), 1)
+    return requantise(largest(cubes[0], _sliding(step), 1, -128), step.inputs[0], step.output)
 
 
 def _average_pool(step: HostStep, cubes: Sequence[Cube]) -> Cube:
     """Average over the taps that are not padding; halves round away from zero if the scale is unchanged."""
-    window, size = step.attributes["window"], step.output.cube[1:]
-    total = _windows(cubes[0], window, size, 0).sum(axis=(3, 4))
-    count = _windows(np.ones((1, *cubes[0].shape[1:])), window, size, 0).sum(axis=(3, 4))
     if step.output.real:
-        return (total / count).astype(np.float16)
+        return means(cubes[0], _sliding(step), 1).astype(np.float16)
+    total = sums(cubes[0].astype(np.int64), _sliding(step), 1)
+    count = counted(_sliding(step), cubes[0].shape[1:])
     if step.inputs[0].same_values(step.output):
         return _saturated(np.sign(total) * ((2 * np.abs(total) + count) // (2 * count)))
     return requantise(total / count, step.inputs[0], step.output)

@@ -1,8 +1,8 @@
 """The registry of model interpreters: one for each kind of model file, chosen by the contents of a file.
 
-The interpreter of a kind is imported when a file of this kind is read.  Those of formats that the compiler
-makes graphs of are in `rkcosim.compiler.loaders`; rooms that read further files name their module
-(`register_home`).
+The interpreter of a kind is imported when a file of this kind is read.  Those of ONNX and TFLite are in
+`rkcosim.compiler.loaders`; rooms that read further files name their module (`register_home`), interfaces and
+other packages by an entry point (`rkcosim.base.extensions.INTERPRETERS`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from rkcosim.base.extensions import INTERPRETERS, extensions
 from rkcosim.base.files import identify
 from rkcosim.compiler.graph import Graph, ModelError
 
@@ -103,7 +104,6 @@ _INTERPRETERS: dict[str, ModelInterpreter] = {}
 _HOMES = {
     "ONNX model": "rkcosim.compiler.loaders.onnx_interpreter",
     "TFLite model": "rkcosim.compiler.loaders.tflite_interpreter",
-    "TNN network": "rkcosim.compiler.loaders.tnn_interpreter",
 }
 """The module that registers the interpreter of a kind when it is imported."""
 
@@ -123,7 +123,7 @@ def register_home(kind: str, module: str) -> None:
 
 def kinds() -> tuple[str, ...]:
     """Return the kinds of model files that have an interpreter, in the order in which they were named."""
-    return tuple(dict.fromkeys([*_HOMES, *_INTERPRETERS]))
+    return tuple(dict.fromkeys([*_HOMES, *_INTERPRETERS, *extensions(INTERPRETERS)]))
 
 
 def find(data: bytes) -> ModelInterpreter | None:
@@ -134,6 +134,8 @@ def find(data: bytes) -> ModelInterpreter | None:
 def _of(kind: str) -> ModelInterpreter | None:
     if kind not in _INTERPRETERS and kind in _HOMES:
         import_module(_HOMES[kind])
+    elif kind not in _INTERPRETERS and kind in extensions(INTERPRETERS):
+        extensions(INTERPRETERS)[kind].load()
     return _INTERPRETERS.get(kind)
 
 

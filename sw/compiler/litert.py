@@ -24,12 +24,10 @@ import numpy.typing as npt
 
 from rkcosim.base.processes import end_child
 from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.host_runtimes import LONGEST
 from rkcosim.compiler.litert_worker import receive, send
 
 Array = npt.NDArray[Any]
-
-LONGEST = 600.0
-"""Seconds after which a program of any runtime is ended."""
 
 _SCRIPT = Path(__file__).with_name("litert_worker.py")
 

@@ -7,22 +7,24 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.base.files import read_model
-from rkcosim.compiler import container, host
+from rkcosim.base.files import is_container, read_model
+from rkcosim.compiler import host
 from rkcosim.compiler.graph import Graph, GraphOutput, ModelError, Tensor, from_cube, to_cube
 from rkcosim.compiler.host_runtimes import NotBoundedError
 from rkcosim.compiler.interpreters import Source
 from rkcosim.compiler.options import load_options
 from rkcosim.compiler.plan import Plan
 from rkcosim.compiler.planner import make_plan, refusals, replan, rounded_in_vain
-from rkcosim.compiler.preprocessing import Preprocessing
 from rkcosim.compiler.steps import HostStep, Step
 from rkcosim.compiler.tiling import holding
+
+if TYPE_CHECKING:
+    from rkcosim.compiler.preprocessing import Preprocessing
 
 Codes = npt.NDArray[Any]
 
@@ -234,7 +236,9 @@ class CompiledModel:
 
         Without `weights` it needs a model that has them.
         """
-        return container.save_plan(self.plan, weights=weights)
+        from rkcosim.compiler.container import save_plan
+
+        return save_plan(self.plan, weights=weights)
 
 
 _KEEP: ContextVar[bool] = ContextVar("keep", default=False)
@@ -291,8 +295,10 @@ def compile_model(
     ModelError
         If the model cannot be read or run; the message names node and tensor.
     """
-    if container.is_container(data):
-        plan = container.load_plan(data, full)
+    if is_container(data):
+        from rkcosim.compiler.container import load_plan
+
+        plan = load_plan(data, full)
         return CompiledModel(plan.graph, plan=plan)
     from rkcosim.compiler.loaders import open_source
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from rkcosim.base import DEVICE_ERROR
 from rkcosim.driver.device import Device
-from rkcosim.regcmd import disassemble, words_from_bytes
+from rkcosim.regcmd import words_from_bytes
 from rkcosim.regcmd.job import Job, Task, kicks, record_problem
 from rkcosim.regcmd.tasks import FETCH_BYTES
 from rkcosim.regcmd.word import WORD_BYTES
@@ -148,6 +148,8 @@ def _check_task(index: int, task: Task, buffers: Sequence[Allocated]) -> None:
 def _check_link(index: int, task: Task, following: Task, device: Device) -> None:
     """Check that a task's tail links to the next task: the PC follows the links, not the records."""
     address = task.regcmd_addr + task.regcfg_amount * WORD_BYTES
+    from rkcosim.regcmd.disassembler import disassemble
+
     link, amount = disassemble(words_from_bytes(device.memory.read(address, 2 * WORD_BYTES)))
     where = f"task {index} ({task.name or 'unnamed'})"
     pc = registers()["PC"]

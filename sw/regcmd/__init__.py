@@ -1,7 +1,8 @@
 """Register-command streams: words, text and task lists ([HW 1.4] to [HW 1.6])."""
 
-from rkcosim.regcmd.disassembler import Command, decode_word, disassemble, format_command
-from rkcosim.regcmd.program import ListedTask, Program, program_of_chain, program_of_words
+from typing import TYPE_CHECKING
+
+from rkcosim.base.homes import lazy
 from rkcosim.regcmd.tasks import (
     TaskBuilder,
     TaskEntry,
@@ -22,6 +23,18 @@ from rkcosim.regcmd.word import (
     unpack_word,
     words_from_bytes,
     words_to_bytes,
+)
+
+if TYPE_CHECKING:
+    from rkcosim.regcmd.disassembler import Command, decode_word, disassemble, format_command
+    from rkcosim.regcmd.program import ListedTask, Program, program_of_chain, program_of_words
+
+_LISTS = ("ListedTask", "Program", "program_of_chain", "program_of_words")
+_TEXT = ("Command", "decode_word", "disassemble", "format_command")
+
+__getattr__ = lazy(
+    __name__,
+    dict.fromkeys(_LISTS, "rkcosim.regcmd.program") | dict.fromkeys(_TEXT, "rkcosim.regcmd.disassembler"),
 )
 
 __all__ = [

@@ -7,8 +7,10 @@ layer on top.
 
 # ruff: noqa: F401  (every name of the headers is exported, see __all__)
 
+from typing import TYPE_CHECKING
+
+from rkcosim.base.homes import lazy
 from rkcosim.rknn_api.api import rknn_destroy, rknn_dup_context, rknn_init
-from rkcosim.rknn_api.custom import rknn_custom_op_get_op_attr, rknn_register_custom_ops
 from rkcosim.rknn_api.custom_types import *  # noqa: F403  (the header's constants and structs)
 from rkcosim.rknn_api.io import (
     rknn_inputs_set,
@@ -17,19 +19,6 @@ from rkcosim.rknn_api.io import (
     rknn_set_internal_mem,
     rknn_set_io_mem,
     rknn_set_weight_mem,
-)
-from rkcosim.rknn_api.matmul import (
-    rknn_B_normal_layout_to_native_layout,
-    rknn_matmul_create,
-    rknn_matmul_create_dyn_shape,
-    rknn_matmul_create_dynamic_shape,
-    rknn_matmul_destroy,
-    rknn_matmul_get_quant_params,
-    rknn_matmul_run,
-    rknn_matmul_set_core_mask,
-    rknn_matmul_set_dynamic_shape,
-    rknn_matmul_set_io_mem,
-    rknn_matmul_set_quant_params,
 )
 from rkcosim.rknn_api.matmul_types import *  # noqa: F403
 from rkcosim.rknn_api.memory import (
@@ -53,7 +42,44 @@ from rkcosim.rknn_api.run import (
 from rkcosim.rknn_api.state import compiled_model, last_error, loaded_model, run_report, use_device
 from rkcosim.rknn_api.types import *  # noqa: F403
 
-__all__ = [name for name in dir() if name.startswith(("RKNN_", "rknn_", "get_"))]
+if TYPE_CHECKING:
+    from rkcosim.rknn_api.custom import rknn_custom_op_get_op_attr, rknn_register_custom_ops
+    from rkcosim.rknn_api.matmul import (
+        rknn_B_normal_layout_to_native_layout,
+        rknn_matmul_create,
+        rknn_matmul_create_dyn_shape,
+        rknn_matmul_create_dynamic_shape,
+        rknn_matmul_destroy,
+        rknn_matmul_get_quant_params,
+        rknn_matmul_run,
+        rknn_matmul_set_core_mask,
+        rknn_matmul_set_dynamic_shape,
+        rknn_matmul_set_io_mem,
+        rknn_matmul_set_quant_params,
+    )
+
+_PRODUCTS = dict.fromkeys(
+    (
+        "rknn_B_normal_layout_to_native_layout",
+        "rknn_matmul_create",
+        "rknn_matmul_create_dyn_shape",
+        "rknn_matmul_create_dynamic_shape",
+        "rknn_matmul_destroy",
+        "rknn_matmul_get_quant_params",
+        "rknn_matmul_run",
+        "rknn_matmul_set_core_mask",
+        "rknn_matmul_set_dynamic_shape",
+        "rknn_matmul_set_io_mem",
+        "rknn_matmul_set_quant_params",
+    ),
+    "rkcosim.rknn_api.matmul",
+)
+"""The functions of rknn_matmul_api.h, which need a part of the compiler that models do not."""
+
+_CUSTOM = dict.fromkeys(("rknn_custom_op_get_op_attr", "rknn_register_custom_ops"), "rkcosim.rknn_api.custom")
+__getattr__ = lazy(__name__, _PRODUCTS | _CUSTOM)
+
+__all__ = [name for name in (*dir(), *_PRODUCTS, *_CUSTOM) if name.startswith(("RKNN_", "rknn_", "get_"))]
 __all__ += ["compiled_model", "last_error", "loaded_model", "run_report", "use_device"]
 
 if not __name__.startswith("rkcosim."):

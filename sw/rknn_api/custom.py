@@ -16,7 +16,17 @@ from rkcosim.rknn_api import custom_types as cu
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.convert import TENSOR_TYPES, Array
 from rkcosim.rknn_api.custom_graph import TailLoaded, TailNode
-from rkcosim.rknn_api.state import Context, Refusal, Verbatim, api, array_of, loaded_context, log, target_of
+from rkcosim.rknn_api.state import (
+    Context,
+    Refusal,
+    Verbatim,
+    api,
+    array_of,
+    loaded_context,
+    log,
+    runtime,
+    target_of,
+)
 
 _numbers = itertools.count(1)
 _instances: dict[int, Instance] = {}
@@ -42,15 +52,25 @@ class Instance:
         if not function:
             return 0
         given, taken = _tensors(self.node.inputs, inputs), _tensors(self.node.outputs, outputs)
-        return int(function(ct.byref(self.context), given, len(inputs), taken, len(outputs)))
+        with runtime.lock.given_up():
+            return int(function(ct.byref(self.context), given, len(inputs), taken, len(outputs)))
 
     def destroy(self) -> None:
         """Let the program free the data of the node."""
         _instances.pop(self.number, None)
         if self.op.destroy:
-            code = self.op.destroy(ct.byref(self.context))
+            with runtime.lock.given_up():
+                code = self.op.destroy(ct.byref(self.context))
             if code:
                 log.warning("custom op '%s': destroy returned %d", self.node.name, code)
+
+
+def is_node_of(state: object, number: int) -> bool:
+    """Return whether `internal_ctx` of a callback stands for a node of a context, also within its `init`."""
+    instance = _instances.get(number)
+    if not isinstance(state, Context) or instance is None:
+        return False
+    return any(node is instance.node for node in _nodes(state))
 
 
 def _tensors(names: list[str], arrays: list[Array]) -> Any:
@@ -102,7 +122,7 @@ def _check(state: Context, op: cu.rknn_custom_op) -> None:
         problem = "compute is missing"
     elif op.compute_native:
         problem = "compute_native is reserved and must be null"
-    elif not _nodes(state, name):
+    elif not name or not _nodes(state, name):
         problem = "the model has no custom operator of this type"
     elif any(instance.node.op_type == name for instance in state.custom.values()):
         problem = "registered already"
@@ -110,10 +130,11 @@ def _check(state: Context, op: cu.rknn_custom_op) -> None:
         raise Refusal.invalid(f"op_type '{name}': {problem}")
 
 
-def _nodes(state: Context, op_type: str) -> list[TailNode]:
+def _nodes(state: Context, op_type: str = "") -> list[TailNode]:
+    """Return the custom nodes of a model, of one type or all."""
     loaded = state.loaded
     nodes = loaded.whole.tail.custom_nodes if isinstance(loaded, TailLoaded) else []
-    return [node for node in nodes if node.op_type == op_type]
+    return [node for node in nodes if not op_type or node.op_type == op_type]
 
 
 def _register(state: Context, op: cu.rknn_custom_op, keep: Any) -> None:

@@ -9,7 +9,6 @@ from rkcosim.compiler import CompiledModel, LoadedModel, ModelError
 from rkcosim.compiler.batch import BatchLoaded, BatchModel
 from rkcosim.driver import DriverError
 from rkcosim.rknn_api import types as t
-from rkcosim.rknn_api.custom import compute
 from rkcosim.rknn_api.custom_graph import TailLoaded, TailModel
 from rkcosim.rknn_api.native import native_input, native_output
 from rkcosim.rknn_api.state import Context, Refusal, log, runtime
@@ -42,13 +41,17 @@ def place(model: Any, share: Any = None, outside: list[str] | None = None) -> An
             copy = None if outside else functools.partial(place, model.one)
             together = not isinstance(model.one, TailModel)
             return BatchLoaded(model, first, copy, runtime.driver.device.cores, sizes, together)
-        return LoadedModel(model, runtime.driver, share=share, outside=outside or ())
+        loaded = LoadedModel(model, runtime.driver, share=share, outside=outside or ())
+        loaded.on_host = runtime.lock.given_up  # other programs use the device meanwhile
+        return loaded
 
 
 def connect(state: Context) -> None:
     """Use the custom operators of the context for its model."""
     loaded = state.loaded.first if isinstance(state.loaded, BatchLoaded) else state.loaded
     if isinstance(loaded, TailLoaded):
+        from rkcosim.rknn_api.custom import compute
+
         loaded.compute = functools.partial(compute, state)
 
 

@@ -1,12 +1,12 @@
 """What librknnrt 2.3.2 takes and refuses of matrix products on the RK3588, each row with its source.
 
 `rkcosim.rknn_api.matmul` checks a `rknn_matmul_info` with these rows, and docs/rknn_api.md contains them as
-a table (`markdown`, written by `python -m tools.matmul_table`).
+a table (`python -m tools.pages products` writes it).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
@@ -61,7 +61,7 @@ class Board(Enum):
 
 
 @dataclass(frozen=True)
-class Row:
+class Behaviour:
     """Behaviour for some values of one member of `rknn_matmul_info`.
 
     Members
@@ -115,8 +115,8 @@ TAKES, REFUSES, ZEROS = Board.TAKES, Board.REFUSES, Board.ZEROS
 DOCUMENTED, UNKNOWN = Board.DOCUMENTED, Board.UNKNOWN
 
 ROWS = (
-    Row("type", (_F32, _I32, _I8, _F16, _I4), (), TAKES, ("ork", "opi5", "probe")),
-    Row(
+    Behaviour("type", (_F32, _I32, _I8, _F16, _I4), (), TAKES, ("ork", "opi5", "probe")),
+    Behaviour(
         "type",
         (_IF32,),
         (),
@@ -124,11 +124,11 @@ ROWS = (
         ("opi5", "decode"),
         note='one board created it, another reports that it "aborts at run", without details',
     ),
-    Row("type", _MIXED, (), REFUSES, ("ork", "opi5", "probe"), _BAD, line=_NO_TYPE),
-    Row("type", (), (), UNKNOWN, (), _BAD, line=_NO_TYPE),
-    Row("B_layout", (_NORM,), (_F32, _I32, _I8, _F16), TAKES, ("ork", "decode")),
-    Row("B_layout", (_NORM,), (_IF32,), DOCUMENTED, ("guide",)),
-    Row(
+    Behaviour("type", _MIXED, (), REFUSES, ("ork", "opi5", "probe"), _BAD, line=_NO_TYPE),
+    Behaviour("type", (), (), UNKNOWN, (), _BAD, line=_NO_TYPE),
+    Behaviour("B_layout", (_NORM,), (_F32, _I32, _I8, _F16), TAKES, ("ork", "decode")),
+    Behaviour("B_layout", (_NORM,), (_IF32,), DOCUMENTED, ("guide",)),
+    Behaviour(
         "B_layout",
         (_NORM,),
         (_I4,),
@@ -140,20 +140,20 @@ ROWS = (
         "the context is created, and setting B fails; the code is assumed, since some reports say that the "
         "process ends",
     ),
-    Row("B_layout", (_NATIVE,), (_F32, _I32, _F16, _IF32, _I4), TAKES, ("plan", "opi5", "550")),
-    Row("B_layout", (_NATIVE,), (_I8,), DOCUMENTED, ("guide",)),
-    Row("B_layout", (_TP_NORM,), (_F32,), TAKES, ("decode",)),
-    Row("B_layout", (_TP_NORM,), (_I32, _I8, _F16, _IF32), DOCUMENTED, ("guide",)),
-    Row("B_layout", (_TP_NORM,), (_I4,), UNKNOWN, note="the vendor's sample has code for it"),
-    Row("B_layout", (), (), UNKNOWN, (), _BAD, line=_NO_VALUE),
-    Row("AC_layout", (_NORM,), (_F32, _I32, _I8, _F16, _I4), TAKES, ("ork", "plan")),
-    Row("AC_layout", (_NORM,), (_IF32,), DOCUMENTED, ("guide",)),
-    Row("AC_layout", (_NATIVE,), (_F32, _I32, _F16, _IF32, _I4), TAKES, ("plan", "opi5", "550")),
-    Row("AC_layout", (_NATIVE,), (_I8,), DOCUMENTED, ("guide",)),
-    Row("AC_layout", (), (), UNKNOWN, (), _BAD, line=_NO_VALUE),
-    Row("B_quant_type", (_LAYER,), (), TAKES, ("ork", "opi5")),
-    Row("B_quant_type", (_LAYER_ASYM,), (), DOCUMENTED, ("guide",)),
-    Row(
+    Behaviour("B_layout", (_NATIVE,), (_F32, _I32, _F16, _IF32, _I4), TAKES, ("plan", "opi5", "550")),
+    Behaviour("B_layout", (_NATIVE,), (_I8,), DOCUMENTED, ("guide",)),
+    Behaviour("B_layout", (_TP_NORM,), (_F32,), TAKES, ("decode",)),
+    Behaviour("B_layout", (_TP_NORM,), (_I32, _I8, _F16, _IF32), DOCUMENTED, ("guide",)),
+    Behaviour("B_layout", (_TP_NORM,), (_I4,), UNKNOWN, note="the vendor's sample has code for it"),
+    Behaviour("B_layout", (), (), UNKNOWN, (), _BAD, line=_NO_VALUE),
+    Behaviour("AC_layout", (_NORM,), (_F32, _I32, _I8, _F16, _I4), TAKES, ("ork", "plan")),
+    Behaviour("AC_layout", (_NORM,), (_IF32,), DOCUMENTED, ("guide",)),
+    Behaviour("AC_layout", (_NATIVE,), (_F32, _I32, _F16, _IF32, _I4), TAKES, ("plan", "opi5", "550")),
+    Behaviour("AC_layout", (_NATIVE,), (_I8,), DOCUMENTED, ("guide",)),
+    Behaviour("AC_layout", (), (), UNKNOWN, (), _BAD, line=_NO_VALUE),
+    Behaviour("B_quant_type", (_LAYER,), (), TAKES, ("ork", "opi5")),
+    Behaviour("B_quant_type", (_LAYER_ASYM,), (), DOCUMENTED, ("guide",)),
+    Behaviour(
         "B_quant_type",
         (_CHANNEL,),
         (_I32,),
@@ -162,9 +162,11 @@ ROWS = (
         note="with scales of 1, M 4, K and N 128, also in 2.4.2a2; here the product is computed, with a "
         "warning",
     ),
-    Row("B_quant_type", (_CHANNEL,), (_I8,), TAKES, ("550",), note="according to the line of the next row"),
-    Row("B_quant_type", (_CHANNEL,), (_IF32,), REFUSES, ("550",), _BAD, line=_NO_CHANNEL),
-    Row(
+    Behaviour(
+        "B_quant_type", (_CHANNEL,), (_I8,), TAKES, ("550",), note="according to the line of the next row"
+    ),
+    Behaviour("B_quant_type", (_CHANNEL,), (_IF32,), REFUSES, ("550",), _BAD, line=_NO_CHANNEL),
+    Behaviour(
         "B_quant_type",
         (_CHANNEL,),
         (_F32, _F16, _I4),
@@ -174,9 +176,9 @@ ROWS = (
         line=_NO_CHANNEL,
         note="the line names the only two types that are taken",
     ),
-    Row("B_quant_type", (_CHANNEL_ASYM,), (_I32, _I8), DOCUMENTED, ("guide",)),
-    Row("B_quant_type", (_CHANNEL_ASYM,), (), UNKNOWN, (), _BAD, line=_NO_CHANNEL),
-    Row(
+    Behaviour("B_quant_type", (_CHANNEL_ASYM,), (_I32, _I8), DOCUMENTED, ("guide",)),
+    Behaviour("B_quant_type", (_CHANNEL_ASYM,), (), UNKNOWN, (), _BAD, line=_NO_CHANNEL),
+    Behaviour(
         "B_quant_type",
         (_GROUP,),
         (_IF32,),
@@ -186,12 +188,14 @@ ROWS = (
         line=_NO_VALUE,
         note="native B and groups of 32; also with the vendor's sample",
     ),
-    Row("B_quant_type", (), (), UNKNOWN, (), _BAD, line=_NO_VALUE),
-    Row("AC_quant_type", (_LAYER,), (), TAKES, ("ork", "opi5")),
-    Row("AC_quant_type", (_LAYER_ASYM,), (), DOCUMENTED, ("guide",), note='the header says "only support 0"'),
-    Row("AC_quant_type", (), (), UNKNOWN, ("header",), _BAD, line=_NO_VALUE),
-    Row("iommu_domain_id", tuple(range(16)), (), TAKES, ("decode",), note="no effect here"),
-    Row("iommu_domain_id", (), (), UNKNOWN, note="no effect here"),
+    Behaviour("B_quant_type", (), (), UNKNOWN, (), _BAD, line=_NO_VALUE),
+    Behaviour("AC_quant_type", (_LAYER,), (), TAKES, ("ork", "opi5")),
+    Behaviour(
+        "AC_quant_type", (_LAYER_ASYM,), (), DOCUMENTED, ("guide",), note='the header says "only support 0"'
+    ),
+    Behaviour("AC_quant_type", (), (), UNKNOWN, ("header",), _BAD, line=_NO_VALUE),
+    Behaviour("iommu_domain_id", tuple(range(16)), (), TAKES, ("decode",), note="no effect here"),
+    Behaviour("iommu_domain_id", (), (), UNKNOWN, note="no effect here"),
 )
 """The rows; of those with the same member the first that applies counts."""
 
@@ -205,12 +209,12 @@ NAMES: dict[str, type[IntEnum]] = {
 """Enumeration of each member that has one."""
 
 
-def row_of(field: str, info: mt.rknn_matmul_info) -> Row:
+def row_of(field: str, info: mt.rknn_matmul_info) -> Behaviour:
     """Return the row that judges a member of a product."""
     return next(row for row in ROWS if row.field == field and row.applies(info))
 
 
-def rows_of(info: mt.rknn_matmul_info) -> Iterator[Row]:
+def rows_of(info: mt.rknn_matmul_info) -> Iterator[Behaviour]:
     """Yield the row of each member of a product, in the order in which they are checked."""
     for field in FIELDS:
         yield row_of(field, info)
@@ -224,65 +228,10 @@ def value_name(field: str, value: int) -> str:
     return names.get(value, str(value))
 
 
-def line_of(row: Row, info: mt.rknn_matmul_info) -> str:
+def line_of(row: Behaviour, info: mt.rknn_matmul_info) -> str:
     """Return the text with which a product is refused."""
     return row.line.format(
         field=row.field,
         type=mt.get_matmul_type_string(info.type),
         value=value_name(row.field, getattr(info, row.field)),
     )
-
-
-def markdown() -> str:
-    """Return the table for docs/rknn_api.md, followed by the addresses of its links."""
-    heads = ("member", "value", "types", VERSION, "here", "source")
-    lines = [_cells(heads), _cells(["---"] * len(heads))]
-    seen: set[tuple[str, tuple[int, ...]]] = set()
-    for row in ROWS:
-        rest = "others" if (row.field, row.values) in seen else "all"
-        seen.add((row.field, row.values))
-        types = ", ".join(map(str, sorted(row.types))) or rest
-        lines.append(_cells((row.field, _values(row), types, _board(row), _here(row), _sources(row))))
-    links = [f"[{label}]: {address}" for label, address in SOURCES.values() if address]
-    return "\n".join([*lines, "", *links])
-
-
-def _cells(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _values(row: Row) -> str:
-    if not row.values:
-        return "others"
-    if row.field == "iommu_domain_id":
-        return f"{row.values[0]} to {row.values[-1]}"
-    prefixes = ("RKNN_MM_LAYOUT_", "RKNN_QUANT_TYPE_", "RKNN_")
-    names = []
-    for value in row.values:
-        name = value_name(row.field, value)
-        short = next(name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix))
-        names.append(f"{value} {short}")
-    return ", ".join(names)
-
-
-def _board(row: Row) -> str:
-    text = row.board.value
-    if row.board is REFUSES:
-        text += f": `{row.line.format(field=row.field, type='TYPE', value='VALUE')}`"
-    return f"{text}; {row.note}" if row.note else text
-
-
-def _here(row: Row) -> str:
-    text = "taken"
-    if row.code:
-        text = "RKNN_ERR_FAIL" if row.code == t.RKNN_ERR_FAIL else "RKNN_ERR_PARAM_INVALID"
-        text += f" of `{row.call}`"
-    return f"{text}, assumed" if row.board is UNKNOWN else text
-
-
-def _sources(row: Row) -> str:
-    found = []
-    for key in row.sources:
-        label, address = SOURCES[key]
-        found.append(f"[{label}]" if address else label)
-    return ", ".join(found) or "-"

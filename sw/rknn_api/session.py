@@ -27,7 +27,6 @@ from rkcosim.rknn_api import matmul_types as mt
 from rkcosim.rknn_api import state
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.convert import TENSOR_TYPES, Array
-from rkcosim.rknn_api.matmul_state import TYPES as PRODUCTS
 
 ERRORS = {getattr(t, name): name for name in t.__all__ if name.startswith("RKNN_ERR_") or name == "RKNN_SUCC"}
 DTYPES = {int(code): np.dtype(name) for name, code in TENSOR_TYPES.items()}
@@ -363,6 +362,7 @@ def matmul(
         If an argument is wrong or the product fails.
     """
     from rkcosim.compiler.matmul import pack_elements
+    from rkcosim.rknn_api.matmul_state import TYPES as PRODUCTS
 
     columns = np.size((scales or {}).get("B", 1.0)) > 1
     packed = int(kind) == mt.RKNN_INT4_MM_INT4_TO_INT16

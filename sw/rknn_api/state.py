@@ -143,6 +143,8 @@ class Context:
     foreground: bool = False
     """Whether frames run within `rknn_run`, since functions of the program's can be called only there."""
     error: BaseException | None = None
+    running: Any = field(default_factory=threading.RLock)
+    """Held during a run, also while that has given up the device's lock for a part that the host computes."""
 
     def finish(self) -> Frame | None:
         """Wait for the running frame, if there is one, and return it."""
@@ -159,6 +161,35 @@ class Context:
             self.loaded.close()
         if self.variants is not None:
             self.variants.close()
+
+
+class DeviceLock:
+    """A lock that a thread may take several times, and that it can give up for a while."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._own = threading.local()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._own.depth = getattr(self._own, "depth", 0) + 1
+
+    def __exit__(self, *_: object) -> None:
+        self._own.depth -= 1
+        self._lock.release()
+
+    @contextlib.contextmanager
+    def given_up(self) -> Iterator[None]:
+        """Let other threads have the lock in this context, however often this thread has taken it."""
+        depth, self._own.depth = getattr(self._own, "depth", 0), 0
+        for _ in range(depth):
+            self._lock.release()
+        try:
+            yield
+        finally:
+            for _ in range(depth):
+                self._lock.acquire()
+            self._own.depth = depth
 
 
 class Runtime:
@@ -179,8 +210,9 @@ class Runtime:
         """Returns the pages of a dma-buf of the simulated kernel from its descriptor; None for others."""
         self.failures: Failures | None = None
         """Takes the unforeseen errors of a server's calls; None: the caller has `last_error`."""
-        self.lock = threading.RLock()
-        """Held while the device runs or its memory map changes."""
+        self.lock = DeviceLock()
+        """Held while the device runs or its memory map changes, but not while the host computes a part of a
+        model or a program's function does."""
 
     def failed(self, what: str, error: BaseException) -> bool:
         """Record an error of the call `what` if it is an unforeseen one; return whether that was done."""

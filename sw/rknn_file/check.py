@@ -6,7 +6,7 @@ the node, the task and the register, so that a run does not fail on the device b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,6 +91,31 @@ def check_lists(plan: FilePlan) -> None:
             for finding in lint(last, ["irq.never"]):
                 if finding.severity == ERROR:
                     raise _refusal(plan, core, finding, end)
+
+
+def own_inputs(plan: FilePlan, bases: Mapping[str, int]) -> dict[int, str]:
+    """Find the tasks that write where they read, so that what they read depends on timing.
+
+    Parameters
+    ----------
+    plan
+        The plan of a file for a number of cores.
+    bases
+        Address of each region of memory.
+
+    Returns
+    -------
+    Node and number of each such task (the rule `memory.own-input` of `rkcosim.regcmd.lint`), by the address
+    of its list, in order of execution.
+    """
+    words = words_from_bytes(plan.task_list(bases).data)
+    found: dict[int, str] = {}
+    for number, core in enumerate(_cores(plan, words, bases["regcmd"])):
+        for finding in lint(Program("file", core.tasks, core=number), ["memory.own-input"]):
+            address = core.tasks[finding.task].address
+            assert address is not None
+            found[address] = _label(plan, core.records[finding.task])
+    return found
 
 
 def check_host(model: CompiledModel) -> None:

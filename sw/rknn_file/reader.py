@@ -95,9 +95,11 @@ def _parts(data: bytes) -> tuple[bytes, int, bytes]:
 
 def _chip(data: bytes, version: int) -> str:
     """Return the target platforms of a file in an unknown container, "" if nothing names them."""
-    named = schema.PLATFORMS.search(data, max(0, len(data) - schema.TRAILER_MOST))
-    if named:
+    start = max(0, len(data) - schema.TRAILER_MOST)
+    if named := schema.PLATFORMS.search(data, start):
         return " or ".join(text.decode() for text in re.findall(rb'"([\w-]{1,20})"', named[1])[:4])
+    if data.find(schema.OTHER_NPU, start) >= 0:
+        return schema.OTHER_CHIPS
     return schema.CHIPS.get(version, "")
 
 

@@ -52,6 +52,13 @@ CHIPS = {0x1004: "rv1103 or rv1106"}
 """Chips whose files have another version of the container."""
 
 
+OTHER_NPU = b'"ovxlib_version"'
+"""Name in the trailing JSON of files for the chips `OTHER_CHIPS`; those of toolkit 1.2 name no platform
+(aciddust/MNIST-RKNN-TF 0a5e6aa, negan1123/behavior_rknn aaae88d)."""
+
+OTHER_CHIPS = "RK1808, RK3399PRO, RV1109 or RV1126"
+
+
 class Version(IntEnum):
     """Supported versions of the container; 1 and 2 differ only in where the flatbuffer starts."""
 

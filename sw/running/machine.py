@@ -193,7 +193,7 @@ class Machine:
     Parameters
     ----------
     settings : options of the interface.
-    listeners : told of what happens; `rkcosim.plugins.instruments.open_machine` adds those that the options
+    listeners : told of what happens; `rkcosim.apis.link.instruments.open_machine` adds those that the options
         ask for.
 
     Members

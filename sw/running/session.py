@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from rkcosim import rknn_api as api
 from rkcosim.base import BAD_INPUT, progress
+from rkcosim.base.files import is_container
 from rkcosim.compiler import keeping_tensors, using_cores
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.named import open_named
@@ -20,7 +21,9 @@ from rkcosim.rknn_api.custom_graph import leaving_out_custom
 from rkcosim.rknn_api.session import Model, RknnError
 from rkcosim.rknn_file.opening import network_only
 from rkcosim.running.meter import meter
-from rkcosim.waves.spec import TraceSpec
+
+if TYPE_CHECKING:
+    from rkcosim.waves.spec import TraceSpec
 
 
 class RunError(Exception):
@@ -217,15 +220,18 @@ class Session:
 
 def cores_of(path: Path) -> int:
     """Number of cores that a compiled model was compiled for; 1 for any other file."""
-    from rkcosim.compiler.container import MAGIC, load_plan
     from rkcosim.compiler.model import naming_model
     from rkcosim.rknn_file import is_rknn
 
     with path.open("rb") as file:
-        begin = file.read(len(MAGIC))
+        begin = file.read(8)
     with naming_model(path):
         if is_rknn(begin):
             from rkcosim.rknn_file.reader import read_rknn
 
             return min(read_rknn(path.read_bytes()).plans, default=1)
-        return load_plan(path.read_bytes()).cores if begin == MAGIC else 1
+        if not is_container(begin):
+            return 1
+        from rkcosim.compiler.container import load_plan
+
+        return load_plan(path.read_bytes()).cores

@@ -74,6 +74,6 @@ def test_faults_change_the_text_of_a_module(tmp_path: Path, monkeypatch: pytest.
 
 def test_every_proof_has_a_fault_and_stands_on_the_page() -> None:
     """The page of proofs is that of the present proofs."""
-    overview = (ROOT / "docs/proofs.md").read_text().partition("## Claims")[0]
+    overview = (ROOT / "docs/results/proofs.md").read_text().partition("## Claims")[0]
     assert all(proof.faults for proof in PROOFS)
     assert re.findall(r"^\| `(\w+)` \|", overview, re.MULTILINE) == [proof.name for proof in PROOFS]

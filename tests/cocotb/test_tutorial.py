@@ -1,4 +1,4 @@
-"""The tutorial of docs/cocotb.md, step by step: its test fails as described, and its fix repairs it."""
+"""The tutorial of docs/howto/testbenches.md: its test fails as described, and its fix repairs it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rkcosim import waves
 from rkcosim.cocotb import missing
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "cocotb.md"
+PAGE = ROOT / "docs" / "howto" / "testbenches.md"
 
 
 def run_pytest(folder: Path) -> str:

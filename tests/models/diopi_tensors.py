@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.diopi import runtime
-from rkcosim.frontends.diopi.enums import Device, Dtype, Error
-from rkcosim.frontends.diopi.operators import OPERATORS
-from rkcosim.frontends.diopi.tensor import diopiTensor
-from rkcosim.frontends.diopi.values import diopiScalar, diopiSize
+from rkcosim.apis.diopi import runtime
+from rkcosim.apis.diopi.enums import Device, Dtype, Error
+from rkcosim.apis.diopi.operators import OPERATORS
+from rkcosim.apis.diopi.tensor import diopiTensor
+from rkcosim.apis.diopi.values import diopiScalar, diopiSize
 
 Array = npt.NDArray[Any]
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rkcosim.frontends.hexagon_nn.execution import Accelerator, Execution, HostOnly, Outcome
-from rkcosim.frontends.hexagon_nn.geometry import Padding
-from rkcosim.frontends.hexagon_nn.graph import INPUT, OUTPUT, Graph, Node
-from rkcosim.frontends.hexagon_nn.names import NUMBERS
-from rkcosim.frontends.hexagon_nn.rewriting import rewrite
-from rkcosim.frontends.hexagon_nn.tensors import Declared, Edge, Value, value
+from rkcosim.apis.hexagon.execution import Accelerator, Execution, HostOnly, Outcome
+from rkcosim.apis.hexagon.geometry import Padding
+from rkcosim.apis.hexagon.graph import INPUT, OUTPUT, Graph, GraphNode
+from rkcosim.apis.hexagon.names import NUMBERS
+from rkcosim.apis.hexagon.rewriting import rewrite
+from rkcosim.apis.hexagon.tensors import Declared, Edge, Value, value
 
 ROOM = 1 << 22
 """Bytes of each declared output, unless a test says otherwise."""
@@ -40,7 +40,7 @@ class Builder:
         """Append a node and return its outputs."""
         number = self.number()
         declared = tuple(Declared((), room) for _ in range(outputs))
-        self.graph.append(Node(number, NUMBERS[name], padding, tuple(inputs), declared))
+        self.graph.append(GraphNode(number, NUMBERS[name], padding, tuple(inputs), declared))
         return [Edge(number, n) for n in range(outputs)]
 
     def constant(self, array: object, dtype: type = np.float32) -> Edge:
@@ -64,12 +64,12 @@ class Builder:
         """Append the node INPUT."""
         number = self.number()
         declared = tuple(Declared((), ROOM) for _ in range(count))
-        self.graph.append(Node(number, INPUT, declared=declared))
+        self.graph.append(GraphNode(number, INPUT, declared=declared))
         return [Edge(number, n) for n in range(count)]
 
     def output(self, edges: Sequence[Edge]) -> None:
         """Append the node OUTPUT."""
-        self.graph.append(Node(self.number(), OUTPUT, inputs=tuple(edges)))
+        self.graph.append(GraphNode(self.number(), OUTPUT, inputs=tuple(edges)))
 
     def prepared(self) -> Graph:
         """Prepare the graph and return it."""

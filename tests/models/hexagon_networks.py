@@ -7,11 +7,11 @@ from typing import Any, Literal
 import numpy as np
 import tflite
 
-from rkcosim.frontends.hexagon_nn.arithmetic import Quotient, f32, requantise32, sums_range, with_zero
-from rkcosim.frontends.hexagon_nn.geometry import Padding, geometry
-from rkcosim.frontends.hexagon_nn.graph import Graph
-from rkcosim.frontends.hexagon_nn.layers import Convolution
-from rkcosim.frontends.hexagon_nn.tensors import Edge, value
+from rkcosim.apis.hexagon.arithmetic import Quotient, f32, requantise32, sums_range, with_zero
+from rkcosim.apis.hexagon.geometry import Padding, geometry
+from rkcosim.apis.hexagon.graph import Graph
+from rkcosim.apis.hexagon.layers import Convolution
+from rkcosim.apis.hexagon.tensors import Edge, value
 from tests.models.hexagon_graphs import Builder
 
 Form = Literal["fused", "requantised"]

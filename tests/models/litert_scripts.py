@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rkcosim.plugins.library import delegate_library
+from rkcosim.apis.litert.library import delegate_library
 from tests.models.tflite_models import Tf
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.frontends.nnapi.model import (
+from rkcosim.apis.nnapi.model import (
     DataLocation,
     Model,
     Operand,
@@ -19,7 +19,7 @@ from rkcosim.frontends.nnapi.model import (
     Subgraph,
     SymmPerChannelQuantParams,
 )
-from rkcosim.frontends.nnapi.operations import OperationType
+from rkcosim.apis.nnapi.operations import OperationType
 
 L, T = OperandLifeTime, OperandType
 Array = npt.NDArray[Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 GENERATOR = '''
-"""Generator with the interface that rkcosim.frontends.nnapi.specs uses."""
+"""Generator with the interface that rkcosim.apis.nnapi.specs uses."""
 
 class FileNames:
     specFiles, specNames, exampleFiles, fileIndex = [], [], [], 0

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from rkcosim.plugins.library import provider_library
+from rkcosim.apis.ort.library import provider_library
 from tests.models.rknn_models import Qdq
 
 NAME = "RkCosim"

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from rkcosim.compiler.host_runtimes import exact_options
 from tests import seeds
 
 
@@ -61,7 +62,7 @@ def by_onnxruntime(model: bytes, *inputs: np.ndarray) -> np.ndarray:
     """Return the first output of onnxruntime."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(model)
+    session = onnxruntime.InferenceSession(model, exact_options(onnxruntime))
     names = [item.name for item in session.get_inputs()]
     return np.asarray(session.run(None, dict(zip(names, inputs, strict=True)))[0])
 

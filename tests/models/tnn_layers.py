@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rkcosim.compiler.loaders.tnn import TnnNetwork
-from rkcosim.compiler.loaders.tnn.params import BINARY, REDUCTIONS, UNARY
-from rkcosim.compiler.loaders.tnn.proto import VERSION_2, LayerInfo, NetInput, NetStructure
-from rkcosim.compiler.loaders.tnn.resources import SCALE_SUFFIX
-from rkcosim.compiler.loaders.tnn.shapes import bind
-from rkcosim.frontends.tnn import DeviceType, Instance, Mat, MatType, NetworkConfig
+from rkcosim.apis.tnn import DeviceType, Instance, Mat, MatType, NetworkConfig
+from rkcosim.apis.tnn.loader import TnnNetwork
+from rkcosim.apis.tnn.loader.params import BINARY, REDUCTIONS, UNARY
+from rkcosim.apis.tnn.loader.proto import VERSION_2, LayerInfo, NetInput, NetStructure
+from rkcosim.apis.tnn.loader.resources import SCALE_SUFFIX
+from rkcosim.apis.tnn.loader.shapes import bind
 
 Rng = np.random.Generator
 Case = tuple[list[tuple[int, ...]], Sequence[object], dict[str, np.ndarray], int]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rkcosim.devices.preload import c_compiler
+from rkcosim.devices.native_library import c_compiler
 from rkcosim.engines import BuildError
 from rkcosim.spec.regs.cheader import header
 

@@ -15,7 +15,7 @@ from onnxruntime import InferenceSession
 
 import rkcosim.rknn_api as rk
 from rkcosim.compiler.batch import batch_size, one_of
-from rkcosim.devices.preload import c_compiler
+from rkcosim.devices.native_library import c_compiler
 from rkcosim.devices.rknn_library import environment, lay_out, rknn_library
 from rkcosim.driver import Driver
 from rkcosim.engines import BuildError

@@ -119,7 +119,6 @@ def test_examples_parse(path: tuple[str, ...]):
 SLOW = {
     ("conformance",),
     ("bench",),
-    ("fuzz",),
     ("serve",),
     ("sweep",),
     ("device",),
@@ -128,6 +127,7 @@ SLOW = {
     ("ort",),
     ("hexagon",),
     ("nnapi",),
+    ("nnapi-specs",),
     ("diopi",),
     ("compare",),
     ("verilog",),
@@ -210,7 +210,6 @@ JSON_RUNS: dict[str, list[object]] = {
     "regcmd lint --explain": ["regcmd", "lint", "--explain"],
     "diff": ["diff", POOL, "--against", POOL, "--engine", "golden"],
     "conformance": ["conformance", "--engine", "golden", "--only", "pool int8", "--tasks", 2, "--seed", 1],
-    "fuzz": ["fuzz", "--engine", "golden", "--inputs", 5, "--seed", 1],
 }
 
 
@@ -235,7 +234,7 @@ def test_files_to_write_are_told_from_files_to_read(path: tuple[str, ...]):
     for parameter in command.params:
         if parameter.param_type_name == "option" and parameter.metavar == "FILE":
             writes = re.search(r"(?i)\b(write|save|draw|update)\b", parameter.help or "")
-            stream = parameter.name == "log" and path != ("fuzz",)  # may be the error stream
+            stream = parameter.name == "log"  # may be the error stream
             assert stream or (parameter.name in command.written) == bool(writes), parameter.help
 
 

@@ -5,13 +5,11 @@ A process in which the modules of all other packages cannot be found runs one co
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import click
@@ -19,23 +17,9 @@ import pytest
 
 from rkcosim.base import extras
 from rkcosim.cli.main import app
+from tests.environments import PROJECT, hidden_modules, hide
 
 ROOT = Path(__file__).resolve().parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-
-HIDE = """
-import importlib.machinery, sys
-hidden = set({hidden!r})
-def without(finder):
-    class Without:
-        @staticmethod
-        def find_spec(name, path=None, target=None):
-            return None if name.partition(".")[0] in hidden else finder.find_spec(name, path, target)
-        find_distributions = getattr(finder, "find_distributions", None)
-        invalidate_caches = getattr(finder, "invalidate_caches", lambda: None)
-    return Without
-sys.meta_path[:] = [without(finder) for finder in sys.meta_path]
-"""
 
 RUN = """
 import json, sys
@@ -70,7 +54,6 @@ WORKS = {
         "--seed",
         "1",
     ],
-    "fuzz": ["fuzz", "--engine", "golden", "--inputs", "2", "--seed", "1"],
     "device": ["device", "--engine", "golden", "--", "true"],
     "explain": ["explain", "0x15"],
     "doctor": ["doctor"],
@@ -99,37 +82,11 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, 
     return found
 
 
-def core_packages() -> set[str]:
-    """Return the packages that the core requires, directly or through others, in normal form."""
-    found, rest = set(), [re.match(r"[\w.-]+", line)[0] for line in PROJECT["dependencies"]]  # type: ignore[index]
-    while rest:
-        name = re.sub(r"[-_.]+", "-", rest.pop()).lower()
-        try:
-            distribution = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue  # for another platform
-        if name not in found:
-            found.add(name)
-            lines = [line for line in distribution.requires or [] if "extra ==" not in line]
-            rest += [re.match(r"[\w.-]+", line)[0] for line in lines]  # type: ignore[index]
-    return found
-
-
-def hidden_modules() -> set[str]:
-    """Return the modules of the packages that the core does not bring."""
-    core = core_packages() | {"rkcosim"}
-    return {
-        module
-        for module, packages in importlib.metadata.packages_distributions().items()
-        if not core & {re.sub(r"[-_.]+", "-", name).lower() for name in packages}
-    }
-
-
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
     """Exit code, output and errors of each command, by its name or extra."""
     folder = tmp_path_factory.mktemp("core")
-    (folder / "sitecustomize.py").write_text(HIDE.format(hidden=sorted(hidden_modules())))
+    hide(hidden_modules(), folder)
     (folder / "examples").symlink_to(ROOT / "examples")
     (folder / "model.tflite").write_bytes(b"\0\0\0\0TFL3" + bytes(64))
     (folder / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(64))

@@ -17,9 +17,9 @@ import pytest
 pytest.importorskip("tflite", reason="needs the extra tflite")
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 
+from rkcosim.apis.litert.library import delegate_library
 from rkcosim.compiler import host
 from rkcosim.measure.models.run import run_model
-from rkcosim.plugins.library import delegate_library
 from tests.models.litert_scripts import delegate, divided, inputs_of, interpreter, parts, results, small
 from tests.models.tflite_models import Tf
 from tests.models.tflite_networks import NETWORKS

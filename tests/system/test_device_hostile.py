@@ -194,3 +194,37 @@ def test_stalled_clients_hold_nobody_up(server: Server, clients: list[Client]) -
         os.close(good.installed)
         good.installed = -1
     good.close()
+
+
+QUESTIONS = {
+    "READ of jobs": (s.ROCKET_SUBMIT, s.RocketSubmit(jobs=0x4000, job_count=1, job_struct_size=40), Op.READ),
+    "STORE of a name": (s.DRM_VERSION, s.Version(name=0x4000, name_len=16), Op.STORE),
+    "INSTALL": (s.DRM_PRIME_HANDLE_TO_FD, s.PrimeHandle(handle=1, flags=0), Op.INSTALL),
+}
+"""Calls in which the server asks the program, and what it asks."""
+
+
+def test_questions_that_are_never_answered_hold_nobody_up(server: Server) -> None:
+    """Whatever a program is asked within a call, another one's buffers and jobs go on."""
+    from tests.soak import SocketProgram, submit_of, sums
+
+    stalled = []
+    for request, args, op in QUESTIONS.values():
+        client = Client(server, "/dev/accel/accel0")
+        result, _ = client.ioctl(s.ROCKET_CREATE_BO, s.CreateBo(size=4096), client.node)
+        assert result == 0
+        client.channel.send(Op.IOCTL, (0, request, AT), bytes(args), client.node)
+        question = client.channel.receive()
+        assert question is not None and question.op == op
+        question.close()
+        stalled.append(client)
+    program = SocketProgram(server)
+    work = sums(program)
+    for _ in range(3):
+        work.out.bytes[:] = 0
+        program.ioctl(s.RKNPU_SUBMIT, submit_of(work))
+        assert work.right_result
+    good = Client(server, "/dev/accel/accel0")
+    good.make(b"secret")
+    for client in (*stalled, good, program.client):
+        client.close()

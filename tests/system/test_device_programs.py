@@ -17,7 +17,7 @@ import pytest
 
 from rkcosim.devices import SimulatedMachine, device
 from rkcosim.devices.faults import BURST, EACH, LATE, LOST
-from rkcosim.devices.preload import SANITIZERS, c_compiler
+from rkcosim.devices.native_library import SANITIZERS, c_compiler
 from rkcosim.devices.program import environment, private_server, why_not
 from rkcosim.driver.server import Server
 from rkcosim.engines import BuildError, toolchain

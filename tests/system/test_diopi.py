@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rkcosim.frontends.diopi import runtime
-from rkcosim.frontends.diopi.enums import Error
-from rkcosim.frontends.diopi.npu import COMPARE_VARIABLE, OPTIONS_VARIABLE
+from rkcosim.apis.diopi import runtime
+from rkcosim.apis.diopi.enums import Error
+from rkcosim.apis.diopi.npu import COMPARE_VARIABLE, OPTIONS_VARIABLE
 from tests.models.diopi_tensors import Calls, scalar, size
 
 ROOT = Path(__file__).resolve().parents[2]

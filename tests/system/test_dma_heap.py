@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rkcosim.devices import device
-from rkcosim.devices.preload import c_compiler
+from rkcosim.devices.native_library import c_compiler
 from rkcosim.devices.rknn_library import lay_out, rknn_library
 from rkcosim.driver.kernel import BoardView, Credentials, Kernel
 from rkcosim.driver.kernel import structs as s

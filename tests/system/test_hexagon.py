@@ -15,14 +15,14 @@ import pytest
 
 pytest.importorskip("tflite", reason="needs the extra tflite")
 
+from rkcosim.apis.hexagon.geometry import Padding
+from rkcosim.apis.hexagon.library import environment, hexagon_library, lay_out
+from rkcosim.apis.hexagon.npu import Npu
+from rkcosim.apis.link.instruments import open_machine
 from rkcosim.compiler import LoadedModel, compile_model
-from rkcosim.devices.preload import c_compiler, sanitizer_runtime
+from rkcosim.devices.native_library import c_compiler, sanitizer_runtime
 from rkcosim.driver import Driver
 from rkcosim.engines.named import open_named
-from rkcosim.frontends.hexagon_nn.geometry import Padding
-from rkcosim.frontends.hexagon_nn.library import environment, hexagon_library, lay_out
-from rkcosim.frontends.hexagon_nn.npu import Npu
-from rkcosim.plugins.instruments import open_machine
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from tests.models.hexagon_graphs import Builder, execute

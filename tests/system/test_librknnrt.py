@@ -20,7 +20,8 @@ from onnx import TensorProto, helper
 
 import rkcosim.rknn_api as rk
 from rkcosim.compiler import compile_model
-from rkcosim.devices.preload import SANITIZERS, audit_library, c_compiler, sanitizer_runtime
+from rkcosim.devices.native_library import SANITIZERS, c_compiler, sanitizer_runtime
+from rkcosim.devices.preload import audit_library
 from rkcosim.devices.rknn_library import environment, lay_out, rknn_library
 from rkcosim.driver import Driver
 from rkcosim.engines import BuildError

@@ -18,13 +18,13 @@ import pytest
 from click.testing import CliRunner
 
 import rkcosim.rknn_api as rk
+from rkcosim.apis.link.protocol import Channel, Message, RequestKind, Runtime, Status
+from rkcosim.apis.link.worker import Worker
 from rkcosim.base.failures import FOLDER_VARIABLE, INTERNAL, MOST_KEPT, Failures, told
 from rkcosim.cli.main import app
 from rkcosim.driver.kernel import Kernel
 from rkcosim.driver.kernel.drm import GenericDrm
 from rkcosim.driver.kernel.log import Log
-from rkcosim.plugins.protocol import Call, Channel, Message, Runtime, Status
-from rkcosim.plugins.worker import Worker
 from rkcosim.rknn_api.server import calls as server_calls
 from rkcosim.rknn_api.server.session import Session
 from rkcosim.rknn_api.signatures import SIGNATURES
@@ -225,7 +225,7 @@ class Broken:
 @pytest.fixture
 def connected(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Worker, Channel]]:
     theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    monkeypatch.setattr("rkcosim.plugins.worker.Machine", lambda _: None)
+    monkeypatch.setattr("rkcosim.apis.link.worker.Machine", lambda _: None)
     worker = Worker(theirs, Broken)
     with theirs, ours:
         yield worker, Channel(ours)
@@ -241,16 +241,16 @@ def test_a_plug_in_tells_the_command(
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
     worker, _ = connected
     empty = memoryview(b"")
-    hello = Message(Call.HELLO, number=Runtime.LITERT << 32 | 3)
+    hello = Message(RequestKind.HELLO, number=Runtime.LITERT << 32 | 3)
     wrong = b"engine\0gold\0"
     answer, text = worker._answer(
-        Message(Call.HELLO, number=hello.number, used=len(wrong)), memoryview(wrong)
+        Message(RequestKind.HELLO, number=hello.number, used=len(wrong)), memoryview(wrong)
     )
     assert answer.status == Status.FAILED and b"the option engine" in text  # an option of the script
     assert not worker.failures.count and read_settings({}) is not None
     assert worker._answer(hello, empty)[0].status == Status.OK
     for _ in range(3):
-        answer, text = worker._answer(Message(Call.RUN), empty)
+        answer, text = worker._answer(Message(RequestKind.RUN), empty)
         assert answer.status == Status.FAILED and text == b"LookupError: lost"
     (line,) = internal(capsys.readouterr().err)
     assert line == "the call 5 of the program: LookupError: lost"
@@ -288,10 +288,10 @@ assert ctypes.CDLL("libneuralnetworks.so").ANeuralNetworksModel_create(ctypes.by
 @pytest.mark.parametrize(
     ("name", "place", "program", "needed"),
     [
-        ("litert", "rkcosim.plugins.library.WORKER", LITERT, "ai_edge_litert"),
-        ("ort", "rkcosim.plugins.library.WORKER", SESSION, "onnxruntime"),
-        ("hexagon", "rkcosim.frontends.hexagon_nn.library.MODULE", GRAPH, ""),
-        ("nnapi", "rkcosim.frontends.nnapi.ndk.library.MODULE", MODEL, ""),
+        ("litert", "rkcosim.apis.litert.library.MODULE", LITERT, "ai_edge_litert"),
+        ("ort", "rkcosim.apis.ort.library.MODULE", SESSION, "onnxruntime"),
+        ("hexagon", "rkcosim.apis.hexagon.library.MODULE", GRAPH, ""),
+        ("nnapi", "rkcosim.apis.nnapi.ndk.library.MODULE", MODEL, ""),
     ],
     ids=["litert", "ort", "hexagon", "nnapi"],
 )

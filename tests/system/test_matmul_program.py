@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rkcosim.rknn_api as rk
-from rkcosim.devices.preload import c_compiler
+from rkcosim.devices.native_library import c_compiler
 from rkcosim.devices.rknn_library import environment, lay_out, rknn_library
 from rkcosim.driver import Driver
 from rkcosim.engines import BuildError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rkcosim.frontends.nnapi.device import IDevice
-from rkcosim.frontends.nnapi.hal_types import BufferDesc, BufferRole, Request
-from rkcosim.frontends.nnapi.memory import ashmem
+from rkcosim.apis.nnapi.device import IDevice
+from rkcosim.apis.nnapi.hal_types import BufferDesc, BufferRole, Request
+from rkcosim.apis.nnapi.memory import ashmem
 from tests.unit.test_nnapi_memory import BYTES, data, layer, place, received, shared, wanted
 
 

@@ -8,14 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rkcosim.devices.preload import c_compiler, sanitizer_runtime
-from rkcosim.frontends.nnapi.ndk.library import (
+from rkcosim.apis.nnapi.ndk.library import (
     FEATURE_LEVEL,
     environment,
     lay_out,
     neural_networks_library,
     numbers_header,
 )
+from rkcosim.devices.native_library import c_compiler, sanitizer_runtime
 from tests.programs import needs_program, require_program
 
 pytestmark = needs_program("cc")
@@ -31,7 +31,7 @@ KILLED = """
 int main(void) {
     ANeuralNetworksModel *m, *other;
     int made = ANeuralNetworksModel_create(&m);
-    system("pkill -9 -P $PPID -f rkcosim.frontends.nnapi.ndk.worker");
+    system("pkill -9 -P $PPID -f rkcosim.apis.nnapi.ndk.worker");
     printf("%d %d %d\\n", made, ANeuralNetworksModel_finish(m), ANeuralNetworksModel_create(&other));
     ANeuralNetworksModel_free(m);
     return 0;

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from rkcosim.apis.link.instruments import open_machine
+from rkcosim.apis.nnapi.native import NativeTensor
+from rkcosim.apis.nnapi.prepared import prepare
 from rkcosim.cli.main import app
-from rkcosim.frontends.nnapi.native import NativeTensor
-from rkcosim.frontends.nnapi.prepared import prepare
-from rkcosim.plugins.instruments import open_machine
 from rkcosim.running.settings import Settings
 from tests.models.nnapi_models import F16, F32, S8, U8, codes, conv_model, naive_conv
 from tests.models.nnapi_specs import make_checkout
@@ -70,7 +70,7 @@ def test_native_tensors_on_the_rtl() -> None:
 def test_command(tmp_path: Path) -> None:
     folder = make_checkout(tmp_path / "checkout")
     kept, document = tmp_path / "kept.jsonl", tmp_path / "specs.json"
-    words = ["conformance", "--nnapi-specs", folder, "--seed", 1, "--resume", kept, "--json", document]
+    words = ["nnapi-specs", folder, "--seed", 1, "--resume", kept, "--json", document]
     code, text, _ = rkcosim(*words)
     assert code == 0, text
     assert "6 examples: 3 on the NPU, 2 on the host, 1 refused, 0 wrong; 3 on the RTL" in text
@@ -83,28 +83,22 @@ def test_command(tmp_path: Path) -> None:
     code, text, _ = rkcosim(*words)
     assert code == 0 and len(kept.read_text().splitlines()) == 7
     assert json.loads(document.read_text())["cycles"] == found["cycles"]
-    code, _, error = rkcosim(*words[:4], 2, *words[5:])
+    code, _, error = rkcosim(*words[:3], 2, *words[4:])
     assert code == 2 and "is of another run" in error
 
 
 def test_command_with_a_wrong_example(tmp_path: Path) -> None:
     folder = make_checkout(tmp_path, wrong=True)
-    code, text, _ = rkcosim(
-        "conformance", "--nnapi-specs", folder, "--rtl-share", 0, "--seed", 1, "--only", "relu"
-    )
+    code, text, _ = rkcosim("nnapi-specs", folder, "--rtl-share", 0, "--seed", 1, "--only", "relu")
     assert code == 1
     assert "wrong: V1_0/relu:wrong: NPU: output 0" in text and "3 examples" in text
-    code, text, _ = rkcosim(
-        "conformance", "--nnapi-specs", folder, "--rtl-share", 0, "--seed", 1, "--limit", 2
-    )
+    code, text, _ = rkcosim("nnapi-specs", folder, "--rtl-share", 0, "--seed", 1, "--limit", 2)
     assert "2 examples" in text
-    code, _, error = rkcosim("conformance", "--rtl-share", 0)
-    assert code == 2 and "--rtl-share needs --nnapi-specs DIR" in error
 
 
 @pytest.mark.parametrize("name", ["nothing", "there"])
 def test_command_without_a_checkout(tmp_path: Path, name: str) -> None:
     if name == "there":
         (tmp_path / name).mkdir()
-    code, _, error = rkcosim("conformance", "--nnapi-specs", tmp_path / name)
+    code, _, error = rkcosim("nnapi-specs", tmp_path / name)
     assert code == 2 and "tools/test_generator/test_generator.py" in error

@@ -17,8 +17,8 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 import onnxruntime
 
+from rkcosim.apis.ort.library import provider_library
 from rkcosim.measure.models.run import run_model
-from rkcosim.plugins.library import provider_library
 from tests.models.ort_scripts import (
     NAME,
     bodies,

@@ -1,49 +1,76 @@
-"""Commands of README.md, of the getting-started page and of the questions run and print what stands there."""
+"""Commands and programs of every page run, and commands print what stands there."""
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.environments import hidden_modules, hide
 from tests.programs import needs_program
-from tests.system.pages import NOT_RUN, ROOT, Command, check, commands_of
+from tests.system.pages import (
+    NOT_RUN,
+    ROOT,
+    Command,
+    blocks_of,
+    check,
+    commands_of,
+    extras_of,
+    pages,
+    run_page,
+)
 
 pytest.importorskip("pyarrow", reason="needs the extra waves")
 pytest.importorskip("pylibfst", reason="needs the extra waves")
 pytest.importorskip("pywellen", reason="needs the extra waves")
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
-PAGES = {"README.md": 2, "docs/getting_started.md": 20, "docs/faq.md": 10, "docs/board.md": 2}
-"""Pages with commands, and how many of them are run at least."""
+STORIES = "docs/stories/"
+"""Folder of the pages that tests/system/test_stories.py runs."""
+
+RUN = {
+    name: text
+    for name, text in pages().items()
+    if not name.startswith(STORIES) and any(block.is_run for block in blocks_of(text))
+}
+"""Pages with blocks that are run."""
 
 
 @needs_program("g++")
-@pytest.mark.parametrize("name", PAGES)
-def test_commands_print_what_the_page_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("name", RUN)
+def test_page_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "110")
-    commands = commands_of((ROOT / name).read_text())
-    assert sum(not command.remark for command in commands) >= PAGES[name]
-    for command in commands:
-        check(command, tmp_path)
+    run_page(RUN[name], tmp_path)
 
 
 @needs_program("g++")
-def test_python_of_the_getting_started_page(tmp_path: Path):
+@pytest.mark.parametrize("name", RUN)
+def test_page_runs_with_the_extras_that_it_names(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """No page needs a package of an extra that it does not name."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    blocks = re.findall(
-        r"^```python\n(.*?)^```$", (ROOT / "docs/getting_started.md").read_text(), re.MULTILINE | re.DOTALL
-    )
-    assert blocks
-    for block in blocks:
-        start = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{block}"]
-        done = subprocess.run(start, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0 and "('stem', " in done.stdout, done.stdout + done.stderr
+    (tmp_path / "hidden").mkdir()
+    hide(hidden_modules(extras_of(RUN[name])), tmp_path / "hidden")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "110")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "hidden"))
+    run_page(RUN[name], tmp_path, apart=True)
+
+
+def test_extras_are_found_in_sentences():
+    assert extras_of("needs the extras `tflite` and `litert`, or `onnx`; `waves`") == {
+        "tflite",
+        "litert",
+        "onnx",
+    }
+    assert extras_of("The extra `waves` (`pip install`)") == {"waves"} and extras_of("| `waves` |") == set()
+
+
+def test_pages_with_commands_are_found():
+    least = {"README.md": 2, "docs/getting_started.md": 20, "docs/faq.md": 10, "docs/howto/streams.md": 10}
+    for name, count in least.items():
+        assert sum(not command.remark for command in commands_of(RUN[name])) >= count
 
 
 def test_lines_of_a_page_are_compared(tmp_path: Path):

@@ -320,7 +320,8 @@ SANITIZED = """
 import gc
 import onnxruntime
 from ai_edge_litert.interpreter import load_delegate
-from rkcosim.plugins.library import delegate_library, provider_library
+from rkcosim.apis.litert.library import delegate_library
+from rkcosim.apis.ort.library import provider_library
 from tests.models import litert_scripts as litert
 from tests.models.ort_scripts import *
 from tests.models.rknn_models import image_model
@@ -356,7 +357,7 @@ print("done")
 
 
 def test_sanitizers_find_nothing() -> None:
-    from rkcosim.devices.preload import c_compiler, sanitizer_runtime
+    from rkcosim.devices.native_library import c_compiler, sanitizer_runtime
 
     if not sanitizer_runtime():
         pytest.skip("the C compiler has no address sanitizer")

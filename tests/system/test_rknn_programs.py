@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 import rkcosim.rknn_api as rk
 from rkcosim.compiler import compile_model
 from rkcosim.compiler.preprocessing import Preprocessing
-from rkcosim.devices.preload import c_compiler
+from rkcosim.devices.native_library import c_compiler
 from rkcosim.devices.rknn_library import environment, lay_out, rknn_library
 from rkcosim.driver import Driver
 from rkcosim.engines import BuildError

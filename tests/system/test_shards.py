@@ -35,7 +35,7 @@ from rkcosim.measure.shards import session as sessions
 from rkcosim.measure.shards.cluster import Cluster, ClusterError
 from rkcosim.measure.shards.images import PAGE, Image
 from rkcosim.measure.shards.run import Counted, Order, Outcome, Piece, Told, _Runner, run_shard
-from rkcosim.measure.shards.sweep import Point, Row, Settings, run_point
+from rkcosim.measure.shards.sweep import Point, Settings, SweepRow, run_point
 from rkcosim.regcmd.job import Job, JobResult
 from tests.programs import needs_program
 from tests.system.qdq_models import Net, make
@@ -391,7 +391,7 @@ def test_sweep_of_splits_and_bad_points(address: str, tmp_path: Path):
 def test_a_sweep_with_the_engine_of_the_timing(model: tuple[Path, np.ndarray]):
     """--fast is in the help of `sweep`; its points have the cycles of the RTL."""
 
-    def row(engine: str | None) -> Row:
+    def row(engine: str | None) -> SweepRow:
         settings = Settings(version(), engine, check=engine is not None)
         return run_point(Point("model"), settings, model[0].read_bytes(), lambda said, done: None)
 

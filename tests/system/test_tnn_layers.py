@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from rkcosim.compiler.loaders.tnn import TnnNetwork
+from rkcosim.apis.tnn import DeviceType, Instance, NetworkConfig, NetworkType, get_device
+from rkcosim.apis.tnn.loader import TnnNetwork
+from rkcosim.apis.tnn.network import DefaultNetwork
+from rkcosim.apis.tnn.rk3588 import Rk3588LayerAcc
 from rkcosim.compiler.steps import Step
-from rkcosim.frontends.tnn import DeviceType, Instance, NetworkConfig, NetworkType, get_device
-from rkcosim.frontends.tnn.network import DefaultNetwork
-from rkcosim.frontends.tnn.rk3588 import Rk3588LayerAcc
 from tests.models.tnn_layers import CASES, INT8, coded_network, inputs_of, network_of, run, run_instance
 
 EXACT = {

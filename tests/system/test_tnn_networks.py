@@ -16,12 +16,7 @@ import onnx
 import pytest
 from click.testing import CliRunner
 
-from rkcosim.base.files import read_model
-from rkcosim.cli.main import app
-from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
-from rkcosim.compiler.loaders.tnn import TnnNetwork, join, to_onnx, write_network
-from rkcosim.compiler.loaders.tnn.proto import LayerInfo, NetInput, NetStructure
-from rkcosim.frontends.tnn import (
+from rkcosim.apis.tnn import (
     TNN,
     DataFormat,
     DeviceType,
@@ -36,6 +31,11 @@ from rkcosim.frontends.tnn import (
     StatusCode,
     get_device,
 )
+from rkcosim.apis.tnn.loader import TnnNetwork, join, to_onnx, write_network
+from rkcosim.apis.tnn.loader.proto import LayerInfo, NetInput, NetStructure
+from rkcosim.base.files import read_model
+from rkcosim.cli.main import app
+from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
 from tests.models.tnn_layers import run_instance
 

@@ -14,8 +14,8 @@ from rkcosim import waves
 from rkcosim.engines import BuildError, DramConfig, EngineError, open_engine, open_named, toolchain
 from rkcosim.engines.traces.writing import fst_functions
 from rkcosim.spec.regs import registers
-from rkcosim.verify.crosscheck.compare import trace_mismatch, wants_mismatch
 from rkcosim.verify.crosscheck.kick import run_kick
+from rkcosim.verify.crosscheck.mismatch_trace import trace_mismatch, wants_mismatch
 from rkcosim.verify.streams.stream import Stream
 from rkcosim.waves.spec import AFTER, SpecError, TraceSpec, When
 from tests.system import toy_core as toy

@@ -17,7 +17,7 @@ from rkcosim.measure.perf.boards import text as validate_text
 from rkcosim.measure.perf.boards.expected import SUBMIT_US
 from rkcosim.measure.perf.boards.language import LanguageModel
 from rkcosim.measure.perf.boards.matmul_plans import resident
-from rkcosim.measure.perf.boards.table import FAMILIES, Row, rows
+from rkcosim.measure.perf.boards.table import FAMILIES, BoardRow, rows
 from rkcosim.measure.perf.boards.validate import Result, Setting, families, measure, validate
 from rkcosim.measure.perf.page import SECTIONS, markers, read_section
 from tools import calibrate
@@ -109,7 +109,7 @@ def test_quick_rows_lie_between_formula_and_board() -> None:
 def test_memory_of_a_slower_clock() -> None:
     """DRAM has its own clock: at 200 MHz a core gets five times the bytes per cycle, so it waits less."""
     row = BY_ID["MM-64x256x256"]
-    slow = Row(**{**row.__dict__, "clock_mhz": 200.0})
+    slow = BoardRow(**{**row.__dict__, "clock_mhz": 200.0})
     fast, slower = measure(row, Setting("rtl")), measure(slow, Setting("rtl"))
     assert fast.cycles is not None and slower.cycles is not None
     assert slower.cycles < fast.cycles and slower.cycles / 200 > fast.cycles / 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from rkcosim.verify.streams.stream import Stream
 from rkcosim.waves import Wave
 from rkcosim.waves.backends import have_pywellen
 from rkcosim.waves.events import Event
-from rkcosim.waves.layout import layout
+from rkcosim.waves.layout import chosen, layout
 from tests.programs import needs_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,6 +61,14 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def conv(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return traced(draw_case("conv int8", 3, 0).stream(), tmp_path_factory.mktemp("conv") / "conv.vcd")
+
+
+def test_signals_in_the_help_of_waves_are_in_a_waveform(pool: Run):
+    from rkcosim.cli.waves import waves_command
+
+    examples = (waves_command.epilog or "").splitlines()
+    patterns = [pattern for line in examples for pattern in re.findall(r"--signals '([^']+)'", line)]
+    assert patterns and all(chosen(pool.wave, [pattern]) for pattern in patterns)
 
 
 def check_tasks_and_bytes(run: Run) -> None:

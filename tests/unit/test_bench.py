@@ -15,7 +15,7 @@ from rkcosim.measure.perf.bench import DEFAULT_ENGINES, ENGINES, JOBS, run
 from rkcosim.measure.perf.bench.engines import BOUND
 from rkcosim.measure.perf.bench.jobs import EnoughError, Pass, ThreadRow, Timed
 from rkcosim.measure.perf.bench.layers import LayerRow, document, markdown
-from rkcosim.measure.perf.bench.rows import Bench, Row, bound_row, facts_of, row_of, with_ratios
+from rkcosim.measure.perf.bench.rows import Bench, BenchRow, bound_row, facts_of, row_of, with_ratios
 from rkcosim.measure.perf.bench.whole import WholeRun
 from rkcosim.measure.perf.bench.whole import document as whole_document
 from rkcosim.measure.perf.bench.whole import markdown as whole_markdown
@@ -26,7 +26,7 @@ from rkcosim.measure.perf.workloads import Measured
 MACHINE: dict[str, str | int] = {"cpu": "A", "processors": 2, "system": "Linux x86_64", "compiler": "g++ 12"}
 
 
-def rows() -> list[Row]:
+def rows() -> list[BenchRow]:
     """Two engines and both references with constant rates."""
     found = [
         row_of("verilator", "busy", [Pass(1000, 0.5, 990), Pass(1000, 0.25, 990)]),

@@ -19,14 +19,17 @@ from typing import Any
 
 import pytest
 
+from rkcosim.base import tables
 from rkcosim.base.folders import NoHomeError, at_home, user_cache
 from rkcosim.cli import doctor, exits, results
 from rkcosim.devices import program
 from rkcosim.engines import build, cache, clock_gates, compilation, dram, toolchain, verilog
 from rkcosim.engines.build import Variant
+from rkcosim.engines.event_files import EventFiles
 from rkcosim.engines.guard import guarded
 from rkcosim.engines.protocol import BuildError
 from rkcosim.measure.report.page import put
+from rkcosim.waves.events import EventLog
 from tests.programs import needs_program
 
 ROOT = Path(__file__).parents[2]
@@ -377,3 +380,32 @@ def test_the_probe_is_called(tmp_path: Path):
     with pytest.raises(BuildError, match="the test ended with signal"):
         toolchain.check_loads(tmp_path / "a.so", "f")
     assert ctypes.CDLL(str(tmp_path / "a.so"))
+
+
+@pytest.mark.parametrize("columns", [30, 61, 80, 104])
+def test_tables_fit_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int
+) -> None:
+    """What a terminal has no room for is named below the table; what is printed is whole."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    heads = ("layer", *(f"figure {n}|,.1f" for n in range(7)))
+    rows = [(f"layer{n}", *(1234.5 * 10**n for _ in range(7))) for n in range(3)]
+    tables.console().print(tables.table(None, heads, rows))
+    lines = capsys.readouterr().out.splitlines()
+    shown, note = (lines[:4], " ".join(lines[4:])) if len(lines) > 4 else (lines, "")
+    assert all(len(line.rstrip()) <= columns for line in shown)
+    kept = shown[0].split()[2::2]
+    assert kept == [str(n) for n in range(len(kept))] and shown[3].split()[1:] == ["123,450.0"] * len(kept)
+    gone = [f"figure {n}" for n in range(len(kept), 7)]
+    assert note == (f"not shown in {columns} columns: {', '.join(gone)}" if gone else "")
+    assert len(kept) == min(7, (columns - 8) // 11)  # "layer0" and "123,450.0" with a blank at each side
+
+
+def test_a_log_that_nobody_named_is_not_written_without_events(tmp_path: Path) -> None:
+    """`--trace` of a window in which nothing happens leaves no file; a log that was asked for is written."""
+    meta = {"first": 0, "last": 99, "traced": [0, 99]}
+    for beside in (True, False):
+        path = tmp_path / f"{beside}.parquet"
+        log = EventLog.of([], dict(meta))
+        EventFiles(path, last=99, beside=beside).write(log)
+        assert path.exists() != beside

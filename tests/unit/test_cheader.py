@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rkcosim.devices.preload import c_compiler
+from rkcosim.devices.native_library import c_compiler
 from rkcosim.engines import BuildError
 from rkcosim.regcmd import pack_word
 from rkcosim.spec.regs import registers

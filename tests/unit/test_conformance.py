@@ -233,7 +233,7 @@ def test_a_run_counts_groups_fields_and_failures(tmp_path: Path) -> None:
 
 def test_the_command_prints_a_table_and_writes_its_files(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    page = tmp_path / "docs" / "coverage.md"
+    page = tmp_path / "docs" / "results" / "coverage.md"
     arguments = ["conformance", "--engine", "golden", "--seed", "8", "--tasks", "20", "--only", "pool "]
     result = CliRunner().invoke(
         app, [*arguments, "--json", str(out), "--coverage", str(page), "--failures", str(tmp_path)]

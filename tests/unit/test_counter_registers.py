@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from rkcosim.engines.block_counters import named
 from rkcosim.spec.regs import counter_registers, registers
 from rkcosim.spec.regs.counters import BASE_ADDRESS, WINDOW_BYTES, counts, state_blocks, states
-from rkcosim.spec.regs.docs import COUNTERS_BEGIN, COUNTERS_END, counters_markdown, main
 from rkcosim.spec.regs.events import COUNTERS, EVENTS, PORT, REASONS, STALLS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "counters.md"
@@ -30,20 +27,6 @@ def test_no_two_registers_meet():
             assert register.desc and all(field.desc for field in register.fields.values()), register.path
             taken |= words
     assert max(taken) < WINDOW_BYTES
-
-
-def test_page_has_the_table_of_the_description():
-    text = PAGE.read_text()
-    assert text.split(COUNTERS_BEGIN)[1].split(COUNTERS_END)[0].strip() == counters_markdown(), (
-        "python -m rkcosim.spec.regs.docs --counters docs/counters.md"
-    )
-
-
-def test_page_without_markers_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    page = tmp_path / "page.md"
-    page.write_text("nothing\n")
-    assert main(["--counters", str(page)]) == 2
-    assert "does not have the lines" in capsys.readouterr().err and page.read_text() == "nothing\n"
 
 
 def test_counters_by_name():

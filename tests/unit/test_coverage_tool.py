@@ -134,7 +134,7 @@ def test_exactly_the_bits_that_never_move_are_reported(measured: Coverage) -> No
     assert missing["wide"].never_1 == list(range(10, 100))  # bits above 64 too
 
 
-PAGE = ROOT / "docs/rtl_coverage.md"
+PAGE = ROOT / "docs/results/rtl_coverage.md"
 
 
 def test_every_row_of_the_page_is_a_line_of_the_sources() -> None:
@@ -145,7 +145,8 @@ def test_every_row_of_the_page_is_a_line_of_the_sources() -> None:
             wrong.append(f"{row.file}:{row.number}: {row.text}")
     assert not wrong, (
         "the page is not that of the sources: if only lines moved, run "
-        "python -m tools.coverage --renumber docs/rtl_coverage.md, else make coverage\n" + "\n".join(wrong)
+        "python -m tools.coverage --renumber docs/results/rtl_coverage.md, else make coverage\n"
+        + "\n".join(wrong)
     )
 
 

@@ -14,10 +14,9 @@ pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 
 from flatbuffers import flexbuffers
 
+from rkcosim.apis.custom_operators import mediapipe, posenet
 from rkcosim.compiler import compile_model
-from rkcosim.compiler.custom_operators import mediapipe, posenet
-from rkcosim.compiler.custom_operators.options import read_options
-from rkcosim.compiler.custom_operators.runtime import KEY, CustomOperators, custom_program
+from rkcosim.compiler.custom_operators import KEY, CustomOperators, custom_program, read_options
 from rkcosim.compiler.graph import ModelError
 from rkcosim.measure.models.run import run_model
 from tests.models.tflite_models import Tf

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from rkcosim.frontends.diopi import library, runtime
-from rkcosim.frontends.diopi.bounds import check_bound
-from rkcosim.frontends.diopi.enums import Device, Dtype, Error
-from rkcosim.frontends.diopi.host import moves, windows
-from rkcosim.frontends.diopi.memory import Memory, Stream
-from rkcosim.frontends.diopi.names import NAMES
-from rkcosim.frontends.diopi.operators import OPERATORS
-from rkcosim.frontends.diopi.tensor import TensorP, diopiTensor
-from rkcosim.frontends.diopi.values import DiopiError, diopiScalar
+from rkcosim.apis.diopi import library, runtime
+from rkcosim.apis.diopi.bounds import check_bound
+from rkcosim.apis.diopi.enums import Device, Dtype, Error
+from rkcosim.apis.diopi.host import moves
+from rkcosim.apis.diopi.memory import Memory, Stream
+from rkcosim.apis.diopi.names import NAMES
+from rkcosim.apis.diopi.operators import OPERATORS, pools, products
+from rkcosim.apis.diopi.tensor import TensorP, diopiTensor
+from rkcosim.apis.diopi.values import DiopiError, diopiScalar
 from tests.models.diopi_tensors import Calls, scalar, size
 
 
@@ -140,6 +140,7 @@ def test_wrong_arguments_are_errors(calls: Calls) -> None:
         ("Convolution2d", (out, x, w, None, size(1), *conv[1:]), "[1] is not 2 numbers"),
         ("Convolution2d", (out, x, w, None, *conv[:3], 0), "0 groups do not fit"),
         ("MaxPool2d", (out, x, size(2, 2), size(0, 2), size(0, 0), size(1, 1), False), "[0, 2]"),
+        ("MaxPool2d", (out, x, size(3, 3), size(1, 1), size(0, 0), size(3, 3), False), "do not fit (4, 4)"),
         ("Mm", (out, x, x), "is not of rank 2"),
         ("Cat", (out, [TensorP(x), TensorP()], 2, 0), "tensor 1 of the list is null"),
         ("Cat", (out, [], 1, 0), "1 tensors of a list of 0"),
@@ -218,13 +219,13 @@ def test_convolutions_are_onnx_s(window: tuple[int, ...], groups: int, seed: int
     w = random.normal(size=(6, 4 // groups, *kernel))
     right = _node("Conv", x, w, **same)[0]
     np.testing.assert_allclose(
-        windows.convolution(x, w, strides, padding, dilation, groups), right, rtol=1e-12, atol=1e-12
+        products.convolution(x, w, strides, padding, dilation, groups), right, rtol=1e-12, atol=1e-12
     )
     w = random.normal(size=(4, 6 // groups, *kernel))
     parts = zip(np.split(x, groups, 1), np.split(w, groups), strict=True)
     one = same | {"group": 1}  # the reference has an error for groups
     right = np.concatenate([_node("ConvTranspose", a, b, **one)[0] for a, b in parts], 1)
-    found = windows.transposed(x, w, strides, padding, [0, 0], groups, dilation)
+    found = products.transposed_convolution(x, w, strides, padding, [0, 0], groups, dilation)
     np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-12)
 
 
@@ -235,7 +236,7 @@ def test_pools_are_their_definition(window: tuple[int, ...], ceil: bool, include
     kernel, strides, padding, dilation = (list(window[i : i + 2]) for i in range(0, 8, 2))
     padding = [min(p, k // 2) for p, k in zip(padding, kernel, strict=True)]
     x = np.random.default_rng(seed).normal(size=(2, 6, 7))
-    best, places = windows.max_pool(x, kernel, strides, padding, dilation, ceil)
+    best, places = pools.max_pool(x, kernel, strides, padding, dilation, ceil)
     for index in np.ndindex(*best.shape):
         inside = [
             (r, c)
@@ -246,7 +247,7 @@ def test_pools_are_their_definition(window: tuple[int, ...], ceil: bool, include
         ]
         found = max(x[index[0], r, c] for r, c in inside)
         assert best[index] == found and x[index[0]].reshape(-1)[places[index]] == found
-    means = windows.average_pool(x, kernel, strides, padding, ceil, include, None)
+    means = pools.average_pool(x, kernel, strides, padding, ceil, include, None)
     for index in np.ndindex(*means.shape):
         first = [i * s - p for i, s, p in zip(index[1:], strides, padding, strict=True)]
         last = [min(f + k, n + p) for f, k, n, p in zip(first, kernel, (6, 7), padding, strict=True)]

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rkcosim.frontends.diopi import runtime
-from rkcosim.frontends.diopi.enums import Device, Dtype, Error, RoundMode
-from rkcosim.frontends.diopi.operators import OPERATORS
-from rkcosim.frontends.diopi.runtime import NPU
-from rkcosim.frontends.diopi.tensor import TensorP, diopiTensor
-from rkcosim.frontends.diopi.values import DiopiError
+from rkcosim.apis.diopi import runtime
+from rkcosim.apis.diopi.enums import Device, Dtype, Error, RoundMode
+from rkcosim.apis.diopi.operators import OPERATORS
+from rkcosim.apis.diopi.runtime import NPU
+from rkcosim.apis.diopi.tensor import TensorP, diopiTensor
+from rkcosim.apis.diopi.values import DiopiError
 from tests.models.diopi_tensors import Calls, scalar, size
 from tests.models.torch_values import FILE, array_of, cases
 

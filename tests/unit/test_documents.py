@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -9,9 +10,21 @@ import pytest
 
 from tools import overview
 from tools.pictures import HANG, PICTURES, commands_of
-from tools.site import DOCS, ROOT, ROOT_PAGES, cited, commands, docstring, reference, relinked, sections
+from tools.site import (
+    DOCS,
+    ROOT,
+    ROOT_PAGES,
+    SHIM,
+    cited,
+    commands,
+    docstring,
+    reference,
+    relinked,
+    sections,
+    with_own_worker,
+)
 
-FOLDERS = ("benchmarks", "cosim", "docs", "examples", "rtl", "spec", "sw", "tests", "tools", "waves")
+FOLDERS = ("apis", "benchmarks", "cosim", "docs", "examples", "rtl", "spec", "sw", "tests", "tools", "waves")
 WRITTEN = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
 
 
@@ -26,7 +39,8 @@ def named(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["CONTRIBUTING.md", "README.md", "docs/architecture.md", "docs/board.md", "docs/synthesis.md"]
+    "name",
+    ["CONTRIBUTING.md", "README.md", "docs/architecture.md", "docs/board.md", "docs/results/synthesis.md"],
 )
 def test_paths_that_a_page_names_exist(name: str):
     paths = named((ROOT / name).read_text())
@@ -45,7 +59,8 @@ def test_links_to_files_lead_somewhere(page: Path):
     made = {*ROOT_PAGES, "commands.md", "registers.md"}
     for target in re.findall(r"\]\(([^)\s#]+)", text):
         if "://" not in target:
-            assert (page.parent / target).exists() or target in made, f"{page.name}: {target}"
+            file = Path(os.path.normpath(page.parent / target))
+            assert file.exists() or file.relative_to(DOCS).as_posix() in made, f"{page.name}: {target}"
 
 
 def test_every_page_is_in_the_navigation():
@@ -61,16 +76,17 @@ def test_every_picture_is_drawn_by_a_command():
     assert there - set(PICTURES) == {"pictures/cocotb-pool.svg", "pictures/structure_before.svg"}
     assert set(PICTURES) <= there
     assert (DOCS / "overview.svg").read_text() == overview.picture(), "run make pictures"
-    assert len(commands_of("viewers.md", r"--svg docs/pictures/pool\.svg")) == 1
+    assert len(commands_of("viewers.md", r"--svg build/window\.svg")) == 1
     assert [code for _, code in HANG] == [3, 0]
 
 
 def test_the_page_of_commands_has_every_command():
+    from rkcosim.base import extensions
     from rkcosim.cli.main import COMMANDS, REGCMD, RKNN
 
     heads = set(re.findall(r"^## rkcosim ?(.*)$", commands(), re.MULTILINE))
     groups = {f"regcmd {name}" for name in REGCMD} | {f"rknn {name}" for name in RKNN}
-    assert heads == {"", *COMMANDS, *groups}
+    assert heads == {"", *COMMANDS, *extensions.extensions(extensions.COMMANDS), *groups}
 
 
 def test_the_interface_has_every_public_name():
@@ -101,6 +117,17 @@ def test_docstrings_for_the_site():
     assert docstring("Do.\n\nReturns\n-------\nint\n    A number.") == (
         "Do.\n\nReturns\n----------\nint\n    A number."
     )
+
+
+def test_pages_load_no_script_from_the_network():
+    """Search works without a server and without the network (the theme loads a script of unpkg.com)."""
+    html = f'<head><script src="{SHIM}"></script></head>'
+    page = with_own_worker(html, "howto/time.html")
+    assert page == '<head><script src="../javascripts/file_worker.js"></script></head>'
+    assert (DOCS / "javascripts" / "file_worker.js").exists()
+    for wrong in ("<head></head>", html + html):
+        with pytest.raises(ValueError, match="exactly once"):
+            with_own_worker(wrong, "index.html")
 
 
 def test_links_of_pages_for_the_site(tmp_path: Path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("benchmarks", "cosim", "rtl", "spec", "sw", "tests", "tools", "waves")
+FOLDERS = ("apis", "benchmarks", "cosim", "rtl", "spec", "sw", "tests", "tools", "waves")
 
 
 def ruff(*paths: str) -> str:

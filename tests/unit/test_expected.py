@@ -40,7 +40,7 @@ def test_each_submit_costs_the_drivers_time() -> None:
 def test_the_stored_errors_are_those_of_the_page(plan: expected.Plan) -> None:
     """`rkcosim validate --page` writes both."""
     section = "validate" if plan == "ours" else plan
-    page = read_section(section, ROOT / "docs" / "performance.md")
+    page = read_section(section, ROOT / "docs" / "results" / "performance.md")
     errors = board_errors(plan)
     known = {row.id: row for row in rows()}
     assert [network.name for network in errors.networks] == [
@@ -54,6 +54,31 @@ def test_the_stored_errors_are_those_of_the_page(plan: expected.Plan) -> None:
         assert family in FAMILIES
         (line,) = re.findall(rf"^\| {family} \|.*$", page, re.MULTILINE)
         assert f"| {median:.1%} |" in line
+
+
+def test_what_the_readme_says_follows_the_stored_errors() -> None:
+    longer = [network.longer for network in board_errors("ours").networks]
+    said = re.search(
+        r"published boards took (\d+) % less to (\d+) % longer", (ROOT / "README.md").read_text()
+    )
+    assert said is not None
+    assert (-int(said[1]), int(said[2])) == (round(100 * min(longer)), round(100 * max(longer)))
+
+
+def test_rows_on_the_page_about_boards_are_those_of_the_measured_table() -> None:
+    """The page explains errors that `rkcosim validate` wrote, with this compiler's plan and with RKNN's."""
+    text = (ROOT / "docs" / "board_times.md").read_text()
+    rows = re.findall(
+        r"^\| ([\w-]+), (?:fitted|held back) \| [\d,]+ \| (\S+)%.*\| (\S+)% \|$", text, re.MULTILINE
+    )
+    assert len(rows) == 8
+    results = ROOT / "docs" / "results" / "performance.md"
+    for section, column in (("validate", 1), ("rknn", 2)):
+        written = read_section(section, results)
+        for row in rows:
+            line = re.findall(rf"^\| {row[0]} \|.*$", written, re.MULTILINE)[0]
+            errors = [float(value) for value in re.findall(r"\| ([-+][\d.]+)% \|", line)]
+            assert abs(errors[0] - float(row[column])) <= 0.5, (section, row)
 
 
 def test_what_is_said_follows_the_stored_errors(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +22,16 @@ from rkcosim.devices.faults import (
     FaultyDevice,
 )
 from rkcosim.driver import Driver, DriverTimeout, Job
+from rkcosim.driver.kernel import Kernel
+from rkcosim.driver.kernel import structs as s
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.golden.task.errors import GoldenError
-from rkcosim.regcmd import TaskBuilder
+from rkcosim.regcmd import TaskBuilder, build_task_list
 from tests.models.board_bench import FP16, INT8, Task, flying
 from tests.models.board_bench import INT32 as INT32_TYPE
 from tests.models.jobs import records_of_builders
+from tests.models.kernel_client import Buffer as ClientBuffer
+from tests.models.kernel_client import Program, records
 
 SIDE = 33
 """A map of 33 x 33 pixels of 64 fp16 channels has 139,392 bytes, one of 32 x 32 has 131,072."""
@@ -44,9 +50,16 @@ class Clock:
 class Bench:
     """A golden core with faults, and convolutions on it whose weights are all one."""
 
+    data: Any
+    weights: Any
+    out: Any
+
     def __init__(self, *faults: str) -> None:
         self.clock = Clock()
         self.device = FaultyDevice(GoldenNpu(2, strict=False), faults, self.clock)
+        self.open()
+
+    def open(self) -> None:
         self.driver = Driver(self.device, max_cycles=10_000_000)
         self.data, self.weights = self.driver.alloc(1 << 20, "data"), self.driver.alloc(1 << 16, "weights")
         self.out = self.driver.alloc(1 << 20, "out")
@@ -158,6 +171,87 @@ def test_large_fp16_job_behind_others_ends(before: str) -> None:
     bench.run(bench.conv(*kinds, 8, 32))
     bench.run(bench.conv(FP16, FP16, SIDE, 64), pause=0.15 if kinds[1] == INT32_TYPE else 0)
     assert (bench.halves(SIDE, 64) == 32).all() and not bench.device.happened
+
+
+@dataclass
+class Mapped:
+    """A buffer of a program, as `rkcosim.driver.Buffer`."""
+
+    buffer: ClientBuffer
+
+    @property
+    def iova(self) -> int:
+        return self.buffer.iova
+
+    def view(self) -> np.ndarray:
+        return self.buffer.bytes
+
+
+class ProgramBench(Bench):
+    """The same convolutions, from a program of the vendor's driver: a job is run again if it is not right."""
+
+    def open(self) -> None:
+        self.kernel = Kernel(self.device)
+        self.program = Program(self.kernel)
+        self.data, self.weights, self.out, self.lists = (
+            Mapped(self.program.create(size)) for size in (1 << 20, 1 << 16, 1 << 20, 4096)
+        )
+        self.records = self.program.create(4096, 0x40B)
+
+    def __enter__(self) -> ProgramBench:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.program.file.close()
+        self.kernel.close()
+
+    def submit(self, task: TaskBuilder) -> int:
+        """Run a job; return its errno, 0 if it ends."""
+        placed = build_task_list([task], self.lists.iova)
+        self.lists.view()[: len(placed.data)] = np.frombuffer(placed.data, np.uint8)
+        self.records.bytes[:40] = np.frombuffer(records(placed.tasks), np.uint8)
+        self.out.view()[:] = 0xA5
+        job = s.RknpuSubmit(
+            flags=5,
+            timeout=20,
+            task_number=1,
+            core_mask=1,
+            fence_fd=-1,
+            task_obj_addr=self.records.address,
+        )
+        job.subcore_task[0] = s.SubcoreTask(0, 1)
+        return self.program.fails(s.RKNPU_SUBMIT, job)
+
+    def run_until_right(self, task: TaskBuilder, channels: int, side: int) -> list[str]:
+        """Run a job until it ends and each element is 32; return what was wrong in each run before."""
+        found: list[str] = []
+        for _ in range(4):
+            error = self.submit(task)
+            if not error and (self.halves(side, channels) == 32).all():
+                return found
+            found.append(errno.errorcode[error] if error else "wrong")
+        raise AssertionError(found)
+
+
+def test_a_program_recovers_from_a_wrong_result() -> None:
+    """H1: a dense job behind a depthwise one of 32 channels is wrong once, and right when it is run again."""
+    with ProgramBench(DENSE) as bench:
+        for _ in range(3):
+            deep = bench.conv(FP16, FP16, 8, 32, depthwise=True)
+            bench.submit(deep)
+            assert bench.run_until_right(bench.conv(FP16, FP16, 8, 64), 64, 8) == ["wrong"]
+        assert bench.device.happened == [(0, DENSE)] * 3
+    with ProgramBench() as bench:
+        bench.submit(bench.conv(FP16, FP16, 8, 32, depthwise=True))
+        assert bench.run_until_right(bench.conv(FP16, FP16, 8, 64), 64, 8) == []
+
+
+def test_a_program_recovers_from_a_job_that_never_ends() -> None:
+    """H2: the driver ends a large fp16 job behind int32 results with ETIMEDOUT, and the next run is right."""
+    with ProgramBench(INT32) as bench:
+        bench.submit(bench.conv(INT8, INT32_TYPE, 8, 32))
+        assert bench.run_until_right(bench.conv(FP16, FP16, SIDE, 64), 64, SIDE) == ["ETIMEDOUT"]
+        assert bench.device.happened == [(0, INT32)]
 
 
 def test_unknown_fault_is_refused() -> None:

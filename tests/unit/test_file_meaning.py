@@ -129,6 +129,29 @@ def test_the_longest_name_of_a_function_counts():
     assert {kind: function_name(kind) for kind in names} == names
 
 
+def test_the_first_entry_of_a_table_may_clear_what_is_below():
+    """ConvExGelu of frodik13/rknn-vit-tracker-rust c47c7e0: its first entries are 0, -78, -79, -80, its last
+    ones -64, -32, 0, and 32636, 32702, 32767; the entry at index -8192 is -1292, at 8192 15130."""
+    units, full = 5793.0, 11612.87
+    values = table_of(FUNCTIONS["Gelu"], units, full)
+    found = [*values["LE"][1:4], values["LE"][256], values["LO"][256], *values["LE"][-3:], *values["LO"][-3:]]
+    theirs = [-78, -79, -80, -1292, 15130, -64, -32, 0, 32636, 32702, 32767]
+    assert np.abs(np.subtract(found, theirs)).max() <= 4
+    values["LE"][0] = 0
+    table = Table(node_with(values))
+    scales = table.fit("Gelu")
+    assert abs(scales[0] / units - 1) < 5e-4 and abs(scales[1] / full - 1) < 5e-4
+    index = np.array([-16384.0, -16380.0, -16300.0, 0.0, 16000.0])
+    exact, error = table.judged("Gelu", scales, index, 0.0)
+    assert np.abs(exact - FUNCTIONS["Gelu"](index / units) * full).max() < 1
+    assert (error[:2] > 70).all() and (error[2:] < 12).all()
+    for place in (1, 300):
+        other = {name: entries.copy() for name, entries in values.items()}
+        other["LE"][place] += 40
+        with pytest.raises(NotJudged, match="no table of the function"):
+            Table(node_with(other)).fit("Gelu")
+
+
 def test_a_table_of_something_else_is_not_judged():
     values = table_of(FUNCTIONS["Sigmoid"], 2596.0)
     values["LO"] = values["LO"] - 300

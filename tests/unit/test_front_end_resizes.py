@@ -14,10 +14,10 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+from rkcosim.apis.link.instruments import open_machine
+from rkcosim.apis.nnapi.prepared import prepare
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.compiler.graph import ModelError
-from rkcosim.frontends.nnapi.prepared import prepare
-from rkcosim.plugins.instruments import open_machine
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from rkcosim.verify.crosscheck.model_check import GoldenDriver

@@ -19,12 +19,12 @@ pytest.importorskip("ai_edge_litert", reason="needs the extra tflite")
 import onnxruntime
 from onnx import TensorProto, helper
 
+from rkcosim.apis.diopi import runtime
+from rkcosim.apis.link.instruments import open_machine
+from rkcosim.apis.nnapi.prepared import prepare
+from rkcosim.apis.tnn import DeviceType, NetworkConfig, NetworkType
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.compiler.graph import ModelError
-from rkcosim.frontends.diopi import runtime
-from rkcosim.frontends.nnapi.prepared import prepare
-from rkcosim.frontends.tnn import DeviceType, NetworkConfig, NetworkType
-from rkcosim.plugins.instruments import open_machine
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from rkcosim.verify.crosscheck.model_check import GoldenDriver

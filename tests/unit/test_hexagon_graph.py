@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rkcosim.frontends.hexagon_nn.execution import BUFFER_SIZE, ERROR, NOT_PREPARED, Execution, HostOnly
-from rkcosim.frontends.hexagon_nn.geometry import Padding
-from rkcosim.frontends.hexagon_nn.graph import INPUT, RESERVED, Graph, Node, State
-from rkcosim.frontends.hexagon_nn.library import operations_header
-from rkcosim.frontends.hexagon_nn.names import NAMES, NUMBERS
-from rkcosim.frontends.hexagon_nn.operations import OPERATIONS
-from rkcosim.frontends.hexagon_nn.table import with_table
-from rkcosim.frontends.hexagon_nn.tensors import Declared, Edge, Failure, Value, value
+from rkcosim.apis.hexagon.execution import BUFFER_SIZE, ERROR, NOT_PREPARED, Execution, HostOnly
+from rkcosim.apis.hexagon.geometry import Padding
+from rkcosim.apis.hexagon.graph import INPUT, RESERVED, Graph, GraphNode, State
+from rkcosim.apis.hexagon.library import operations_header
+from rkcosim.apis.hexagon.names import NAMES, NUMBERS
+from rkcosim.apis.hexagon.operations import OPERATIONS
+from rkcosim.apis.hexagon.tensors import Declared, Edge, Failure, Value, value
 from tests import seeds
 from tests.models.hexagon_graphs import Builder, execute
 
@@ -80,7 +79,7 @@ def test_order_of_calls() -> None:
 def test_reserved_numbers(number: int) -> None:
     graph = Graph(1)
     with pytest.raises(Failure, match="reserved"):
-        graph.append(Node(number, INPUT))
+        graph.append(GraphNode(number, INPUT))
     with pytest.raises(Failure, match="reserved"):
         graph.append_constant(number, (1, 1, 1, 1), np.zeros(4, np.uint8))
 
@@ -89,12 +88,15 @@ def test_appended_nodes_are_checked() -> None:
     graph = Graph(1)
     one = (Declared((), 4),)
     for node, text in (
-        (Node(1, 434), "there is no operation 434"),
-        (Node(1, NUMBERS["Proposal_f"]), r"node 0x1 \(Proposal_f\): the operation 251 is not implemented"),
-        (Node(1, NUMBERS["Const"]), "a call of their own"),
-        (Node(1, NUMBERS["Relu_f"], declared=one), "0 inputs, but 1 is expected"),
-        (Node(1, NUMBERS["Relu_f"], inputs=(Edge(1, 0),)), "0 outputs, but 1 is expected"),
-        (Node(1, NUMBERS["AddN_f"], declared=one), "at least 1"),
+        (GraphNode(1, 434), "there is no operation 434"),
+        (
+            GraphNode(1, NUMBERS["Proposal_f"]),
+            r"node 0x1 \(Proposal_f\): the operation 251 is not implemented",
+        ),
+        (GraphNode(1, NUMBERS["Const"]), "a call of their own"),
+        (GraphNode(1, NUMBERS["Relu_f"], declared=one), "0 inputs, but 1 is expected"),
+        (GraphNode(1, NUMBERS["Relu_f"], inputs=(Edge(1, 0),)), "0 outputs, but 1 is expected"),
+        (GraphNode(1, NUMBERS["AddN_f"], declared=one), "at least 1"),
     ):
         with pytest.raises(Failure, match=text):
             graph.append(node)
@@ -106,12 +108,12 @@ def test_appended_nodes_are_checked() -> None:
 def test_references_are_checked() -> None:
     graph = Graph(1)
     room = (Declared((), 4),)
-    graph.append(Node(1, INPUT, declared=room))
-    graph.append(Node(2, NUMBERS["Relu_f"], inputs=(Edge(9, 0),), declared=room))
-    graph.append(Node(3, NUMBERS["Relu_f"], inputs=(Edge(1, 1),), declared=room))
-    graph.append(Node(4, NUMBERS["Relu_f"], inputs=(Edge(5, 0),), declared=room))
-    graph.append(Node(5, NUMBERS["Relu_f"], inputs=(Edge(1, 0),), declared=room))
-    graph.append(Node(1, NUMBERS["Relu_f"], inputs=(Edge(5, 0),), declared=room))
+    graph.append(GraphNode(1, INPUT, declared=room))
+    graph.append(GraphNode(2, NUMBERS["Relu_f"], inputs=(Edge(9, 0),), declared=room))
+    graph.append(GraphNode(3, NUMBERS["Relu_f"], inputs=(Edge(1, 1),), declared=room))
+    graph.append(GraphNode(4, NUMBERS["Relu_f"], inputs=(Edge(5, 0),), declared=room))
+    graph.append(GraphNode(5, NUMBERS["Relu_f"], inputs=(Edge(1, 0),), declared=room))
+    graph.append(GraphNode(1, NUMBERS["Relu_f"], inputs=(Edge(5, 0),), declared=room))
     with pytest.raises(Failure, match="which comes later"):
         graph.prepare()
     log = graph.take_log()
@@ -240,28 +242,23 @@ def test_log_is_bounded() -> None:
     assert 900_000 < len(graph.take_log()) < 1_100_000
 
 
-def test_table_is_current() -> None:
-    page = (ROOT / "docs" / "hexagon.md").read_text()
-    assert with_table(page) == page, "run python -m rkcosim.frontends.hexagon_nn.table docs/hexagon.md"
-
-
 def test_header_and_requests_have_the_same_numbers() -> None:
-    """The numbers of native/hexagon_calls.h are those of `calls.Call`."""
+    """The numbers of native/hexagon_calls.h are those of `calls.HexagonRequest`."""
     import re
 
-    from rkcosim.frontends.hexagon_nn.calls import Call
-    from rkcosim.frontends.hexagon_nn.library import SOURCES
+    from rkcosim.apis.hexagon.calls import HexagonRequest
+    from rkcosim.apis.hexagon.library import SOURCES
 
     text = (SOURCES / "hexagon_calls.h").read_text()
     found = {name: int(number) for name, number in re.findall(r"HX_(\w+) = (\d+)", text)}
-    assert found == {call.name: call.value for call in Call}
+    assert found == {call.name: call.value for call in HexagonRequest}
 
 
 def test_damaged_requests() -> None:
     """Numbers beyond the contents are an error of the protocol, not a crash."""
-    from rkcosim.frontends.hexagon_nn.calls import Call, HexagonCalls
-    from rkcosim.plugins.instruments import open_machine
-    from rkcosim.plugins.protocol import Message, ProtocolError
+    from rkcosim.apis.hexagon.calls import HexagonCalls, HexagonRequest
+    from rkcosim.apis.link.instruments import open_machine
+    from rkcosim.apis.link.protocol import Message, ProtocolError
     from rkcosim.running.settings import Settings
 
     machine = open_machine(Settings(engine="golden"))
@@ -272,10 +269,15 @@ def test_damaged_requests() -> None:
             answer, data = calls.answer(Message(call, number=number, used=len(content)), memoryview(content))
             return answer.number, data
 
-        assert send(Call.INIT, 0, bytes(8))[0] == 1
-        assert send(Call.PREPARE, 7, b"")[0] == 2**64 - 1
-        assert struct.unpack("<4q", send(Call.EXECUTE, 7, b"")[1])[0] == 4
-        for call in (Call.NODE, Call.CONSTANT, Call.POPULATE, Call.EXECUTE):
+        assert send(HexagonRequest.INIT, 0, bytes(8))[0] == 1
+        assert send(HexagonRequest.PREPARE, 7, b"")[0] == 2**64 - 1
+        assert struct.unpack("<4q", send(HexagonRequest.EXECUTE, 7, b"")[1])[0] == 4
+        for call in (
+            HexagonRequest.NODE,
+            HexagonRequest.CONSTANT,
+            HexagonRequest.POPULATE,
+            HexagonRequest.EXECUTE,
+        ):
             with pytest.raises(ProtocolError):
                 send(call, 1, struct.pack("<3q", 1, 2, 2**60))
         with pytest.raises(ValueError, match="199"):

@@ -9,13 +9,13 @@ import pytest
 
 pytest.importorskip("tflite", reason="needs the extra tflite")
 
-from rkcosim.frontends.hexagon_nn.arithmetic import Range
-from rkcosim.frontends.hexagon_nn.geometry import Padding, geometry
-from rkcosim.frontends.hexagon_nn.host_sums import HostArithmetic
-from rkcosim.frontends.hexagon_nn.layers import exact_scaling, layer_model, pool_model, stairs
-from rkcosim.frontends.hexagon_nn.npu import Meter, NpuArithmetic, run_codes
-from rkcosim.frontends.hexagon_nn.tensors import value
-from rkcosim.plugins.instruments import open_machine
+from rkcosim.apis.hexagon.arithmetic import Range
+from rkcosim.apis.hexagon.geometry import Padding, geometry
+from rkcosim.apis.hexagon.host_sums import HostArithmetic
+from rkcosim.apis.hexagon.layers import exact_scaling, layer_model, pool_model, stairs
+from rkcosim.apis.hexagon.npu import Meter, NpuArithmetic, run_codes
+from rkcosim.apis.hexagon.tensors import value
+from rkcosim.apis.link.instruments import open_machine
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from tests.models.hexagon_networks import Form, random_layer

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rkcosim.frontends.hexagon_nn.arithmetic import Adder, Quotient, Range, with_zero, with_zero_between
-from rkcosim.frontends.hexagon_nn.geometry import Padding, geometry
-from rkcosim.frontends.hexagon_nn.tensors import Failure, value
+from rkcosim.apis.hexagon.arithmetic import Adder, Quotient, Range, with_zero, with_zero_between
+from rkcosim.apis.hexagon.geometry import Padding, geometry
+from rkcosim.apis.hexagon.tensors import Failure, value
 from tests.models.hexagon_graphs import run_node, scalar, shape_only, whole
 
 F, U, WIDE = np.float32, np.uint8, np.int32

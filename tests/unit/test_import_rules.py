@@ -11,17 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from tools.structure import ORDER, graph, imported, modules
+from tools.structure import BESIDE, CORE, ORDER, graph, imported, modules, room_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
 NEVER = {
     "spec": ("amaranth",),
+    "hostops": ("amaranth", "rkcosim.spec"),
+    "verify": ("rkcosim.hostops",),
     "driver": ("amaranth", "rkcosim.engines", "rkcosim.golden", "rkcosim.waves", "rkcosim.compiler"),
     "compiler": ("amaranth", "rkcosim.engines", "rkcosim.golden", "rkcosim.waves"),
     "rknn_file": ("amaranth", "rkcosim.engines", "rkcosim.waves"),
     "rknn_api": ("amaranth", "rkcosim.engines", "rkcosim.golden", "rkcosim.waves"),
-    "golden": ("amaranth", "rkcosim.engines", "rkcosim.regcmd", "rkcosim.driver", "rkcosim.spec.layouts"),
+    "golden": (
+        "amaranth",
+        "rkcosim.hostops",
+        "rkcosim.engines",
+        "rkcosim.regcmd",
+        "rkcosim.driver",
+        "rkcosim.spec.layouts",
+    ),
     "engines": ("rkcosim.regcmd", "rkcosim.spec.layouts"),
     "waves": ("amaranth", "rkcosim.rtl.core", "rkcosim.rtl.layouts", "rkcosim.rtl.npu", "rkcosim.rtl.bus"),
     "running": ("amaranth", "rkcosim.golden", "rkcosim.waves.decode"),
@@ -40,26 +49,33 @@ def reached(start: str) -> set[str]:
     return found
 
 
-def room(module: str) -> str:
-    return module.partition(".")[0]
-
-
 def test_rooms_import_only_rooms_above():
     place = {name: number for number, names in enumerate(ORDER) for name in names}
-    missing = {room(module) for module in modules()} - {*place, ""}
-    assert not missing, f"rooms without a place in ORDER: {missing}"
+    missing = {module for module in modules() if module not in ("", "apis") and not room_of(module)}
+    assert not missing, f"modules without a room in ORDER: {missing}"
     wrong = [
         f"{module} -> {other}"
         for module, others in graph().items()
         for other in others
-        if module and place[room(other)] > place[room(module)]
+        if module and place[room_of(other)] > place[room_of(module)]
     ]
     assert not wrong
 
 
+def test_interfaces_import_neither_each_other_nor_are_they_imported_by_the_core():
+    """Entry points lead from the core to them; what they have in common is in `apis.link`."""
+    for module, others in graph().items():
+        ours = room_of(module)
+        theirs = {room_of(other) for other in others}
+        if ours in CORE:
+            assert theirs <= CORE, f"{module} imports {theirs - CORE}"
+        elif ours.startswith("apis."):
+            assert theirs <= CORE | {"apis.link", ours}, f"{module} imports {theirs - CORE}"
+
+
 @pytest.mark.parametrize(("name", "forbidden"), NEVER.items(), ids=NEVER)
 def test_rooms_never_import(name: str, forbidden: tuple[str, ...]):
-    files = [path for module, path in modules().items() if f"{module}.".startswith(f"{name}.")]
+    files = [path for module, path in modules().items() if room_of(module) == name]
     assert files, f"{name} has no Python file: the rule checks nothing"
     for path in files:
         for one in imported(path):
@@ -77,6 +93,23 @@ def test_no_two_modules_need_each_other():
     assert not [sorted(cycle) for cycle in cycles]
 
 
+PLAIN = {"Call", "Data", "Item", "Node", "Row", "Run"}
+"""Names of classes that say too little in a tree of this size: what they are of belongs to the name."""
+
+MOST_HOMES = 6
+"""Modules that may have a public class of one name; the number must not grow."""
+
+
+def test_names_of_classes_say_what_they_are_of():
+    homes: dict[str, list[str]] = {}
+    for module, path in modules().items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module)
+    assert not {name: homes[name] for name in PLAIN & set(homes)}
+    assert not {name: found for name, found in homes.items() if len(found) > MOST_HOMES}
+
+
 ENGINE_NAMES = {"verilator", "cxxrtl", "amaranth", "golden"}
 ENGINE_MEMBERS = set(
     "annotate block_counters block_state cell complaints counters devices diagnostics dram events faults "
@@ -91,7 +124,7 @@ def test_engines_are_asked_what_they_can_do_and_not_who_they_are():
     """No comparison with an engine's name outside of the engines, and no hasattr instead of a capability."""
     wrong = []
     for module, path in modules().items():
-        if room(module) in ("engines", "cocotb"):  # simulators of testbenches have the same names
+        if room_of(module) in ("engines", "cocotb", *BESIDE):  # simulators of testbenches have these names
             continue
         where = path.relative_to(ROOT / "rkcosim")
         for node in ast.walk(ast.parse(path.read_text())):
@@ -112,7 +145,7 @@ def test_every_folder_of_tests_is_a_package():
 
 
 @pytest.mark.parametrize(
-    "name", ["spec", "rtl", "rtl.npu", "sw", "sw.rknn_api", "sw.driver", "cosim", "waves"]
+    "name", ["spec", "rtl", "rtl.npu", "sw", "sw.rknn_api", "sw.driver", "cosim", "waves", "apis"]
 )
 def test_folders_of_the_checkout_are_no_packages(name: str):
     """There is one import package; a folder imported under its plain name reports its package name."""
@@ -131,7 +164,7 @@ def test_every_room_is_in_the_package():
         path.name: path.readlink().as_posix() for path in (ROOT / "rkcosim").iterdir() if path.is_symlink()
     }
     places = [path for folder in ("sw", "cosim") for path in (ROOT / folder).iterdir()]
-    places += [ROOT / folder for folder in ("spec", "rtl", "waves", "docs", "examples")]
+    places += [ROOT / folder for folder in ("spec", "rtl", "waves", "apis", "docs", "examples")]
     wanted = {p.name: f"../{p.relative_to(ROOT).as_posix()}" for p in places if not p.name.startswith("__")}
     assert links == wanted
     assert {path.name for path in (ROOT / "rkcosim").glob("*.py") if not path.is_symlink()} == {
@@ -153,7 +186,19 @@ def outside(text: str) -> list[str]:
 def test_no_path_leads_out_of_the_repository():
     """Files that tests and code take are in the repository; originals come by RKCOSIM_SHARED alone."""
     found = []
-    for folder in ("spec", "rtl", "sw", "cosim", "waves", "tools", "tests", "examples", "benchmarks", ".ci"):
+    for folder in (
+        "spec",
+        "rtl",
+        "sw",
+        "cosim",
+        "waves",
+        "apis",
+        "tools",
+        "tests",
+        "examples",
+        "benchmarks",
+        ".ci",
+    ):
         for path in (ROOT / folder).rglob("*"):
             known = path.suffix in (".py", ".cpp", ".h", ".c", ".sh", ".toml") or path.name in (
                 "Makefile",
@@ -168,15 +213,12 @@ def test_no_path_leads_out_of_the_repository():
         assert outside(text)
 
 
-@pytest.mark.parametrize(
-    "module",
-    ["frontends.nnapi.ndk.worker", "frontends.hexagon_nn.worker", "plugins.worker", "running.machine"],
-)
-def test_a_process_of_an_interface_loads_neither_checks_nor_builders(module: str):
+@pytest.mark.parametrize("name", ["nnapi.ndk", "hexagon", "litert", "ort"])
+def test_a_process_of_an_interface_loads_neither_checks_nor_builders(name: str):
     """Its start is what a program waits for; what the options ask for is imported when they do."""
     text = f"""
     import sys
-    import rkcosim.{module}
+    import rkcosim.apis.{name}.worker, rkcosim.apis.{name}.calls
     print(*sorted(name for name in sys.modules if name.startswith("rkcosim.")))
     """
     done = subprocess.run(
@@ -186,4 +228,4 @@ def test_a_process_of_an_interface_loads_neither_checks_nor_builders(module: str
     rooms = {name.split(".")[1] for name in loaded}
     assert not rooms & {"golden", "verify", "measure", "rknn_api", "rknn_file", "waves", "rtl"}
     assert "rkcosim.engines.build" not in loaded
-    assert len(loaded) <= 150
+    assert len(loaded) <= 150, "modules of the package in the process"

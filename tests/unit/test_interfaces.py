@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from rkcosim.apis.diopi.names import NAMES
+from rkcosim.apis.diopi.operators import OPERATORS
+from rkcosim.apis.hexagon.names import NAMES as HEXAGON_NAMES
+from rkcosim.base.extensions import COMMANDS as ADDED
+from rkcosim.base.extensions import extensions
 from rkcosim.cli.main import COMMANDS
-from rkcosim.frontends.diopi.names import NAMES
-from rkcosim.frontends.diopi.operators import OPERATORS
-from rkcosim.frontends.hexagon_nn.names import NAMES as HEXAGON_NAMES
 from rkcosim.rknn_api.signatures import SIGNATURES
 from tools.interfaces import ROWS, picture
 
@@ -71,4 +73,4 @@ def test_counts_on_the_page() -> None:
     assert f"the others of {len(NAMES)}" in rows["DIOPI"][2]
     assert f"of {len(HEXAGON_NAMES)} operations" in rows["Hexagon NN"][0]
     commands = re.findall(r"`rkcosim (\w+)", PAGE.split("## What is real")[0])
-    assert len(commands) > 7 and set(commands) <= set(COMMANDS)
+    assert len(commands) > 7 and set(commands) <= {*COMMANDS, *extensions(ADDED)}

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from rkcosim.cli.main import app
 from rkcosim.driver.kernel import Credentials, Kernel, KernelError
 from rkcosim.driver.kernel import structs as s
 from rkcosim.driver.kernel.machine import ACCEL, CARD, RENDER
 from rkcosim.golden.task import GoldenNpu
 from tests import seeds
+from tools.fuzz import fuzz_command
 from tools.kernel_fuzz import fuzz
 from tools.kernel_fuzz.mutations import Mutator
 from tools.kernel_fuzz.programs import FIRST_DATA, START, Bystander, Canaries, Client
@@ -127,8 +127,8 @@ def test_hostile_programs_at_once() -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     found = CliRunner().invoke(
-        app,
-        ["fuzz", "--engine", "golden", "--inputs", "100", "--seed", "3", "--json", str(tmp_path / "it.json")],
+        fuzz_command,
+        ["--engine", "golden", "--inputs", "100", "--seed", "3", "--json", str(tmp_path / "it.json")],
     )
     assert found.exit_code == 0, found.output
     assert found.output.startswith("seed 3\n") and "past the first check" in found.output

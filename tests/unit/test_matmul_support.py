@@ -23,7 +23,6 @@ from rkcosim.rknn_api.matmul_support import (
     rows_of,
 )
 from rkcosim.rknn_api.state import runtime
-from tools.matmul_table import PAGE, with_table
 
 BAD = rk.RKNN_ERR_PARAM_INVALID
 PER_CHANNEL_LINE = (
@@ -83,11 +82,6 @@ def test_dims_of_boards() -> None:
         code, _, io = create(given)
         assert code == rk.RKNN_SUCC
         assert list(io.A.dims[: io.A.n_dims]) == a_dims and list(io.C.dims[: io.C.n_dims]) == c_dims
-
-
-def test_the_page_has_the_table() -> None:
-    text = PAGE.read_text()
-    assert with_table(text) == text, "run python -m tools.matmul_table"
 
 
 def test_rows() -> None:

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rkcosim.frontends.nnapi.emit import EMITTERS
-from rkcosim.frontends.nnapi.model import Model
-from rkcosim.frontends.nnapi.operations import OperationType
-from rkcosim.frontends.nnapi.prepared import prepare
-from rkcosim.frontends.nnapi.values import ExecutionError
-from rkcosim.plugins.instruments import open_machine
+from rkcosim.apis.link.instruments import open_machine
+from rkcosim.apis.nnapi.emit import EMITTERS
+from rkcosim.apis.nnapi.model import Model
+from rkcosim.apis.nnapi.operations import OperationType
+from rkcosim.apis.nnapi.prepared import prepare
+from rkcosim.apis.nnapi.values import ExecutionError
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from tests.models.nnapi_models import F16, I32, S8, U8, Builder, T

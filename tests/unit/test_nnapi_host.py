@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from rkcosim.frontends.nnapi import fixed_point
-from rkcosim.frontends.nnapi.prepared import Unsupported, prepare
-from rkcosim.frontends.nnapi.values import ExecutionError, MissedDeadline
+from rkcosim.apis.nnapi import fixed_point
+from rkcosim.apis.nnapi.prepared import Unsupported, prepare
+from rkcosim.apis.nnapi.values import ExecutionError, MissedDeadline
 from tests.models.nnapi_models import F16, F32, I32, S8, U8, Builder, T, nested
 
 Array = npt.NDArray[Any]

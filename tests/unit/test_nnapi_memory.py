@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rkcosim.frontends.nnapi.buffers import IBuffer, combined
-from rkcosim.frontends.nnapi.device import IDevice, IPreparedModel
-from rkcosim.frontends.nnapi.hal_types import BufferDesc, BufferRole, Request, RequestArgument
-from rkcosim.frontends.nnapi.memory import (
+from rkcosim.apis.nnapi.buffers import IBuffer, combined
+from rkcosim.apis.nnapi.device import IDevice, IPreparedModel
+from rkcosim.apis.nnapi.hal_types import BufferDesc, BufferRole, Request, RequestArgument
+from rkcosim.apis.nnapi.memory import (
     PROT_READ,
     PROT_WRITE,
     MemoryPool,
@@ -24,9 +24,9 @@ from rkcosim.frontends.nnapi.memory import (
     hardware_buffer_blob,
     mmap_fd,
 )
-from rkcosim.frontends.nnapi.model import DataLocation, Model, OperandLifeTime
-from rkcosim.frontends.nnapi.native import NativeTensor
-from rkcosim.frontends.nnapi.status import ErrorStatus, HalError, OutputShape
+from rkcosim.apis.nnapi.model import DataLocation, Model, OperandLifeTime
+from rkcosim.apis.nnapi.native import NativeTensor
+from rkcosim.apis.nnapi.status import ErrorStatus, HalError, OutputShape
 from tests.models.nnapi_models import F32, I32, S8, Builder, T
 
 SIZE = (1, 6, 7, 32)

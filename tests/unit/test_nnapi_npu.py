@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rkcosim.frontends.nnapi.emit import DATA, EMITTERS
-from rkcosim.frontends.nnapi.model import Model
-from rkcosim.frontends.nnapi.native import NativeTensor
-from rkcosim.frontends.nnapi.npu import MOST_KEPT
-from rkcosim.frontends.nnapi.operations import OperationType
-from rkcosim.frontends.nnapi.prepared import Prepared, prepare
-from rkcosim.frontends.nnapi.segments import View, natural
-from rkcosim.frontends.nnapi.values import ExecutionError
-from rkcosim.plugins.instruments import open_machine
+from rkcosim.apis.link.instruments import open_machine
+from rkcosim.apis.nnapi.emit import DATA, EMITTERS
+from rkcosim.apis.nnapi.model import Model
+from rkcosim.apis.nnapi.native import NativeTensor
+from rkcosim.apis.nnapi.npu import MOST_KEPT
+from rkcosim.apis.nnapi.operations import OperationType
+from rkcosim.apis.nnapi.prepared import Prepared, prepare
+from rkcosim.apis.nnapi.segments import View, natural
+from rkcosim.apis.nnapi.values import ExecutionError
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from tests.models.nnapi_models import F16, F32, I32, S8, U8, Builder, T, codes, conv_model, naive_conv

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rkcosim.frontends.nnapi.conformance import (
+from rkcosim.apis.link.instruments import open_machine
+from rkcosim.apis.nnapi.conformance import (
     Tally,
     all_examples,
     difference,
@@ -16,8 +17,6 @@ from rkcosim.frontends.nnapi.conformance import (
     run_example,
     tolerance,
 )
-from rkcosim.frontends.nnapi.table import with_table
-from rkcosim.plugins.instruments import open_machine
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from tests.models.nnapi_models import F16, F32, I32, U8
@@ -109,8 +108,3 @@ def test_drawing_depends_on_the_seed_alone() -> None:
     assert first == [fraction(1, str(n)) for n in range(1000)]
     assert first != [fraction(2, str(n)) for n in range(1000)]
     assert 0.45 < sum(first) / 1000 < 0.55
-
-
-def test_the_table_of_operations_is_current() -> None:
-    page = (ROOT / "docs" / "nnapi_operations.md").read_text()
-    assert with_table(page) == page, "python -m rkcosim.frontends.nnapi.table docs/nnapi_operations.md"

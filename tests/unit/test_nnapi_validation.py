@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rkcosim.frontends.nnapi.device import IDevice
-from rkcosim.frontends.nnapi.model import (
+from rkcosim.apis.nnapi.device import IDevice
+from rkcosim.apis.nnapi.model import (
     DataLocation,
     Model,
     Operand,
@@ -19,14 +19,14 @@ from rkcosim.frontends.nnapi.model import (
     Subgraph,
     SymmPerChannelQuantParams,
 )
-from rkcosim.frontends.nnapi.ndk.compilations import Compilation
-from rkcosim.frontends.nnapi.ndk.models import ModelBuilder
-from rkcosim.frontends.nnapi.ndk.result_codes import NdkError, ResultCode
-from rkcosim.frontends.nnapi.operations import LETTERS, TABLE, OperationType, forms
-from rkcosim.frontends.nnapi.prepared import Unsupported, prepare
-from rkcosim.frontends.nnapi.supported import supported_operations
-from rkcosim.frontends.nnapi.validation import RANKS, SCALED, ModelInvalid, check_operation, validate
-from rkcosim.frontends.nnapi.values import ExecutionError
+from rkcosim.apis.nnapi.ndk.compilations import Compilation
+from rkcosim.apis.nnapi.ndk.models import ModelBuilder
+from rkcosim.apis.nnapi.ndk.result_codes import NdkError, ResultCode
+from rkcosim.apis.nnapi.operations import LETTERS, TABLE, OperationType, forms
+from rkcosim.apis.nnapi.prepared import Unsupported, prepare
+from rkcosim.apis.nnapi.supported import supported_operations
+from rkcosim.apis.nnapi.validation import RANKS, SCALED, ModelInvalid, check_operation, validate
+from rkcosim.apis.nnapi.values import ExecutionError
 from tests.models.nnapi_models import F16, F32, I32, S8, U8, Builder, L, T, changed, conv_model, nested
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.outside.__main__ import PAGE, RECORD, main
+from tools.outside.__main__ import RECORD, main
 from tools.outside.checkouts import locate
-from tools.outside.page import anchor, page
+from tools.outside.page import anchor
 from tools.outside.programs import junit, note
 from tools.outside.record import Ran, fallen, read
 from tools.outside.suite import Checkout, NotHere, Outcome, Suite, differs
@@ -150,7 +150,6 @@ def test_reports_of_pytest(tmp_path: Path):
 def test_the_kept_ledger():
     """The page belongs to the kept verdicts, and every difference in it has a reason."""
     record = read(RECORD)
-    assert page(SUITES, record) == PAGE.read_text()
     assert set(record) <= {suite.name for suite in SUITES} and len({s.name for s in SUITES}) == len(SUITES)
     for suite in SUITES:
         assert (suite.run is None) == bool(suite.shown)

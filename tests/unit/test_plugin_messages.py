@@ -9,7 +9,7 @@ import struct
 import numpy as np
 import pytest
 
-from rkcosim.plugins.protocol import Channel, Message, ProtocolError, Reader
+from rkcosim.apis.link.protocol import Channel, Message, ProtocolError, Reader
 from rkcosim.running.settings import NAMES, read_settings
 from tests import seeds
 
@@ -33,11 +33,11 @@ def test_damaged_contents_are_errors(data: bytes):
 
 
 @pytest.mark.parametrize(
-    ("module", "package"), [("litert_graph", "ai_edge_litert"), ("ort_graph", "onnx")], ids=["litert", "ort"]
+    ("module", "package"), [("litert.graph", "ai_edge_litert"), ("ort.graph", "onnx")], ids=["litert", "ort"]
 )
 def test_random_graphs_are_errors_and_nothing_else(module: str, package: str):
     pytest.importorskip(package, reason="needs an extra")
-    read_graph = importlib.import_module(f"rkcosim.plugins.{module}").read_graph
+    read_graph = importlib.import_module(f"rkcosim.apis.{module}").read_graph
 
     seed = seeds.seed(f"{__name__} {module}")
     print(f"seed {seed}")

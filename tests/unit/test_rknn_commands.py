@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from rkcosim.base import progress
 from rkcosim.cli.main import app
 from rkcosim.compiler import compile_model
+from rkcosim.measure.models import rknn_folder
 from rkcosim.measure.perf import layer_models
 from rkcosim.rknn_file.network import network_of
 from rkcosim.rknn_file.opening import open_file
@@ -83,6 +85,33 @@ def test_a_folder(digits: Path, tmp_path: Path):
     assert table.read_text().count("\n") == 4
     (tmp_path / "none").mkdir()
     assert "no .rknn file in" in called("rknn", "test", tmp_path / "none", code=2)
+
+
+def test_progress_of_a_folder(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each file is named before its first run, and each run's row is in a pipe before the next run."""
+    heard: list[str] = []
+    written: list[str] = []
+    monkeypatch.setattr(progress, "say", heard.append)
+
+    def during(path: Path, cores: int, how: str, *_: Any) -> rknn_folder.FolderRow:
+        heard.append(progress.steps[-1].what)
+        written.append((tmp_path / "out").read_text())
+        return rknn_folder.FolderRow(path.name, cores, how, equal=True)
+
+    monkeypatch.setattr(rknn_folder, "_run", during)
+    words = ["rknn", "test", str(digits), str(digits), "--engine", "golden", "--jobs-by", "chain"]
+    with (tmp_path / "out").open("w") as out, monkeypatch.context() as patched:
+        patched.setattr("sys.stdout", out)
+        with pytest.raises(SystemExit) as end:
+            app.main(words, "rkcosim")
+    assert end.value.code == 0 and not progress.steps
+    assert heard == [
+        "digits.rknn: file 1 of 2, runs: 1",
+        "digits.rknn, 1 core by chain (file 1 of 2, run 1 of 1)",
+        "digits.rknn: file 2 of 2, runs: 1",
+        "digits.rknn, 1 core by chain (file 2 of 2, run 1 of 1)",
+    ]
+    assert written[0] == "" and written[1].startswith("digits.rknn, 1 core by chain: ")
 
 
 def test_verdicts_have_different_exit_codes(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -16,9 +16,11 @@ from rkcosim.base import BAD_INPUT
 from rkcosim.cli.exits import exit_code
 from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
 from rkcosim.compiler.programs.task import Ref, Setting, Settings, Task
+from rkcosim.measure.models.summary import nodes_line
 from rkcosim.measure.perf import layer_models
 from rkcosim.regcmd import disassemble, words_to_bytes
 from rkcosim.rknn_file import RknnFileError, is_rknn, read_rknn, schema
+from rkcosim.rknn_file.check import own_inputs
 from rkcosim.rknn_file.compressed import decompress
 from rkcosim.rknn_file.constants import weights
 from rkcosim.rknn_file.container import FileTensor, read_node
@@ -29,12 +31,14 @@ from rkcosim.rknn_file.schema import Kind, NodeSlot
 from rkcosim.rknn_file.tables import root_table
 from rkcosim.rknn_file.writer import write_rknn
 from rkcosim.spec.regs import registers
+from rkcosim.verify.crosscheck import file_check
 from rkcosim.verify.crosscheck.file_check import FileChecker
 from rkcosim.verify.crosscheck.file_meaning import NotJudged, judge
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
 from rkcosim.verify.streams.sources import open_source
 from tests.extent import extent
 from tests.models.rknn_files import _Builder, as_version_2
+from tests.models.rknn_models import Qdq
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
 
@@ -299,6 +303,71 @@ def test_an_input_that_is_overwritten_later_is_judged_from_before(data: bytes):
         checker.close()
 
 
+def unused(model: FileModel) -> int:
+    """Return the offset of an activation byte that belongs to no tensor."""
+    free = np.ones(model.plan.activation_bytes, bool)
+    for _, start, size in model.plan.named_places(
+        {"regcmd": -1 << 40, "weights": -1 << 40, "activations": 0}
+    ):
+        free[max(start, 0) : max(start + size, 0)] = False
+    return int(np.flatnonzero(free)[-1])
+
+
+@pytest.mark.parametrize("late, mine, match", [(9, 9, True), (9, 7, False), (None, 9, False)])
+def test_padding_that_depends_on_the_order_of_a_tasks_reads_and_writes(
+    data: bytes, late: int | None, mine: int, match: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """The device's byte may be that of the other order, if there is a task that reads what it writes."""
+    model = as_file(data, reuse=False)
+    values = [np.zeros(info.shape, np.float32) for info in model.inputs]
+    place = unused(model)
+    tasks = {} if late is None else {0x1234: "Add 'sum', task 3 of the file"}
+    monkeypatch.setattr(file_check, "own_inputs", lambda *_: tasks)
+
+    class Late(LoadedModel):
+        def run(self, *args: Any) -> Any:
+            assert all(device.late == {0x1234} for device in self.driver.cores)
+            report = super().run(*args)
+            self.buffers["activations"].view()[place] = late
+            return report
+
+    with LoadedModel(model, GoldenDriver()) as loaded:
+        loaded.set_input(0, values[0])
+        loaded.run()
+        checker = FileChecker(loaded, "device")
+        monkeypatch.setattr(file_check, "LoadedModel", Late)
+        assert checker.check(list(values)).match and checker.check_memory() is None
+        assert checker.levels()["bytes_not_compared"] is None
+        activations = loaded.buffers["activations"]
+        activations.view()[place] = mine
+        assert checker.check(list(values)).match
+        assert checker.check_memory() == (None if match else activations.iova + place)
+        found = checker.levels()["bytes_not_compared"]
+        assert found == ({"tasks": list(tasks.values()), "depend": 1, "differ": 1} if match else None)
+        line = nodes_line(checker.levels()).split("\n")[-1]
+        assert line.startswith("not compared: 1 bytes of padding, 1 of them") == match
+        checker.close()
+
+
+def test_tasks_that_read_what_they_write_are_found(data: bytes):
+    """A task whose output begins in the midst of its input; the file itself has none."""
+    model = as_file(data, reuse=False)
+    bases = {"regcmd": 1 << 20, "weights": 1 << 24, "activations": 1 << 25}
+    assert own_inputs(model.file_plan, bases) == {}
+    task = next(n for n, step in enumerate(model.plan.steps) if step.kind == "MaxPool")
+    record = model.file_plan.file.records[model.file_plan.records[task]]
+    relocations = model.file_plan.file.relocations
+    own = {}
+    for word in range(record.first, record.first + record.amount):
+        if word in relocations:
+            offset = registers().word.decode(int(model.file_plan.file.words[word]))["OFFSET"]
+            own[registers().at(offset).path] = word
+    source = relocations[own["PPU_RDMA.SRC_BASE_ADDR"]]
+    relocations[own["PPU.DST_BASE_ADDR"]] = replace(source, offset=source.offset + 16)
+    (found,) = own_inputs(model.file_plan, bases).items()
+    assert found[0] == bases["regcmd"] + record.first * 8 and f"task {task} of the file" in found[1]
+
+
 def test_plans_for_several_cores():
     wide = layer_models.conv(64, 96, (40, 40), int8=True, kernel=3, pad=1)
     compiled = compile_model(wide, reuse=True, cores=3)
@@ -310,6 +379,25 @@ def test_plans_for_several_cores():
     assert all(np.array_equal(a, b) for a, b in zip(outputs(compiled), outputs(model), strict=True))
     with pytest.raises(RknnFileError, match="without a plan for 2 cores; it has plans for 3"):
         open_model(data, cores=2)
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_a_tensor_that_several_cores_write_is_known_to_each(cores: int, tmp_path: Path):
+    """The lists of one core write a part of it, so that a reader finds holes there (mobilenetv2-rk3588 of
+    swdee/go-rknnlite-data c58e7b3b on three cores). What one core alone writes in one job is not held."""
+    net = Qdq()
+    x = net.conv(net.input("x", (1, 32, 40, 40), 0.02, 3), 32, 64, 3, 0.05, -7)
+    net.output(net.conv(x, 64, 32, 3, 0.3, 5), "y", (1, 32, 36, 36))
+    path = tmp_path / "cores.rknn"
+    path.write_bytes(write_rknn(compile_model(net.bytes(), reuse=True, cores=cores)))
+    source = open_source([str(path)], cores=cores)
+    assert len({program.core for program in source.programs}) == cores
+    names = {address: name for name, address, _ in source.places}
+    held = {names[address] for address, _ in source.programs[0].held}
+    (between,) = (
+        set(names.values()) - {"x", "y"} - {name for name in names.values() if name.startswith("conv")}
+    )
+    assert held == ({"x"} if cores == 1 else {"x", between, "y"})
 
 
 def test_what_the_command_shows(data: bytes, tmp_path: Path):
@@ -335,6 +423,12 @@ REFUSED = {
             b'"target_platform":["rk3588"]', b'"target_platform":["RK1808"]'
         ),
         "for RK1808, of another toolkit",
+    ),
+    "no flatbuffer and no platform, as toolkit 1.2 in aciddust/MNIST-RKNN-TF": (
+        lambda data: (data[:8] + (1).to_bytes(8, "little") + data[16:]).replace(
+            b'"target_platform":["rk3588"]', b'"ovxlib_version":"1.1.2"'
+        ),
+        "for RK1808, RK3399PRO, RV1109 or RV1126, of another toolkit",
     ),
     "encrypted": (lambda data: schema.ENCRYPTED + data[8:], "encrypted"),
     "version of another chip": (

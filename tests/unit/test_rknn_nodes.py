@@ -25,6 +25,7 @@ from rkcosim.rknn_file.schema import Kind, Layout
 from rkcosim.rknn_file.tasks import written_bytes
 from rkcosim.rknn_file.writer import write_rknn
 from rkcosim.spec.regs import registers
+from rkcosim.verify.crosscheck.file_check import FileChecker
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
 from tests.models.rknn_containers import as_version_6
 from tests.models.rknn_files import as_version_2
@@ -105,6 +106,45 @@ def test_the_outputs_hold_the_channels_of_the_input(split: RknnFile):
         whole = loaded.tensor(steps[0].inputs[0].name)
         for step, (first, end, *_) in zip(steps, PARTS, strict=True):
             assert np.array_equal(loaded.tensor(step.output.name), whole[first:end])
+
+
+@pytest.mark.parametrize(
+    "shape, kind, right",
+    [((8, 16), "Reshape", True), ((16, 8), "Reshape", False), ((8, 16), "Transpose", None)],
+)
+def test_a_convolution_behind_a_node_without_tasks(shape: tuple[int, int], kind: str, right: bool | None):
+    """Conv_269 of frodik13/rknn-vit-tracker-rust c47c7e0 reads 16 x 16 pixels where 1 x 256 were written.
+    Here the file says 4 x 32, and its lists convolve 8 x 16 pixels; a Reshape to 16 x 8 is not their work."""
+    net = Qdq()
+    c = net.conv(net.input("x", (1, 16, 8, 16), 0.02, 3), 16, 16, 1, 0.05, -7)
+    net.output(net.conv(c, 16, 16, 3, 0.3, 5), "y", (1, 16, 6, 14))
+    file = as_vendor(net.bytes())
+    first, last = (node for node in file.nodes if node.type == "Conv")
+    made, added = file.tensors[first.outputs[0]], len(file.tensors)
+    tensors = [replace(t, shape=(1, 16, 4, 32)) if t is made else t for t in file.tensors]
+    tensors.append(replace(made, index=added, name="view", shape=(1, 16, *shape)))
+    view = replace(
+        first, type=kind, name="view", inputs=(made.index,), outputs=(added,), tasks=(0,) * 6, attributes={}
+    )
+    last = replace(last, inputs=tuple(added if n == made.index else n for n in last.inputs))
+    nodes = [last if node.index == last.index else node for node in file.nodes]
+    nodes.insert(last.index, view)
+    file = replace(
+        file,
+        tensors=tensors,
+        nodes=[replace(node, index=place) for place, node in enumerate(nodes)],
+        records=[replace(r, node=r.node + (r.node >= last.index)) for r in file.records],
+    )
+    model = FileModel(file, f"{shape} {kind}".encode(), reuse=False)
+    values = [np.random.default_rng(5).normal(size=(1, 16, 8, 16)).astype(np.float32)]
+    with LoadedModel(model, GoldenDriver()) as loaded:
+        loaded.set_input(0, values[0])
+        loaded.run()
+        checker = FileChecker(loaded, "device")
+        checker.check(list(values))
+        row = checker.nodes[-1]
+        assert row.right is right and (row.reason == "Transpose without tasks precedes it") == (right is None)
+        checker.close()
 
 
 def test_tasks_that_write_no_output_are_refused(split: RknnFile):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import rkcosim.rknn_api as rk
-from rkcosim.devices.preload import c_compiler
-from rkcosim.devices.rknn_library import FLAGS, LINKED, SOURCES, generated
+from rkcosim.devices import rknn_library
+from rkcosim.devices.native_library import FLAGS, c_compiler
 from rkcosim.engines import BuildError
 from rkcosim.rknn_api import declarations, signatures
 from rkcosim.rknn_api.query import COMMANDS
@@ -31,7 +31,7 @@ def test_functions_have_the_arguments_of_the_table(name: str):
 
 def test_every_function_of_the_interface_is_in_the_table():
     functions = {
-        name for name in rk.__all__ if name.startswith("rknn_") and inspect.isfunction(vars(rk)[name])
+        name for name in rk.__all__ if name.startswith("rknn_") and inspect.isfunction(getattr(rk, name))
     }
     assert functions == set(SIGNATURES) | {"rknn_matmul_create_dyn_shape"}
     assert set(COMMANDS) == set(QUERIES)
@@ -76,13 +76,9 @@ def test_library_compiles_without_warnings_and_exports_nothing_else(tmp_path: Pa
         compiler = c_compiler()
     except BuildError as error:
         pytest.skip(str(error))
-    for name, text in generated().items():
-        (tmp_path / name).write_text(text)
-    sources = ["rk_library.c", *map(str, sorted(SOURCES.glob("*.c")))]
-    command = [*compiler, *FLAGS, "-Werror", "-I.", f"-I{SOURCES}", "-o", "library.so", *sources, *LINKED]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[:2000]
-    library = ct.CDLL(str(tmp_path / "library.so"))
+    made = rknn_library.library()
+    made.compile(tmp_path, [*compiler, *FLAGS, "-Werror"])  # a warning is a BuildError
+    library = ct.CDLL(str(tmp_path / made.name))
     for name in [*SIGNATURES, *signatures.ALIASES]:
         assert getattr(library, name)
     assert not hasattr(library, "rk_call")

@@ -20,7 +20,7 @@ from rkcosim.measure.shards.images import PAGE, Expected, Tracker, merged
 from rkcosim.measure.shards.join import join
 from rkcosim.measure.shards.plan import Unit, cut, leads, shards_for
 from rkcosim.measure.shards.run import Counted, Order, ShardError, check_version
-from rkcosim.measure.shards.sweep import Row, geometry_settings, points
+from rkcosim.measure.shards.sweep import SweepRow, geometry_settings, points
 from rkcosim.spec.config import RK3588
 
 quietly = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -255,9 +255,9 @@ def test_points():
     ]
     assert every[1].config is RK3588 and every[0].config.read_fifo_beats == 64
     assert every[0].config.name != RK3588.name
-    row = Row(every[0], cycles=2_000_000).as_json(800)
+    row = SweepRow(every[0], cycles=2_000_000).as_json(800)
     assert row["geometry"] == "not the RK3588: read_fifo_beats=64" and row["ms"] == 2.5
-    assert Row(every[1]).as_json(1000)["geometry"] == "rk3588"
+    assert SweepRow(every[1]).as_json(1000)["geometry"] == "rk3588"
     for bad, words in (
         ({"cores": [4]}, "cores must be 1 to 3"),
         ({"dram": {"read_latency": [0]}}, "read_latency must be"),

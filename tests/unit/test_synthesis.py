@@ -372,6 +372,6 @@ def test_a_long_path_has_the_reason_of_the_nearest_block(monkeypatch: pytest.Mon
 
 def test_the_page_has_the_present_texts():
     """The parts that are not measured are those of the sources; the others need `make synthesis`."""
-    text = (ROOT / "docs/synthesis.md").read_text()
+    text = (ROOT / "docs/results/synthesis.md").read_text()
     for name in ("introduction.md", "published.md"):
         assert (ROOT / "tools/synthesis" / name).read_text().rstrip() in text

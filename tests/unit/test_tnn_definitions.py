@@ -11,11 +11,11 @@ import math
 import numpy as np
 import pytest
 
+from rkcosim.apis.tnn import DeviceType, NetworkConfig, NetworkType
+from rkcosim.apis.tnn.loader import to_onnx
+from rkcosim.apis.tnn.loader.params import read_params
+from rkcosim.apis.tnn.loader.proto import LayerInfo, read_proto, write_proto
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.loaders.tnn import to_onnx
-from rkcosim.compiler.loaders.tnn.params import read_params
-from rkcosim.compiler.loaders.tnn.proto import LayerInfo, read_proto, write_proto
-from rkcosim.frontends.tnn import DeviceType, NetworkConfig, NetworkType
 from tests.models.tnn_layers import network_of, run
 from tests.seeds import seed
 

@@ -12,12 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rkcosim.base.files import GivenFileError, identify, read_model
-from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.interpreters import ModelInterpreter, find, interpreter_of, kinds, register
-from rkcosim.compiler.loaders import open_source
-from rkcosim.compiler.loaders.tnn import TnnNetwork, join, layer_types, read_network, to_onnx, write_network
-from rkcosim.compiler.loaders.tnn.proto import (
+from rkcosim.apis.tnn import DeviceType, NetworkConfig
+from rkcosim.apis.tnn.loader import TnnNetwork, join, layer_types, read_network, to_onnx, write_network
+from rkcosim.apis.tnn.loader.proto import (
     VERSION_1,
     VERSION_2,
     LayerInfo,
@@ -25,8 +22,11 @@ from rkcosim.compiler.loaders.tnn.proto import (
     NetStructure,
     read_proto,
 )
-from rkcosim.compiler.loaders.tnn.resources import read_resources, write_resources
-from rkcosim.frontends.tnn import DeviceType, NetworkConfig
+from rkcosim.apis.tnn.loader.resources import read_resources, write_resources
+from rkcosim.base.files import GivenFileError, identify, read_model
+from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.interpreters import ModelInterpreter, find, interpreter_of, kinds, register
+from rkcosim.compiler.loaders import open_source
 from tests.models.tnn_layers import CASES, INT8, coded_network, network_of, run
 from tools.file_fuzz import mutated
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rkcosim.compiler.loaders.tnn.network import BlobScale
-from rkcosim.frontends.tnn import (
+from rkcosim.apis.tnn import (
     Blob,
     BlobConverter,
     BlobDesc,
@@ -24,8 +23,9 @@ from rkcosim.frontends.tnn import (
     StatusCode,
     get_device,
 )
-from rkcosim.frontends.tnn.blob import dequantised, quantised
-from rkcosim.frontends.tnn.pool import plan_blobs
+from rkcosim.apis.tnn.blob import dequantised, quantised
+from rkcosim.apis.tnn.loader.network import BlobScale
+from rkcosim.apis.tnn.pool import plan_blobs
 
 FLOAT, INT8 = DataType.DATA_TYPE_FLOAT, DataType.DATA_TYPE_INT8
 

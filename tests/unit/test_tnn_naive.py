@@ -6,9 +6,9 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from rkcosim.compiler.loaders.tnn import to_onnx
-from rkcosim.compiler.loaders.tnn.params import PARAMS
-from rkcosim.frontends.tnn import NetworkConfig
+from rkcosim.apis.tnn import NetworkConfig
+from rkcosim.apis.tnn.loader import to_onnx
+from rkcosim.apis.tnn.loader.params import PARAMS
 from tests.models.tnn_layers import CASES, INT8, coded_network, inputs_of, network_of, run
 
 SEEDS = range(8)

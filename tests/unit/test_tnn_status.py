@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rkcosim.frontends.tnn import (
+from rkcosim.apis.tnn import (
     TNN,
     DeviceType,
     Instance,

@@ -242,7 +242,7 @@ def test_child_pythons_ignore_modules_in_the_current_folder(tmp_path: Path) -> N
     ask = [*PYTHON, "-c", "import sys, rkcosim.base; assert '' not in sys.path"]
     assert subprocess.run(ask, cwd=tmp_path, check=False).returncode == 0
     starts = re.compile(r'(sys\.executable|\bpython), "(-[cm])"')
-    for room in ("cosim", "sw", "waves", "spec", "rtl"):
+    for room in ("apis", "cosim", "sw", "waves", "spec", "rtl"):
         for file in (ROOT / room).rglob("*.py"):
             assert not starts.search(file.read_text()), f"{file}: a child Python without -P"
 

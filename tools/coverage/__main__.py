@@ -2,8 +2,8 @@
 
     python -m tools.coverage                            # all runs
     python -m tools.coverage 'conformance: chains'      # some
-    python -m tools.coverage --page docs/rtl_coverage.md   # all, and the page
-    python -m tools.coverage --renumber docs/rtl_coverage.md  # only new line numbers, no run
+    python -m tools.coverage --page docs/results/rtl_coverage.md   # all, and the page
+    python -m tools.coverage --renumber docs/results/rtl_coverage.md  # only new line numbers, no run
 
 The core is compiled with counters (tools/coverage/model.py). Each run is a separate process. Its result
 is kept in build/coverage, so that a stopped measurement continues where it stopped. The exit code is 1 if
@@ -29,7 +29,7 @@ import numpy as np
 
 from rkcosim.waves.whole_file import whole_file
 from tools.coverage import model
-from tools.coverage.page import Run, page, renumbered
+from tools.coverage.page import StimulusRun, page, renumbered
 from tools.coverage.reasons import Reasons, name_of, read
 from tools.coverage.results import Coverage, coverage
 from tools.coverage.stimuli import PIECES, Piece
@@ -176,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             above = np.unpackbits(kept["seen"], count=counters[piece.cell].size).astype(bool)
             seen[piece.cell] |= above
             facts = json.loads(str(kept["facts"]))
-        runs.append(Run(piece.name, facts["cycles"], facts["seconds"]))
+        runs.append(StimulusRun(piece.name, facts["cycles"], facts["seconds"]))
         if facts["code"]:
             problems.append(f"{piece.name}: exit code {facts['code']}, see {result.with_suffix('.log')}")
     found = coverage(counters[True], seen[True], (counters[False], seen[False]))

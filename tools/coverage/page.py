@@ -17,7 +17,7 @@ LINES = "## Lines that did not run"
 
 
 @dataclass(frozen=True)
-class Run:
+class StimulusRun:
     """What the page says about a run: its name, its cycles, and the seconds that it took."""
 
     name: str
@@ -25,7 +25,7 @@ class Run:
     seconds: float
 
 
-def page(found: Coverage, reasons: Reasons, runs: Sequence[Run], root: Path) -> str:
+def page(found: Coverage, reasons: Reasons, runs: Sequence[StimulusRun], root: Path) -> str:
     """Return the page.
 
     Parameters
@@ -90,7 +90,7 @@ _ROW = re.compile(r"^\| `([^`]+)` \| (\d+) \| `(.*?)` \| ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Row:
+class LineRow:
     """A row of the table of lines that did not run, and where its number is in the page."""
 
     file: str
@@ -99,12 +99,12 @@ class Row:
     at: tuple[int, int]
 
 
-def rows(written: str) -> Iterator[Row]:
+def rows(written: str) -> Iterator[LineRow]:
     """Yield the rows of a page's table of lines that did not run."""
     begin = written.index(LINES)
     end = written.index("\n## ", begin + 1)
     for found in _ROW.finditer(written, begin, end):
-        yield Row(found[1], int(found[2]), found[3].replace("\\|", "|"), found.span(2))
+        yield LineRow(found[1], int(found[2]), found[3].replace("\\|", "|"), found.span(2))
 
 
 def renumbered(written: str, root: Path) -> str:
@@ -117,7 +117,7 @@ def renumbered(written: str, root: Path) -> str:
     ValueError
         if the file has another number of such lines than the page, other than those whose numbers are right.
     """
-    groups: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, str], list[LineRow]] = {}
     for row in rows(written):
         groups.setdefault((row.file, row.text), []).append(row)
     changes: list[tuple[tuple[int, int], int]] = []

@@ -211,7 +211,7 @@ class Doors:
         return [np.fromfile(self.folder / f"out.{n}", np.float32) for n in range(int(answer.split()[1]))]
 
     def _built(self) -> Path:
-        from rkcosim.devices.preload import c_compiler
+        from rkcosim.devices.native_library import c_compiler
         from rkcosim.devices.rknn_library import lay_out, rknn_library
 
         prefix, program = self.folder / "prefix", self.folder / "door"

@@ -3,7 +3,7 @@
 The provider's library starts a process for each session, which imports for more than a second before it
 compiles a graph of a few nodes. In the search the library starts this module instead: it hands the connection
 to the process whose socket `VARIABLE` names, which forks, and the fork serves the session as
-`rkcosim.plugins.worker` does. Without that variable the module is the worker itself.
+`rkcosim.apis.link.worker` does. Without that variable the module is the worker itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 MODULE = "tools.graph_fuzz.forks"
 VARIABLE = "GRAPH_FUZZ_FORKS"
 DESCRIPTOR = 3
-"""The connection of the library, as in `rkcosim.plugins.worker`, which is not imported for this number."""
+"""The connection of the library, as in `rkcosim.apis.link.worker`, which is not imported for this number."""
 
 ENDED = 70
 """Exit code if the fork ends without one."""
@@ -47,11 +47,9 @@ class Forks:
 
     def library(self) -> Path:
         """Return the path of a provider's library that starts this module."""
-        from rkcosim.devices.rknn_library import FLAGS
-        from rkcosim.engines import cache
-        from rkcosim.plugins.library import PROVIDER, SOURCES, worker_library
+        from rkcosim.apis.ort.library import provider_library
 
-        return worker_library("provider", PROVIDER, sorted(SOURCES.glob("ort*")), FLAGS, MODULE, cache.say)
+        return provider_library(module=MODULE)
 
     def use(self, forked: bool) -> None:
         """Say whether the processes of the next sessions are forked, or start from nothing."""
@@ -72,11 +70,11 @@ def _serve(descriptor: int) -> None:
     """Fork for each connection until standard input is closed."""
     import select
 
-    import rkcosim.plugins.ort
-    import rkcosim.plugins.worker
+    import rkcosim.apis.link.worker
+    import rkcosim.apis.ort.calls
     from rkcosim.compiler.host_runtimes import import_onnxruntime
 
-    assert rkcosim.plugins.ort
+    assert rkcosim.apis.ort.calls
     import_onnxruntime()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for forks
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -94,7 +92,8 @@ def _serve(descriptor: int) -> None:
 
 def _fork(asking: socket.socket) -> int:
     """Serve a session, and tell the exit code to the process that asked."""
-    from rkcosim.plugins.worker import main
+    from rkcosim.apis.link.worker import main
+    from rkcosim.apis.ort.worker import ort_calls
 
     for number in (signal.SIGCHLD, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
@@ -106,7 +105,7 @@ def _fork(asking: socket.socket) -> int:
         os.close(got[0])
     code = ENDED
     try:
-        main()
+        main(ort_calls)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     finally:
@@ -133,9 +132,10 @@ def _main() -> int:
         return 0
     if path := os.environ.get(VARIABLE):
         return _hand_over(path)
-    from rkcosim.plugins.worker import main
+    from rkcosim.apis.link.worker import main
+    from rkcosim.apis.ort.worker import ort_calls
 
-    main()
+    main(ort_calls)
     return 0
 
 

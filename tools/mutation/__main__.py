@@ -1,6 +1,6 @@
 """Mutation check: small faults in RTL or golden sources, and the share of them that conformance finds.
 
-``python -m tools.mutation --rtl 60 --golden 140 --seed 7 --report docs/mutation.md``
+``python -m tools.mutation --rtl 60 --golden 140 --seed 7 --report docs/results/mutation.md``
 
 A mutant is first tried on few cases of every group, then on more (`corpus.ROUNDS`).  It is *found* at
 the first case that differs, raises or does not end; it is *void* if it cannot be imported; otherwise it

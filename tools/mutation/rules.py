@@ -76,8 +76,8 @@ NAMES: dict[str, dict[str, str]] = {
         "taken": "which initiator is next if host and PC request the bus at once, which no case does; "
         "tests/block/test_bus.py does"
     },
-    "rtl/npu/dpu_pipe.py": dict.fromkeys(("lacks", "lacks_bs"), _COUNTED),
-    "rtl/npu/dpu_float.py": {"lacks": _COUNTED},
+    "rtl/npu/dpu_pipe.py": dict.fromkeys(("stall", "stall_bs"), _COUNTED),
+    "rtl/npu/dpu_float.py": {"stall": _COUNTED},
     "rtl/npu/dpu_rdma_operands.py": {"beats": _COUNTED},
     "rtl/npu/atom_reader.py": {"beats": _COUNTED},
     "rtl/npu/csc.py": dict.fromkeys(("active", "preparing"), _COUNTED),
@@ -86,10 +86,10 @@ NAMES: dict[str, dict[str, str]] = {
         **{f"stall_{name}": "an event that is only counted" for name in ("feature", "weight", "acc")},
         **dict.fromkeys(("kernels", "macs", "array_macs"), _COUNTED),
     },
-    "rtl/npu/dpu.py": dict.fromkeys(("busy_octet", "lacks"), "an event that is only counted"),
+    "rtl/npu/dpu.py": dict.fromkeys(("busy_octet", "stall"), "an event that is only counted"),
     "rtl/npu/ppu_windows.py": {"starved": _COUNTED},
     "rtl/npu/ppu.py": {
-        **dict.fromkeys(("busy_atom", "lacks"), "an event that is only counted"),
+        **dict.fromkeys(("busy_atom", "stall"), "an event that is only counted"),
         **dict.fromkeys(("refused", "(in_row, row_ends)"), _COUNTED),
     },
     "rtl/npu/cna_weight.py": {
@@ -165,7 +165,8 @@ EXPRESSIONS: dict[str, dict[str, str]] = {
         "than the limit of outstanding bursts; without the limit only the time changes"
     },
     "rtl/pc_dma.py": {
-        "at_work & ~task_ends": "blocks of a task that has ended are idle, so waiting for them has no effect"
+        "task_active & ~task_ends": "blocks of a task that has ended are idle, so waiting for them has no "
+        "effect"
     },
     "rtl/regbus.py": {
         "~use_fetch": "which initiator is next if host and PC request the bus at once, which no case does; "

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rkcosim.measure.perf.page import write_section
 from rkcosim.waves.whole_file import whole_file
 from tools.mutation.operators import Mutant, mutants
 from tools.mutation.planted import NOT_IMPORTED, VARIABLE
@@ -179,7 +180,8 @@ def counted(results: Sequence[Result]) -> list[tuple[str, int, int, int]]:
     return rows
 
 
-BEGIN, END = "<!-- planted faults: begin -->", "<!-- planted faults: end -->"
+SECTION = "planted faults"
+"""Name of the section of the page."""
 
 
 def section(results: Sequence[Result], command: str, of: int) -> str:
@@ -187,8 +189,6 @@ def section(results: Sequence[Result], command: str, of: int) -> str:
     *_, (_, short, only, _) = counted(results)
     tried = "" if len(results) == of else f"{len(results)} of them have been tried; of these "
     lines = [
-        BEGIN,
-        "",
         f"`{command}` draws {of} faults and runs the tests of their modules. {tried}`make test` finds "
         f"{short} of the {short + only} that `make test-all` finds ({short / max(1, short + only):.0%}).",
         "",
@@ -201,16 +201,7 @@ def section(results: Sequence[Result], command: str, of: int) -> str:
         if rows:
             lines += ["", f"{words}:", ""]
             lines += [f"- `{r.fault}`" + (f", by `{r.test}`" if r.test else "") for r in rows]
-    return "\n".join([*lines, "", END])
-
-
-def written(page: str, text: str) -> str:
-    """Return the page with the part replaced."""
-    before, there, rest = page.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not there or not ended:
-        raise ValueError(f"the page has no part between {BEGIN} and {END}")
-    return before + text + after
+    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -243,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{area}: {short} found by make test, {only} only by make test-all, {neither} by neither")
     if given.page:
         command = "python -m tools.mutation.suite" + (f" --seed {given.seed}" if given.seed != 57 else "")
-        given.page.write_text(written(given.page.read_text(), section(results, command, len(faults))))
+        write_section(SECTION, section(results, command, len(faults)), given.page)
     *_, (_, short, only, _) = counted(results)
     return 0 if short >= SHARE * (short + only) else 1
 

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rkcosim.devices.preload import c_compiler
+from rkcosim.devices.native_library import c_compiler
 from rkcosim.rknn_api import declarations
 from tools.outside.programs import ROOT, last_line, note, under
 from tools.outside.suite import FAIL, LIMIT, PASS, Outcome

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from os.path import relpath
 
+from rkcosim.measure.perf.page import table
 from tools.outside.record import Kept, Ran, Record
 from tools.outside.suite import ENGINES, VERDICTS, Suite, differs
 
@@ -24,7 +26,7 @@ fails. Other commands write the pages of the suites that have no figures here.
 """
 OWN = """Of the tests of this project itself, 3 held numbers of a board at ca9a216 (2026-11-28, before this \
 ledger); {marked} do on 2026-11-30, each with its rules and its source \
-([witnesses](../provenance.md#witnesses) counts those of today)."""
+([witnesses](provenance.md#witnesses) counts those of today)."""
 MARKED = 114
 """Tests with the mark `board` on 2026-11-30, as `tools.provenance` counts them."""
 TITLES = ("suite", "tests", "on a board", *ENGINES.values(), "run", "differs")
@@ -32,8 +34,8 @@ TITLES = ("suite", "tests", "on a board", *ENGINES.values(), "run", "differs")
 
 def page(suites: Sequence[Suite], record: Record) -> str:
     """Return the page (Markdown)."""
-    parts = [HEAD, f"| {' | '.join(TITLES)} |", f"|{' --- |' * len(TITLES)}"]
-    parts += [f"| {' | '.join(_row(suite, record.get(suite.name, Kept())))} |" for suite in suites]
+    rows = [_row(suite, record.get(suite.name, Kept())) for suite in suites]
+    parts = [HEAD, *table(TITLES, rows)]
     parts += ["", _judged(suites, record), "", OWN.format(marked=MARKED)]
     for suite in suites:
         parts += ["", *_section(suite, record.get(suite.name, Kept()))]
@@ -58,7 +60,7 @@ def _judged(suites: Sequence[Suite], record: Record) -> str:
 def _row(suite: Suite, kept: Kept) -> list[str]:
     title = f"[{suite.name}](#{anchor(suite.name)})"
     if suite.run is None:
-        where = f"[its page](../{suite.shown})"
+        where = f"[its page]({relpath(suite.shown, 'results')})"
         return [title, suite.tests, "", where, where, "", ""]
     names = sorted({name for ran in kept.runs.values() for name in ran.tests})
     known = [suite.board(name) for name in names]
@@ -117,7 +119,7 @@ def _section(suite: Suite, kept: Kept) -> Iterator[str]:
     if suite.board_source:
         yield from (f"On a board: {suite.board_source}", "")
     if suite.run is None:
-        yield f"Last shown on [its page](../{suite.shown})."
+        yield f"Last shown on [its page]({relpath(suite.shown, 'results')})."
         return
     if kept.not_run:
         yield from (f"Not run by the last command: {plain(kept.not_run)}.", "")

@@ -2,7 +2,7 @@
 
     python -m tools.proofs                        # all proofs
     python -m tools.proofs skid_buffer bs         # some
-    python -m tools.proofs --page docs/proofs.md  # all, and the page
+    python -m tools.proofs --page docs/results/proofs.md  # all, and the page
 
 Every proof and every fault runs in a process of its own, because a fault changes a module before it is
 imported. The record (build/proofs.json) keeps what is known of these sources, so that a run that was stopped

@@ -161,7 +161,7 @@ PROOFS = (
         (
             Fault(
                 "rkcosim.rtl.pc_dma",
-                "            m.d.comb += may_enable.eq(~at_work)",
+                "            m.d.comb += may_enable.eq(~task_active)",
                 "            m.d.comb += may_enable.eq(1)",
                 "An op-enable word does not wait for the end of the task before.",
             ),
@@ -188,7 +188,7 @@ PROOFS = (
             ),
             Fault(
                 "rkcosim.rtl.pc_dma",
-                'with m.State("DRAIN"):\n                with m.If(~at_work):',
+                'with m.State("DRAIN"):\n                with m.If(~task_active):',
                 'with m.State("DRAIN"):\n                with m.If(1):',
                 "A kick ends while its last task runs.",
             ),

@@ -269,7 +269,7 @@ def pc_chain(bench: Bench) -> None:
 
     # What the registers inside mean, with which the solver finds the other claims.
     index, ahead = inner["list_index"], inner["ahead"]
-    end = bench.past(inner["served"] & inner["word_last"], name="end_of_list")
+    end = bench.past(inner["accept"] & inner["word_last"], name="end_of_list")
     passed = Signal(name="passed")  # all words of the list `index` have been taken
     with m.If(pc.taken & pc.last):
         m.d.sync += passed.eq(1)

@@ -1,1 +1,1 @@
-"""Synthesis of the NPU core with Yosys and OpenSTA, which writes docs/synthesis.md."""
+"""Synthesis of the NPU core with Yosys and OpenSTA, which writes docs/results/synthesis.md."""

@@ -17,11 +17,6 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from rkcosim.engines import quick_rtlil
-from rkcosim.engines.timing.cone import timing_netlist
-from rkcosim.engines.timing.cpp import write_program
-from rkcosim.engines.timing.nodes import program_of
-
 __all__ = ["fingerprint", "write"]
 
 
@@ -38,6 +33,11 @@ def write(elaboratable: Any, folder: Path, *, data: bool = False) -> list[Path]:
     BuildError
         if its netlist has something that the timing model does not know.
     """
+    from rkcosim.engines import quick_rtlil
+    from rkcosim.engines.timing.cone import timing_netlist
+    from rkcosim.engines.timing.cpp import write_program
+    from rkcosim.engines.timing.nodes import program_of
+
     with quick_rtlil.quickly():
         return write_program(program_of(timing_netlist(elaboratable, "core", data=data)), folder)
 

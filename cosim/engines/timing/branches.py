@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from rkcosim.engines.timing.nodes import AT_EDGE, Node, Run
+from rkcosim.engines.timing.nodes import AT_EDGE, BitRun, LogicNode
 
 LEAST_WEIGHT = 3
 """Least weight of nodes to be saved in the other cases; a branch for fewer costs more than it saves."""
@@ -17,7 +17,7 @@ Branch = tuple[int, int]
 """A case: `id` of the node that chooses, and the number of the operand that is used in this case only."""
 
 
-def branches_of(nodes: Sequence[Node], stored: set[int]) -> dict[Branch | None, list[Node]]:
+def branches_of(nodes: Sequence[LogicNode], stored: set[int]) -> dict[Branch | None, list[LogicNode]]:
     """Return the nodes that are evaluated in each case, and those that are always evaluated (None).
 
     Parameters
@@ -37,14 +37,14 @@ def branches_of(nodes: Sequence[Node], stored: set[int]) -> dict[Branch | None, 
         if weight >= (LEAST_WEIGHT_BY_DATA if branch in by_data else LEAST_WEIGHT)
     }
     paths = _paths(nodes, stored, allowed)
-    found: dict[Branch | None, list[Node]] = defaultdict(list)
+    found: dict[Branch | None, list[LogicNode]] = defaultdict(list)
     for node in nodes:
         path = paths[id(node)]
         found[path[-1] if path else None].append(node)
     return found
 
 
-def _weight(node: Node) -> int:
+def _weight(node: LogicNode) -> int:
     """Return about how many operations a node takes."""
     return 4 * (len(node.terms) - 1) if node.kind == "part" else 1
 
@@ -53,7 +53,7 @@ Path = tuple[Branch, ...]
 """The cases in which a node is needed, the outermost first."""
 
 
-def _paths(nodes: Sequence[Node], stored: set[int], allowed: set[Branch] | None) -> dict[int, Path]:
+def _paths(nodes: Sequence[LogicNode], stored: set[int], allowed: set[Branch] | None) -> dict[int, Path]:
     maker = {node.out.number: node for node in nodes if node.out is not None and not node.out.state}
     paths: dict[int, Path] = {}
     uses: dict[int, list[Path]] = defaultdict(list)
@@ -71,21 +71,21 @@ def _paths(nodes: Sequence[Node], stored: set[int], allowed: set[Branch] | None)
     return paths
 
 
-def _cases(node: Node) -> range | tuple[int, ...]:
+def _cases(node: LogicNode) -> range | tuple[int, ...]:
     """Return the numbers of the operands that are used in one case only."""
     if node.kind == "m":
         return (1, 2)
     if node.kind == "first":
-        return () if node.terms[0] == (Run(None, 1, 1),) else (1,)
+        return () if node.terms[0] == (BitRun(None, 1, 1),) else (1,)
     if node.kind == "registered read":
         return range(1, len(node.terms))
     if node.kind == "assign":
         conditions = node.terms[1::2]
-        return tuple(2 + 2 * k for k, cond in enumerate(conditions) if cond != (Run(None, 1, 1),))
+        return tuple(2 + 2 * k for k, cond in enumerate(conditions) if cond != (BitRun(None, 1, 1),))
     return ()
 
 
-def _by_data(node: Node, place: int) -> bool:
+def _by_data(node: LogicNode, place: int) -> bool:
     """Return whether data determine if an operand is used."""
     condition = node.terms[place - 1] if node.kind == "assign" else node.terms[0]
     return any(run.variable is not None and run.variable.data for run in condition)

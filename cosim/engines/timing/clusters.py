@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from rkcosim.engines.protocol import BuildError
-from rkcosim.engines.timing.nodes import Node, Program, Variable
+from rkcosim.engines.timing.nodes import LogicNode, Program, Variable
 
 MOST_NODES = 32
 """Number of nodes at which a cluster takes no further cone."""
@@ -37,7 +37,7 @@ class Cluster:
 
     number: int
     module: str
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[LogicNode] = field(default_factory=list)
 
 
 @dataclass
@@ -82,7 +82,7 @@ def clusters_of(program: Program, most: int = MOST_NODES) -> Clusters:
     return Clusters(clusters, readers, row_readers)
 
 
-def used(node: Node) -> list[Variable]:
+def used(node: LogicNode) -> list[Variable]:
     """Return the variables that a node uses, each once."""
     found = {run.variable.number: run.variable for term in node.terms for run in term if run.variable}
     return list(found.values())
@@ -109,14 +109,14 @@ class _Divider:
                 self._users[need].append(at)
         self._done = [False] * len(program.nodes)
 
-    def parts(self) -> list[list[Node]]:
+    def parts(self) -> list[list[LogicNode]]:
         """Return the nodes of each cluster, in order."""
         missing = [len(needs) for needs in self._needs]
         ready: dict[str, list[int]] = defaultdict(list)
         for at, node in enumerate(self._nodes):
             if not missing[at]:
                 ready[node.module].append(at)
-        out: list[list[Node]] = []
+        out: list[list[LogicNode]] = []
         count = 0
         while ready:
             module = max(ready, key=lambda name: len(ready[name]))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from rkcosim.engines.protocol import BuildError
-from rkcosim.engines.timing.nodes import WORD, Node, Rows, Run, Term, Variable
+from rkcosim.engines.timing.nodes import WORD, BitRun, LogicNode, Rows, Term, Variable
 from rkcosim.engines.timing.state import State, mask_of
 
 _COMPARE = {"==": "==", "!=": "!=", "u<": "<", "u>": ">", "u<=": "<=", "u>=": ">="}
 _COMPARE_SIGNED = {"s<": "<", "s>": ">", "s<=": "<=", "s>=": ">="}
 
 
-def _extends(run: Run | None, above: Run) -> bool:
+def _extends(run: BitRun | None, above: BitRun) -> bool:
     """Return whether `above` repeats the highest bit of `run`."""
     if run is None or not above.repeated or run.repeated:
         return False
@@ -19,7 +19,7 @@ def _extends(run: Run | None, above: Run) -> bool:
 
 def bits_of(words: list[Term], first: int, width: int) -> Term:
     """Return some bits of a value that consists of words."""
-    runs: list[Run] = []
+    runs: list[BitRun] = []
     at = 0
     for term in words:
         for run in term:
@@ -30,7 +30,7 @@ def bits_of(words: list[Term], first: int, width: int) -> Term:
                     value = run.low >> skip & ((1 << high - low) - 1)
                 else:
                     value = run.low if run.repeated else run.low + skip
-                runs.append(Run(run.variable, value, high - low, run.repeated))
+                runs.append(BitRun(run.variable, value, high - low, run.repeated))
             at += run.width
     return tuple(runs)
 
@@ -62,7 +62,7 @@ class Expressions:
             at += run.width
         return f"({' | '.join(parts)})" if len(parts) > 1 else parts[0] if parts else "0ull"
 
-    def _run(self, run: Run, at: int) -> str:
+    def _run(self, run: BitRun, at: int) -> str:
         if run.variable is None:
             return f"{run.low << at:#x}ull"
         text = self._name(run.variable)
@@ -81,7 +81,7 @@ class Expressions:
         place = self._state.place(variable.number)
         return f"uint64_t({place})" if variable.width < WORD else place
 
-    def _extended(self, run: Run, copies: int, at: int) -> str:
+    def _extended(self, run: BitRun, copies: int, at: int) -> str:
         """Return the expression of a run whose highest bit is repeated `copies` times above it."""
         assert run.variable is not None
         above, width = WORD - run.low - run.width, run.width + copies
@@ -104,7 +104,7 @@ class Expressions:
             text = f"({at} < {rows.depth} ? {text} : 0)"
         return text
 
-    def expression(self, node: Node) -> str:
+    def expression(self, node: LogicNode) -> str:
         """Return the expression of a node.
 
         Raises
@@ -156,7 +156,7 @@ class Expressions:
             return f"{function}(widened({a}, {widths[0]}), widened({b}, {widths[1]})) & {mask_of(width)}"
         raise BuildError(f"the netlist has the operator {kind}, which the timing model does not know")
 
-    def _part(self, node: Node) -> str:
+    def _part(self, node: LogicNode) -> str:
         assert node.out is not None
         stride, signed, total, base = node.extra
         offset, *words = node.terms
@@ -171,7 +171,7 @@ class Expressions:
             f"part_bits<{len(texts)}>({{{{{values}}}}}, {total}, {shift}, {sign}) & {mask_of(node.out.width)}"
         )
 
-    def _matches(self, node: Node) -> str:
+    def _matches(self, node: LogicNode) -> str:
         words = [self.term(term) for term in node.terms]
         cases = []
         for pattern in node.extra:

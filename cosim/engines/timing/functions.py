@@ -7,7 +7,7 @@ from collections import defaultdict
 from rkcosim.engines.timing.branches import branches_of
 from rkcosim.engines.timing.clusters import Cluster, used
 from rkcosim.engines.timing.expressions import Expressions, bits_of
-from rkcosim.engines.timing.nodes import Node, Run
+from rkcosim.engines.timing.nodes import BitRun, LogicNode
 from rkcosim.engines.timing.state import State, mask_of, type_of
 
 
@@ -51,7 +51,7 @@ class Functions:
             lines += [f"void timing_g{cluster.number}(TimingState& s) {{", *commits, "}"]
         return lines
 
-    def _keeping(self, cluster: Cluster) -> dict[int, Node]:
+    def _keeping(self, cluster: Cluster) -> dict[int, LogicNode]:
         """Return, by register, the assignments that it takes if it keeps its contents without them."""
         uses: dict[int, int] = defaultdict(int)
         for node in cluster.nodes:
@@ -62,20 +62,20 @@ class Functions:
         for node in cluster.nodes:
             if node.kind != "register" or node.out is None or len(node.terms[0]) != 1:
                 continue
-            run, own = node.terms[0][0], (Run(node.out, 0, node.out.width),)
+            run, own = node.terms[0][0], (BitRun(node.out, 0, node.out.width),)
             maker = makers.get(run.variable.number) if run.variable else None
-            if maker is None or maker.out is None or run != Run(maker.out, 0, node.out.width):
+            if maker is None or maker.out is None or run != BitRun(maker.out, 0, node.out.width):
                 continue
             alone = uses[maker.out.number] == 1 and maker.out.number not in self._state.stored
             if alone and maker.out.width == node.out.width and maker.terms[0] == own:
                 found[node.out.number] = maker
         return found
 
-    def _branch(self, node: Node, term: int) -> list[str]:
+    def _branch(self, node: LogicNode, term: int) -> list[str]:
         """Return the statements for what only one operand of a node needs."""
         return [line for inner in self._inside.get((id(node), term), []) for line in self._value(inner)]
 
-    def _value(self, node: Node) -> list[str]:
+    def _value(self, node: LogicNode) -> list[str]:
         assert node.out is not None
         number = node.out.number
         name = f"t{number}"
@@ -115,10 +115,10 @@ class Functions:
             f"    if (differ(s.vb{place}, b{place})) {{ take(s.vb{place}, b{place}); {mark} }}",
         ]
 
-    def _has_branch(self, node: Node) -> bool:
+    def _has_branch(self, node: LogicNode) -> bool:
         return any((id(node), term) in self._inside for term in range(len(node.terms)))
 
-    def _assign(self, node: Node, name: str) -> list[str]:
+    def _assign(self, node: LogicNode, name: str) -> list[str]:
         assert node.out is not None
         lines = [f"    uint64_t {name} = {self._words.term(node.terms[0])};"]
         for number, (low, width) in enumerate(node.extra):
@@ -128,7 +128,7 @@ class Functions:
             if width < node.out.width:
                 keep = ((1 << node.out.width) - 1) & ~(((1 << width) - 1) << low)
                 text = f"({name} & {keep:#x}ull) | ({text} << {low})"
-            if cond == (Run(None, 1, 1),):
+            if cond == (BitRun(None, 1, 1),):
                 lines.append(f"    {name} = {text};")
             elif inner:
                 lines += [f"    if ({self._words.term(cond)}) {{", *inner, f"    {name} = {text};", "    }"]
@@ -136,7 +136,7 @@ class Functions:
                 lines.append(f"    if ({self._words.term(cond)}) {name} = {text};")
         return lines
 
-    def _register(self, node: Node, commits: list[str]) -> list[str]:
+    def _register(self, node: LogicNode, commits: list[str]) -> list[str]:
         assert node.out is not None
         number = node.out.number
         kind, now, after = type_of(node.out.width), self._state.place(number), self._state.place(number, "n")
@@ -163,7 +163,7 @@ class Functions:
             lines.append(f"    fresh |= differ(s.vb{bank}, s.nb{bank});")
         return lines
 
-    def _registered(self, node: Node) -> str:
+    def _registered(self, node: LogicNode) -> str:
         assert node.out is not None
         rows, first = node.extra
         _, address, *writes = node.terms
@@ -174,7 +174,7 @@ class Functions:
             text = f"({same} ? {self._words.term(data)} : {text})"
         return text
 
-    def _write(self, node: Node, cluster: Cluster, commits: list[str]) -> list[str]:
+    def _write(self, node: LogicNode, cluster: Cluster, commits: list[str]) -> list[str]:
         number = self._write_number[id(node)]
         rows, whole = node.extra
         address, *words = node.terms
@@ -203,7 +203,7 @@ class Functions:
         commits.append("    }")
         return lines
 
-    def _cell(self, node: Node, cluster: Cluster, commits: list[str]) -> list[str]:
+    def _cell(self, node: LogicNode, cluster: Cluster, commits: list[str]) -> list[str]:
         """Take the operands of the array cell; the clock edge is a step of it."""
         ports, outputs = node.extra
 

@@ -50,7 +50,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Run:
+class BitRun:
     """Bits of a variable, or of a constant if there is no variable.
 
     Members
@@ -68,12 +68,12 @@ class Run:
 AT_EDGE = ("register", "registered read", "write", "cell")
 """Kinds of nodes whose result is taken by a clock edge."""
 
-Term = tuple[Run, ...]
+Term = tuple[BitRun, ...]
 """A value as runs, the lowest bits first."""
 
 
 @dataclass
-class Node:
+class LogicNode:
     """A part of the logic that is evaluated as a whole, or what a clock edge changes.
 
     Members
@@ -119,7 +119,7 @@ class Program:
     """
 
     variables: list[Variable] = field(default_factory=list)
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[LogicNode] = field(default_factory=list)
     memories: list[Rows] = field(default_factory=list)
     inputs: dict[str, list[Variable]] = field(default_factory=dict)
     outputs: dict[str, list[Term]] = field(default_factory=dict)
@@ -279,28 +279,28 @@ class _Reader:
     # values
 
     def _term(self, nets: Iterable[int]) -> Term:
-        runs: list[Run] = []
+        runs: list[BitRun] = []
         for net in nets:
             if net <= 1:
                 last = runs[-1] if runs else None
                 if last is not None and last.variable is None:
-                    runs[-1] = Run(None, last.low | net << last.width, last.width + 1)
+                    runs[-1] = BitRun(None, last.low | net << last.width, last.width + 1)
                 else:
-                    runs.append(Run(None, int(net), 1))
+                    runs.append(BitRun(None, int(net), 1))
                 continue
             variable, bit = self._at[net]
             last = runs[-1] if runs else None
             if last is None or last.variable is not variable:
-                runs.append(Run(variable, bit, 1))
+                runs.append(BitRun(variable, bit, 1))
             elif last.repeated or last.low + last.width != bit:
                 if last.low == bit and (last.repeated or last.width == 1):
-                    runs[-1] = Run(variable, bit, last.width + 1, True)
+                    runs[-1] = BitRun(variable, bit, last.width + 1, True)
                 elif not last.repeated and last.low + last.width - 1 == bit:
-                    runs.append(Run(variable, bit, 1, True))
+                    runs.append(BitRun(variable, bit, 1, True))
                 else:
-                    runs.append(Run(variable, bit, 1))
+                    runs.append(BitRun(variable, bit, 1))
             else:
-                runs[-1] = Run(variable, last.low, last.width + 1)
+                runs[-1] = BitRun(variable, last.low, last.width + 1)
         return tuple(runs)
 
     def _words(self, nets: Any) -> list[Term]:
@@ -326,19 +326,19 @@ class _Reader:
         for first, end, out in self._pieces.get(number, []):
             self.program.nodes.append(self._node(cell, first, end, out, module))
 
-    def _node(self, cell: Any, first: int, end: int, out: Variable, module: str) -> Node:
+    def _node(self, cell: Any, first: int, end: int, out: Variable, module: str) -> LogicNode:
         nir = self._nir
         if isinstance(cell, nir.Operator):
             return self._operator(cell, first, end, out, module)
         if isinstance(cell, nir.Part):
             extra = (cell.stride, cell.value_signed, len(cell.value), first)
-            return Node("part", out, [self._term(cell.offset), *self._words(cell.value)], module, extra)
+            return LogicNode("part", out, [self._term(cell.offset), *self._words(cell.value)], module, extra)
         if isinstance(cell, nir.Matches):
-            return Node("matches", out, self._words(cell.value), module, cell.patterns)
+            return LogicNode("matches", out, self._words(cell.value), module, cell.patterns)
         if isinstance(cell, nir.PriorityMatch):
             if len(cell.inputs) > WORD:
                 raise BuildError(f"the netlist has a decision between {len(cell.inputs)} cases")
-            return Node("first", out, [self._term([cell.en]), self._term(cell.inputs)], module)
+            return LogicNode("first", out, [self._term([cell.en]), self._term(cell.inputs)], module)
         if isinstance(cell, nir.AssignmentList):
             terms, places = [self._term(cell.default[first:end])], []
             for assign in cell.assignments:
@@ -347,22 +347,24 @@ class _Reader:
                     terms.append(self._term([assign.cond]))
                     terms.append(self._term(assign.value[low - assign.start : high - assign.start]))
                     places.append((low - first, high - low))
-            return Node("assign", out, terms, module, places)
+            return LogicNode("assign", out, terms, module, places)
         if isinstance(cell, nir.FlipFlop):
             if cell.arst != 0 or cell.clk_edge != "pos":
                 raise BuildError("the timing model has no asynchronous resets and no falling edges")
-            return Node("register", out, [self._term(cell.data[first:end])], module)
+            return LogicNode("register", out, [self._term(cell.data[first:end])], module)
         if isinstance(cell, nir.AsyncReadPort):
-            return Node("read", out, [self._term(cell.addr)], module, (self._memories[cell.memory], first))
+            return LogicNode(
+                "read", out, [self._term(cell.addr)], module, (self._memories[cell.memory], first)
+            )
         if isinstance(cell, nir.SyncReadPort):
             return self._read(cell, first, end, out, module)
         raise BuildError(f"the netlist has a {type(cell).__name__}, which the timing model does not know")
 
-    def _operator(self, cell: Any, first: int, end: int, out: Variable, module: str) -> Node:
+    def _operator(self, cell: Any, first: int, end: int, out: Variable, module: str) -> LogicNode:
         kind, inputs = cell.operator, cell.inputs
         if self._is_wide_shift(cell):
             extra = (1, False, len(inputs[0]), first)
-            return Node("part", out, [self._term(inputs[1]), *self._words(inputs[0])], module, extra)
+            return LogicNode("part", out, [self._term(inputs[1]), *self._words(inputs[0])], module, extra)
         if kind == "m":
             terms = [
                 self._term(inputs[0]),
@@ -375,7 +377,7 @@ class _Reader:
             if any(len(value) > WORD for value in inputs):
                 raise BuildError(f"the netlist has an operator {kind} of {max(map(len, inputs))} bits")
             terms = [self._term(value) for value in inputs]
-        return Node(kind, out, terms, module, tuple(len(value) for value in inputs))
+        return LogicNode(kind, out, terms, module, tuple(len(value) for value in inputs))
 
     def _instance(self, number: int, cell: Any, module: str) -> None:
         """Add the array cell: its operands by port, and its outputs, which are registers."""
@@ -397,7 +399,7 @@ class _Reader:
             ]
             for name, (start, width) in cell.ports_o.items()
         }
-        self.program.nodes.append(Node("cell", None, terms, module, (ports, outputs)))
+        self.program.nodes.append(LogicNode("cell", None, terms, module, (ports, outputs)))
 
     def _memory(self, number: int, cell: Any) -> None:
         rows = Rows(len(self.program.memories), cell.width, cell.depth, cell.init)
@@ -407,9 +409,9 @@ class _Reader:
     def _write(self, cell: Any, module: str) -> None:
         terms = [self._term(cell.addr), *self._words(cell.en), *self._words(cell.data)]
         extra = (self._memories[cell.memory], len(set(cell.en)) == 1)
-        self.program.nodes.append(Node("write", None, terms, module, extra))
+        self.program.nodes.append(LogicNode("write", None, terms, module, extra))
 
-    def _read(self, cell: Any, first: int, end: int, out: Variable, module: str) -> Node:
+    def _read(self, cell: Any, first: int, end: int, out: Variable, module: str) -> LogicNode:
         """Return a read port with a register behind it.
 
         The terms are the enable and the address, then enable, address and data of each transparent write.
@@ -420,4 +422,4 @@ class _Reader:
             if len(set(write.en)) != 1:
                 raise BuildError("the netlist has a transparent read of a memory with byte enables")
             terms += [self._term(write.en[:1]), self._term(write.addr), self._term(write.data[first:end])]
-        return Node("registered read", out, terms, module, (self._memories[cell.memory], first))
+        return LogicNode("registered read", out, terms, module, (self._memories[cell.memory], first))

@@ -53,6 +53,13 @@ class GoldenDevice:
         Called after each convolution with the contents of CBUF and the octets of CORE (see `Observer`).
     options
         Names of interpretations of the hardware (spec/regs/options.py); None: those of the environment.
+
+    Members
+    -------
+    late
+        Addresses of lists whose DPU and PPU read again after they have written: a task that writes where it
+        reads then sees its own results, as if each read came after the writes. The model's reads come first
+        otherwise; on the hardware the order depends on timing.
     """
 
     def __init__(
@@ -70,6 +77,7 @@ class GoldenDevice:
         self.core_index, self.strict = core_index, strict
         self._map = registers()
         self.lut = LutTables(self._diagnose)
+        self.late: frozenset[int] = frozenset()
         self.reset()
 
     def reset(self) -> None:
@@ -92,6 +100,8 @@ class GoldenDevice:
         self.unfinished: GoldenHang | None = None
         """Why the DPU never ends, although the blocks that it works with have ended."""
         self._task = 0
+        self._list = -1
+        """Address of the running list."""
         self._link = False
         self._told: dict[str, list[Finding]] = {}
         """Findings of a set of blocks that has not started, by its first block."""
@@ -208,6 +218,7 @@ class GoldenDevice:
         for self._task in range(number):
             self._link = False
             base = self.space.value("PC", "BASE_ADDRESS") & pc["BASE_ADDRESS"].fields["PC_SOURCE_ADDR"].mask
+            self._list = base
             amount = self.space.value("PC", "REGISTER_AMOUNTS") & pc["REGISTER_AMOUNTS"].mask
             try:
                 data = self.memory.read(base, (amount + 1) * FETCH_BYTES)
@@ -458,6 +469,8 @@ class GoldenDevice:
             report.kind = "depthwise" if conv[0].depthwise else "conv"
         if dpu is not None:
             feed = dpu.run(RdmaData() if rdma is None else fetch(ctx, rdma, views["DPU"]), conv)
+            if self._list in self.late and rdma is not None:
+                feed = dpu.run(fetch(ctx, rdma, views["DPU"]), conv)
             if self.observer is not None and conv is not None:
                 observe(self.observer, self._task, self.cbuf, conv)
         if dpu is not None and dpu.unfinished is not None:
@@ -466,6 +479,8 @@ class GoldenDevice:
             report.groups = {name: report.groups[name] for name in names}
         elif ppu is not None:
             pool(ctx, ppu, views.get("PPU_RDMA"), feed)
+            if self._list in self.late and feed is None:
+                pool(ctx, ppu, views.get("PPU_RDMA"), feed)
         self._end(report, names)
 
     def _begin(self, names: list[str], kind: str) -> tuple[TaskReport, Context, dict[str, View]]:

@@ -44,7 +44,7 @@ def _reserved(check: Check) -> None:
 
 @rule("conv.compression", ERROR, "[HW 4.13]", blocks=_CNA)
 def _compression(check: Check) -> None:
-    """Compressed weights are known in one form only: those of direct int8 layers, in 16 segments."""
+    """Compressed weights are known in one form only: for direct int8 layers, in 16 segments."""
     conv = present(check.conv)
     cna = conv.view
     if not is_packed(cna):

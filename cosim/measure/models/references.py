@@ -1,6 +1,7 @@
 """Other runtimes on the same model, with all inner tensors: LiteRT for TFLite, onnxruntime for ONNX.
 
-Rooms above add others (`add_reference`), as the one of TNN's NAIVE device.
+Interfaces and other packages add others by entry points (`rkcosim.base.extensions.REFERENCES`), as the one of
+TNN's NAIVE device.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.base import BAD_INPUT, extras
-from rkcosim.base.files import identify, read_model
+from rkcosim.base.extensions import REFERENCES, extensions
+from rkcosim.base.files import identify, is_container, read_model
 from rkcosim.compiler import CompiledModel
 from rkcosim.compiler.batch import BatchModel
-from rkcosim.compiler.container import is_container
 from rkcosim.compiler.graph import Tensor, to_cube
 from rkcosim.compiler.options import load_options
 from rkcosim.compiler.steps import ConvStep
@@ -82,13 +83,7 @@ class Reference(Protocol):
 
 
 Opener = Callable[[bytes, AnyModel], Reference]
-
-_ADDED: dict[str, Opener] = {}
-
-
-def add_reference(name: ReferenceName, opener: Opener) -> None:
-    """Add a reference; `opener` takes the bytes of a model and the compiled model."""
-    _ADDED[name] = opener
+"""What an entry point names: makes a reference from the bytes of a model file and the compiled model."""
 
 
 def default_reference(data: bytes) -> ReferenceName:
@@ -123,10 +118,9 @@ def open_reference(name: ReferenceName, path: Path, model: AnyModel) -> Referenc
     data = read_model(path)
     if name != default_reference(data):
         raise ReferenceProblem(f"{path}: {name} does not read this format, {default_reference(data)} does")
-    if name == "naive":
-        if name not in _ADDED:
-            raise ReferenceProblem(f"{path}: import rkcosim.frontends.tnn.reference to compare with NAIVE")
-        return _ADDED[name](data, model)
+    if name in extensions(REFERENCES):
+        opener: Opener = extensions(REFERENCES)[name].load()
+        return opener(data, model)
     try:
         return LiteRt(path, model) if name == "litert" else OnnxRuntime(data, model)
     except ImportError as error:

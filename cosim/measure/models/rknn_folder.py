@@ -11,12 +11,13 @@ from errno import ENOENT
 from pathlib import Path
 from typing import Any
 
-from rkcosim.base import BAD_INPUT
+from rkcosim.base import BAD_INPUT, progress
 from rkcosim.base.files import read_model
 from rkcosim.compiler.model import naming_model
 from rkcosim.driver import DriverError
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.models.draw import random_inputs
+from rkcosim.measure.models.summary import unordered_lines
 from rkcosim.rknn_file import RknnFileError, is_rknn, read_rknn
 from rkcosim.rknn_file.opening import JobsBy, jobs_by
 from rkcosim.running.session import RunError, Session
@@ -36,6 +37,7 @@ class FolderRow:
     equal : whether every byte of every tensor equals the task-level golden model's.
     nodes : (number of right nodes, number of nodes) by the node's type.
     not_judged : nodes whose mathematical value is not computed, with the reason.
+    unordered : words about bytes whose value depends on the order of a task's reads and writes.
     cancelled : number of fp16 elements beyond 2 units in the last place, but within the rounding of sums.
     worst : largest distance from a mathematical value, in units of its bound.
     problem : reason for which the file or run was refused or failed; "" without one.
@@ -52,6 +54,7 @@ class FolderRow:
     equal: bool | None = None
     nodes: dict[str, tuple[int, int]] = field(default_factory=dict)
     not_judged: list[dict[str, str]] = field(default_factory=list)
+    unordered: list[str] = field(default_factory=list)
     cancelled: int = 0
     worst: float = 0.0
     problem: str = ""
@@ -77,7 +80,8 @@ class FolderRow:
         if self.equal is False or self.first:
             return self.first or "bytes differ from the golden model's"
         reasons = Counter(f"{item.get('kind', '')} {item['why']}".strip() for item in self.not_judged)
-        return "; ".join(f"{count} not compared: {why}" for why, count in reasons.most_common())
+        words = [f"{count} not compared: {why}" for why, count in reasons.most_common()]
+        return "; ".join([*words, *self.unordered])
 
     @property
     def right(self) -> tuple[int, int]:
@@ -136,9 +140,10 @@ def run_folder(
 
     Returns
     -------
-    An iterator over the results; a file that cannot be read gives one with its `problem`.
+    An iterator over the results; a file that cannot be read gives one with its `problem`. Each run is a step
+    of `rkcosim.base.progress` that names the file, and a line names each file before its first run.
     """
-    for path in files:
+    for number, path in enumerate(files, start=1):
         try:
             data = read_model(path)
             if not is_rknn(data):
@@ -148,10 +153,15 @@ def run_folder(
         except (ValueError, OSError) as error:
             yield FolderRow(path.name, problem=str(error).removeprefix(f"{path}: "), refused=True)
             continue
-        for count in (n for n in cores if n in plans):
-            for how in jobs:
-                options = {"engine": engine, "exact": exact, "dram": dram}
-                yield _run(path, count, how, seed, options)
+        runs = [(count, how) for count in cores if count in plans for how in jobs]
+        options: dict[str, Any] = {"engine": engine, "exact": exact, "dram": dram}
+        for run, (count, how) in enumerate(runs):
+            place = f"file {number} of {len(files)}, run {run + 1} of {len(runs)}"
+            if not run:
+                progress.say(f"{path.name}: file {number} of {len(files)}, runs: {len(runs)}")
+            with progress.step(f"{path.name}, {count} core{'s' * (count > 1)} by {how} ({place})"):
+                row = _run(path, count, how, seed, options)
+            yield row
 
 
 def _run(path: Path, cores: int, how: JobsBy, seed: int, options: dict[str, Any]) -> FolderRow:
@@ -167,6 +177,7 @@ def _run(path: Path, cores: int, how: JobsBy, seed: int, options: dict[str, Any]
             row.worst = max((node.worst for node in session.checker.nodes), default=0.0)
             said = session.checker.levels()
             row.not_judged, row.cancelled = said["nodes_not_judged"], said["cancelled_elements"]
+            row.unordered = unordered_lines(said["bytes_not_compared"])
             assert session.model is not None
             row.cycles = session.report.cycles if session.device.has_cycles else None
             row.submits = session.checker.loaded.model.plan.jobs

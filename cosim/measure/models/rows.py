@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rkcosim.compiler.programs.task import Ref
 from rkcosim.compiler.runtime import LayerReport, TaskMeasure
@@ -17,7 +17,9 @@ from rkcosim.running.meter import meter, unended
 from rkcosim.spec.config import RK3588
 from rkcosim.spec.regs import registers
 from rkcosim.verify.crosscheck.kick import run_kick
-from rkcosim.verify.streams.stream import Stream
+
+if TYPE_CHECKING:
+    from rkcosim.verify.streams.stream import Stream
 
 
 @dataclass

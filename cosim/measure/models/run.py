@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from rkcosim.driver import DriverError
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.protocol import capabilities
 from rkcosim.engines.settings import changed
-from rkcosim.measure.models.draw import random_inputs
 from rkcosim.measure.models.hosted import HostWork, host_work
 from rkcosim.measure.models.outputs import (
     add_agreement,
@@ -28,12 +27,12 @@ from rkcosim.measure.models.outputs import (
 )
 from rkcosim.measure.models.progress import Inferences
 from rkcosim.measure.models.rows import LayerRow, buffers, layer_row, task_rows
-from rkcosim.measure.perf.boards.expected import board_json
 from rkcosim.running.session import Session
 from rkcosim.spec.config import RK3588
 from rkcosim.verify.crosscheck.checks import checker_for, first_wrong
-from rkcosim.verify.crosscheck.compare import trace_mismatch, wants_mismatch
-from rkcosim.waves.spec import TraceSpec
+
+if TYPE_CHECKING:
+    from rkcosim.waves.spec import TraceSpec
 
 SCHEMA_VERSION = 1
 """Version of the JSON form of `ModelRun`."""
@@ -109,11 +108,17 @@ class ModelRun:
         data["images"] = self.inferences
         data["layers"] = [row.as_json() for row in self.layers]
         data["cycles_per_second"] = round(self.cycles_per_second)
-        data["board"] = board_json(self.cycles_each, self.submits) if self.measured else None
+        data["board"] = self._board() if self.measured else None
         if not self.measured:
             data |= {"cycles": None, "cycles_per_second": None}
             data["inference_cycles"] = [None] * len(self.inference_cycles)
         return data
+
+    def _board(self) -> dict[str, Any]:
+        """Return the time on a board, with the errors of such times."""
+        from rkcosim.measure.perf.boards.expected import board_json
+
+        return board_json(self.cycles_each, self.submits)
 
     @property
     def cycles_each(self) -> int:
@@ -207,7 +212,11 @@ def run_model(
     RunError, EngineError, ValueError
     """
     begun = time.perf_counter()
-    later = wants_mismatch(trace, check)
+    later = False
+    if trace is not None:
+        from rkcosim.verify.crosscheck.mismatch_trace import wants_mismatch
+
+        later = wants_mismatch(trace, check)
 
     def open_session(spec: TraceSpec | None) -> Session:
         checker = checker_for if check else None
@@ -216,6 +225,8 @@ def run_model(
 
     with open_session(None if later else trace) as session:
         if batch is None:
+            from rkcosim.measure.models.draw import random_inputs
+
             batch = [random_inputs(session, seed)]
         session.fits(batch)
         session.expect(batch)
@@ -294,6 +305,8 @@ def run_model(
         def repeat(spec: TraceSpec | None) -> Iterator[tuple[Any, Callable[[], object]]]:
             with open_session(spec) as again:
                 yield again.device, lambda: [again.infer(values) for values in wrong_up_to]
+
+        from rkcosim.verify.crosscheck.mismatch_trace import trace_mismatch
 
         run.verdict |= trace_mismatch(trace, run.verdict, repeat)
     if labels is not None:

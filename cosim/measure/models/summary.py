@@ -40,7 +40,6 @@ SHOWN = 5
 def print_summary(console: Any, result: Any) -> None:
     """Print the table of layers and the summary of a run (`rkcosim.measure.models.run.ModelRun`)."""
     from rkcosim.engines.settings import timing_line
-    from rkcosim.measure.perf.boards.expected import published_line, time_line
 
     heads = ("layer", "op", "on", "tasks|", "cycles|,", "formula|,", "MACs|,")
     shares = ("MAC use|.1%", "array busy|.1%", "KB|.1f", "bound by|")
@@ -65,6 +64,8 @@ def print_summary(console: Any, result: Any) -> None:
     if timing := timing_line(result.dram):
         console.print(timing)
     if result.measured:
+        from rkcosim.measure.perf.boards.expected import published_line, time_line
+
         console.print(time_line(per, result.submits))
         console.print(published_line())
         if result.tensors_kept:
@@ -135,4 +136,16 @@ def nodes_line(verdict: Mapping[str, Any]) -> str:
         text += f" ({count:,} elements beyond 2 ulp where large terms cancel, within the rounding of sums)"
     for item in missing[:SHOWN]:
         text += f"\nnot compared: {item['node']}: {item['why']}"
-    return text + (f"\nnot compared: {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
+    text += f"\nnot compared: {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
+    return "\n".join([text, *unordered_lines(verdict["bytes_not_compared"])])
+
+
+def unordered_lines(found: Mapping[str, Any] | None) -> list[str]:
+    """Return a line about bytes whose value depends on the order of a task's reads and writes."""
+    if not found:
+        return []
+    tasks = "; ".join(found["tasks"])
+    return [
+        f"not compared: {found['depend']:,} bytes of padding, {found['differ']:,} of them not the golden "
+        f"model's, because a task reads memory that it writes itself, before or after its writes: {tasks}"
+    ]

@@ -297,7 +297,7 @@ def lines() -> list[str]:
 
 
 def section() -> str:
-    """Return the section `constants` of docs/performance.md: sources, and effects of assumed constants."""
+    """Return the section `constants` of the page: sources, and effects of assumed constants."""
     known, assumed = [], []
     for one in CONSTANTS:
         cells = [one.id, f"{one.value():g} {one.unit}", one.why]

@@ -1,4 +1,4 @@
-"""Performance counters of a model's run, as data and as a section of docs/performance.md."""
+"""Performance counters of a model's run, as data and as a section of docs/results/performance.md."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def shares(found: BlockCounters) -> Iterator[tuple[str, float, float, list[tuple
 
 
 def markdown(run: CountedRun) -> str:
-    """Return the section `counters` of docs/performance.md."""
+    """Return the section `counters` of docs/results/performance.md."""
     lines = [
         f"`rkcosim counters {run.model}`: {run.inferences} inference{'s' * (run.inferences != 1)}, "
         f"{run.cycles:,} cycles.",

@@ -1,6 +1,6 @@
-"""Checked-in figures: JSON files with a version, and sections of docs/performance.md.
+"""Checked-in figures: JSON files with a version, and sections of Markdown pages.
 
-Commands write each section between two marker comments:
+Commands and `tools/pages` write each section between two marker comments:
 
     <!-- bench: begin -->
     ...
@@ -32,11 +32,12 @@ SECTIONS = (
     "estimator",
     "counters",
 )
-"""Names of the sections, in their order on the page."""
+"""Names of the sections of `PAGE`."""
 
-_MARKER = re.compile(rf"<!-- ({'|'.join(SECTIONS)}): (begin|end) -->")
+_NAME = re.compile(r"[a-z][a-z ]*")
+_MARKER = re.compile(rf"<!-- ({_NAME.pattern}): (begin|end) -->")
 
-PAGE = PACKAGE / "docs" / "performance.md"
+PAGE = PACKAGE / "docs" / "results" / "performance.md"
 """The page of this repository."""
 
 
@@ -50,10 +51,10 @@ def markers(name: str) -> tuple[str, str]:
     Raises
     ------
     PageError
-        If the name is not in `SECTIONS`.
+        If the name is not of small letters.
     """
-    if name not in SECTIONS:
-        raise PageError(f"the page has no section {name!r}; there are {', '.join(SECTIONS)}")
+    if not _NAME.fullmatch(name):
+        raise PageError(f"{name!r} is no name of a section: small letters")
     return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
 
 
@@ -62,15 +63,15 @@ def write_section(name: str, markdown: str, page: Path) -> None:
 
     Parameters
     ----------
-    name : one of `SECTIONS`.
+    name : name of the section, as in its markers.
     markdown : the new contents, without markers; white space around it is removed.
     page : file to change; it is replaced atomically.
 
     Raises
     ------
     PageError
-        If the name is unknown, the markdown contains a marker, or a marker of the page is missing, duplicated
-        or out of order.
+        If the name is none of a section, the markdown contains a marker, or a marker of the page is missing
+        or duplicated.
     OSError
         If the page cannot be read or written.
     """
@@ -131,9 +132,6 @@ def _place(lines: list[str], name: str, page: Path) -> tuple[int, int]:
             raise PageError(f"{place} is inside the section {opened[0]!r}, which has not ended")
         if of in found:
             raise PageError(f"{place} appears a second time")
-        before = [other for other in found if SECTIONS.index(other) > SECTIONS.index(of)]
-        if before:
-            raise PageError(f"{place} must come before the section {before[0]!r}")
         opened = of, index
     if opened is not None:
         raise PageError(f"{page}, line {opened[1] + 1}: section {opened[0]!r} has no end")

@@ -47,7 +47,7 @@ class Measured:
     stalls : cycles by event name (`STALLS`).
     spent : the cycles divided into parts, whose sum is `cycles` (`rkcosim.measure.perf.spent`).
     bytes_read, bytes_written : bytes of data, without command words.
-    formula_npu, formula_ddr : lower bounds (docs/performance.md).
+    formula_npu, formula_ddr : lower bounds (docs/results/performance.md).
     match : whether all bytes equal the golden models'; None if they were not compared.
     """
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from markupsafe import Markup
 
 from rkcosim.measure.perf.spent import MEANINGS, NAMES, PARTS
-from rkcosim.measure.report.data import Row, Run
+from rkcosim.measure.report.data import ReportedRun, ReportRow
 from rkcosim.measure.report.figures import count, legend, percent, size
 from rkcosim.waves.drawing import el, line, rect, svg, title
 
@@ -57,7 +57,7 @@ def spent_parts(spent: Mapping[str, int], of: str) -> list[tuple[str, float, str
     ]
 
 
-def overview(run: Run) -> Markup:
+def overview(run: ReportedRun) -> Markup:
     """Return the whole run as one bar, with a list of shares."""
     spent = run.spent()
     total = sum(spent.values())
@@ -83,7 +83,7 @@ def overview(run: Run) -> Markup:
     )
 
 
-def cycles_chart(run: Run) -> Markup:
+def cycles_chart(run: ReportedRun) -> Markup:
     """Return a bar of cycles for each row that has parts."""
     rows = [row for row in run.rows if row.spent and row.core_cycles]
     if not rows:
@@ -101,13 +101,13 @@ def cycles_legend(mark: bool = True) -> Markup:
     return legend(items)
 
 
-def bytes_chart(run: Run) -> Markup:
+def bytes_chart(run: ReportedRun) -> Markup:
     """Return a bar of bytes for each row: reads by client, and writes."""
     rows = [row for row in run.rows if row.moved]
     if not rows:
         return Markup("")
 
-    def parts(row: Row) -> list[tuple[str, float, str]]:
+    def parts(row: ReportRow) -> list[tuple[str, float, str]]:
         named = row.read_by or {"": row.bytes_read}
         found = [
             (f"c-{name or 'read'}", amount, f"{row.label}\nread by {name or 'all'}: {count(amount)} bytes")
@@ -122,7 +122,7 @@ def bytes_chart(run: Run) -> Markup:
     return _chart(rows, totals, [stack(parts(row)) for row in rows], size)
 
 
-def bytes_legend(run: Run) -> Markup:
+def bytes_legend(run: ReportedRun) -> Markup:
     """Return the legend of the colours of bytes."""
     clients = run.clients()
     items = [(f"c-{name}", name, CLIENTS.get(name, "")) for name in clients] or [("c-read", "read", "")]
@@ -130,7 +130,7 @@ def bytes_legend(run: Run) -> Markup:
 
 
 def _chart(
-    rows: Sequence[Row], amounts: Sequence[float], drawn: Sequence[Markup], form: Callable[[float], str]
+    rows: Sequence[ReportRow], amounts: Sequence[float], drawn: Sequence[Markup], form: Callable[[float], str]
 ) -> Markup:
     """Return the name, bar and amount of each row."""
     lines = []

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from rkcosim.measure.perf.spent import NAMES
 from rkcosim.measure.report import bars, page
-from rkcosim.measure.report.data import Row, Run
+from rkcosim.measure.report.data import ReportedRun, ReportRow
 from rkcosim.measure.report.figures import NOTHING, count, percent, short, shorten, size
 from rkcosim.measure.report.table import Cell, Column, groups
 from rkcosim.waves.drawing import clip, el, line, rect, svg
@@ -25,8 +25,8 @@ class Pair:
 
     number: int
     name: str
-    a: Row | None
-    b: Row | None
+    a: ReportRow | None
+    b: ReportRow | None
 
     @property
     def change(self) -> int | None:
@@ -36,7 +36,7 @@ class Pair:
         return self.b.cycles - self.a.cycles
 
 
-def pairs(a: Run, b: Run) -> list[Pair]:
+def pairs(a: ReportedRun, b: ReportedRun) -> list[Pair]:
     """Pair rows of equal names (the n-th of a name with the n-th); the first run's rows come first."""
     keys_a, keys_b = _keyed(a), _keyed(b)
     order = [*keys_a, *(key for key in keys_b if key not in keys_a)]
@@ -47,7 +47,7 @@ def pairs(a: Run, b: Run) -> list[Pair]:
     ]
 
 
-def render(a: Run, b: Run, clock: float = 1.0) -> str:
+def render(a: ReportedRun, b: ReportedRun, clock: float = 1.0) -> str:
     """Return the page of two runs as text; raises the errors of `rkcosim.measure.report.render`."""
     page.check_clock(clock)
     rows = pairs(a, b)
@@ -69,7 +69,7 @@ def render(a: Run, b: Run, clock: float = 1.0) -> str:
     )
 
 
-def write(path: Path, a: Run, b: Run, clock: float = 1.0) -> None:
+def write(path: Path, a: ReportedRun, b: ReportedRun, clock: float = 1.0) -> None:
     """Write the page of two runs; raises the errors of `render`."""
     page.put(path, render(a, b, clock))
 
@@ -78,7 +78,7 @@ _COMPARED = ("cycles", "bytes_read", "bytes_written", "tasks", "spent")
 """Members of a row that `as_json` compares."""
 
 
-def as_json(a: Run, b: Run) -> dict[str, Any]:
+def as_json(a: ReportedRun, b: ReportedRun) -> dict[str, Any]:
     """Return the comparison as plain values; pairs are [first, second], None if a run has no such row."""
 
     def both(pair: Pair, member: str) -> list[Any]:
@@ -92,7 +92,7 @@ def as_json(a: Run, b: Run) -> dict[str, Any]:
         "spent": [a.spent(), b.spent()],
         "rows": [
             {
-                "name": (pair.a or pair.b or Row(0, "", "")).name,
+                "name": (pair.a or pair.b or ReportRow(0, "", "")).name,
                 **{name: both(pair, name) for name in _COMPARED},
             }
             for pair in pairs(a, b)
@@ -100,7 +100,7 @@ def as_json(a: Run, b: Run) -> dict[str, Any]:
     }
 
 
-def _keyed(run: Run) -> dict[tuple[str, int], Row]:
+def _keyed(run: ReportedRun) -> dict[tuple[str, int], ReportRow]:
     seen: dict[str, int] = {}
     found = {}
     for row in run.rows:
@@ -109,7 +109,7 @@ def _keyed(run: Run) -> dict[tuple[str, int], Row]:
     return found
 
 
-def _tiles(a: Run, b: Run, clock: float) -> list[tuple[str, str, str, str]]:
+def _tiles(a: ReportedRun, b: ReportedRun, clock: float) -> list[tuple[str, str, str, str]]:
     """Return (name, value of the second, value of the first, change)."""
     found = []
 
@@ -126,7 +126,7 @@ def _tiles(a: Run, b: Run, clock: float) -> list[tuple[str, str, str, str]]:
     return found
 
 
-def _overview(a: Run, b: Run) -> Markup:
+def _overview(a: ReportedRun, b: ReportedRun) -> Markup:
     totals = [sum(run.spent().values()) for run in (a, b)]
     most = max(totals)
     if not most:
@@ -139,7 +139,7 @@ def _overview(a: Run, b: Run) -> Markup:
     return el("div", *cells, class_="pair")
 
 
-def _remarks(a: Run, b: Run, rows: list[Pair]) -> list[str]:
+def _remarks(a: ReportedRun, b: ReportedRun, rows: list[Pair]) -> list[str]:
     found = []
     changed = [pair for pair in rows if pair.change]
     if a.measured and b.measured:
@@ -177,7 +177,7 @@ def _remarks(a: Run, b: Run, rows: list[Pair]) -> list[str]:
 
 def _columns(rows: list[Pair]) -> list[Column]:
     most = max((abs(pair.change or 0) for pair in rows), default=0)
-    known = [pair.a or pair.b or Row(0, "", "") for pair in rows]
+    known = [pair.a or pair.b or ReportRow(0, "", "") for pair in rows]
     names = [
         Cell(clip(p.name, 40), p.name, css="words", hover=row.name)
         for p, row in zip(rows, known, strict=True)

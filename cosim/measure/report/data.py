@@ -25,7 +25,7 @@ class ReportError(ValueError):
 
 
 @dataclass
-class Row:
+class ReportRow:
     """One layer of a model or task of a stream; members as in `rkcosim.measure.models.rows.LayerRow`."""
 
     number: int
@@ -73,13 +73,13 @@ class Row:
 
 
 @dataclass
-class Run:
+class ReportedRun:
     """A run for the report; `unit` is "layer" or "task"."""
 
     title: str
     unit: str
     engine: str
-    rows: list[Row]
+    rows: list[ReportRow]
     raw: dict[str, Any]
     cycles: int | None
     """Cycles of one inference (the first), or of one sample of it on average, or of the stream."""
@@ -128,7 +128,7 @@ MOST = 1 << 53
 """Largest number of cycles, bytes etc. of a run: JSON's numbers are exact up to this."""
 
 
-def read(path: Path) -> Run:
+def read(path: Path) -> ReportedRun:
     """Read a run's JSON file, or the page of a run, which contains the JSON.
 
     Raises
@@ -204,7 +204,7 @@ def embed(data: Mapping[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def from_json(data: Any) -> Run:
+def from_json(data: Any) -> ReportedRun:
     """Return the run that a JSON document describes.
 
     Raises
@@ -238,7 +238,7 @@ def from_json(data: Any) -> Run:
     for number, task in enumerate(tasks):
         if not 0 <= task["layer"] < len(rows):
             raise ReportError(f"tasks[{number}]: there is no {'row' if stream else 'layer'} {task['layer']}")
-    return Run(
+    return ReportedRun(
         title=str(data.get("stream" if stream else "model", "?")),
         unit="task" if stream else "layer",
         engine=engine,
@@ -273,8 +273,10 @@ def _items(data: Mapping[str, Any], name: str, kinds: Mapping[str, type]) -> lis
     return found
 
 
-def _row(number: int, item: Mapping[str, Any]) -> Row:
-    known = {name: item[name] for name in Row.__dataclass_fields__ if name in item and name not in _OURS}
+def _row(number: int, item: Mapping[str, Any]) -> ReportRow:
+    known = {
+        name: item[name] for name in ReportRow.__dataclass_fields__ if name in item and name not in _OURS
+    }
     for name in ("name", "op"):
         if not isinstance(known.get(name), str):
             raise ReportError(f"row {number} has no text member `{name}`")
@@ -282,7 +284,7 @@ def _row(number: int, item: Mapping[str, Any]) -> Row:
         value = known.get(name)
         if value is not None and not isinstance(value, kind):
             raise ReportError(f"row {number} ('{known['name']}'): `{name}` is {value!r}")
-    return Row(number, **known)
+    return ReportRow(number, **known)
 
 
 _TASK = dict.fromkeys(("layer", "core", "start", "cycles"), int)

@@ -6,7 +6,7 @@ import numpy as np
 from markupsafe import Markup
 
 from rkcosim.measure.report.bars import CLIENTS
-from rkcosim.measure.report.data import Run
+from rkcosim.measure.report.data import ReportedRun
 from rkcosim.measure.report.figures import count, size
 from rkcosim.measure.report.overtime import LEFT, WIDTH, Array, TimeChart, colour
 from rkcosim.measure.report.roofline import operators
@@ -26,7 +26,7 @@ PARTS = {
 passes or is waited for."""
 
 
-def charts(run: Run, log: EventLog) -> Markup:
+def charts(run: ReportedRun, log: EventLog) -> Markup:
     """Return all charts on one axis of cycles; for a model's run only the first inference."""
     if not len(log):
         return Markup("")
@@ -49,7 +49,7 @@ def charts(run: Run, log: EventLog) -> Markup:
     return chart.drawing()
 
 
-def regions(run: Run, log: EventLog) -> Markup:
+def regions(run: ReportedRun, log: EventLog) -> Markup:
     """Return the traffic of each region of a stream over time; empty for a model, which has layers."""
     bursts = log.where(kind="burst")
     if run.unit != "task" or not run.buffers or not len(bursts):
@@ -86,7 +86,7 @@ def _blocks(log: EventLog, kind: str) -> list[tuple[str, EventLog]]:
 
 
 class _Drawer:
-    def __init__(self, run: Run, log: EventLog, chart: TimeChart, zero: int) -> None:
+    def __init__(self, run: ReportedRun, log: EventLog, chart: TimeChart, zero: int) -> None:
         self.run, self.log, self.chart, self.zero = run, log, chart, zero
         self.width = np.diff(chart.edges)
         self.cores = sorted({int(core) for core in log["core"]})

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rkcosim.base import versioned
-from rkcosim.engines.event_files import EventFiles, take, writing
-from rkcosim.waves.events import EventLog
+
+if TYPE_CHECKING:
+    from rkcosim.waves.events import EventLog
 
 KINDS = ("burst", "mac", "stall", "busy", "packet", "irq", "task")
 """Kinds of events that the charts of a page use (`rkcosim.measure.report.eventcharts`)."""
@@ -28,6 +29,7 @@ def keeping(html: Path | None) -> Iterator[Kept]:
     if html is None:
         yield kept
         return
+    from rkcosim.engines.event_files import EventFiles, take, writing
 
     class Keep(EventFiles):
         def write(self, recorded: EventLog) -> None:

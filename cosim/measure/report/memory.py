@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rkcosim.measure.report.data import Run
+from rkcosim.measure.report.data import ReportedRun
 from rkcosim.measure.report.figures import count, legend, shorten, size
 from rkcosim.waves.drawing import clip, el, line, path, rect, svg, text, ticks, title
 
@@ -30,7 +30,7 @@ KINDS = {
 }
 
 
-def chart(run: Run) -> Markup:
+def chart(run: ReportedRun) -> Markup:
     """Draw address ranges over layers; bytes that are not in use are faint."""
     if not run.buffers or "first" not in run.buffers[0]:
         return Markup("")
@@ -70,13 +70,13 @@ def chart(run: Run) -> Markup:
     return svg(WIDTH, y + 32, *shapes, class_="chart memory", role="img", aria_label=label)
 
 
-def memory_legend(run: Run) -> Markup:
+def memory_legend(run: ReportedRun) -> Markup:
     """Return the legend of the colours."""
     kinds = [kind for kind in KINDS if any(b.get("kind") == kind for b in run.buffers)]
     return legend([(f"b-{kind}", KINDS[kind], "") for kind in kinds])
 
 
-def table(run: Run) -> Markup:
+def table(run: ReportedRun) -> Markup:
     """Return a table of all buffers with their addresses."""
     if not run.buffers:
         return Markup("")
@@ -111,7 +111,7 @@ def _alive_by_layer(buffers: Sequence[dict[str, Any]]) -> list[int]:
     return [sum(b["size"] for b in tensors if b["first"] <= n <= b["last"]) for n in range(columns)]
 
 
-def _alive(run: Run, columns: int, x: Any, y: float, shapes: list[Markup]) -> float:
+def _alive(run: ReportedRun, columns: int, x: Any, y: float, shapes: list[Markup]) -> float:
     alive = _alive_by_layer(run.buffers)
     most = max(alive, default=0)
     if not most:

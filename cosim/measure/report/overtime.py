@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from rkcosim.measure.report.data import Run
+from rkcosim.measure.report.data import ReportedRun
 from rkcosim.measure.report.figures import count, percent
 from rkcosim.measure.report.roofline import KINDS, operators
 from rkcosim.waves.drawing import line, number, path, rect, svg, text, ticks, title
@@ -142,7 +142,7 @@ class TimeChart:
             yield self.x(float(self.edges[n + 1])), y
 
 
-def from_tasks(run: Run) -> Markup:
+def from_tasks(run: ReportedRun) -> Markup:
     """Return the charts from task counters, in which every value is a task's mean."""
     if not run.tasks:
         return Markup("")
@@ -171,7 +171,7 @@ def colour(ops: Sequence[str], op: str) -> str:
     return f"o-{min(ops.index(op), KINDS) if op in ops else KINDS}"
 
 
-def _task_lanes(chart: TimeChart, run: Run) -> None:
+def _task_lanes(chart: TimeChart, run: ReportedRun) -> None:
     ops = operators(run)
     chart.head("tasks of each core")
     for core in sorted({task["core"] for task in run.tasks}):

@@ -14,7 +14,7 @@ from rkcosim.engines.settings import changed, words
 from rkcosim.measure.perf.boards.expected import board_milliseconds, published_networks, submits_text
 from rkcosim.measure.perf.spent import MEANINGS, NAMES
 from rkcosim.measure.report import bars, eventcharts, memory, overtime, roofline, table
-from rkcosim.measure.report.data import ReportError, Row, Run, embed
+from rkcosim.measure.report.data import ReportedRun, ReportError, ReportRow, embed
 from rkcosim.measure.report.figures import count, percent, short, size
 from rkcosim.waves.drawing import clip
 from rkcosim.waves.whole_file import whole_file
@@ -31,7 +31,7 @@ NO_TASKS = "No task ran."
 NO_MACS = "Nothing in this run has MACs, so there is no array roof."
 
 
-def render(run: Run, log: EventLog | None = None, clock: float = 1.0) -> str:
+def render(run: ReportedRun, log: EventLog | None = None, clock: float = 1.0) -> str:
     """Return the page as text.
 
     Parameters
@@ -85,7 +85,7 @@ def render(run: Run, log: EventLog | None = None, clock: float = 1.0) -> str:
     )
 
 
-def write(path: Path, run: Run, log: EventLog | None = None, clock: float = 1.0) -> None:
+def write(path: Path, run: ReportedRun, log: EventLog | None = None, clock: float = 1.0) -> None:
     """Write the page; raises the errors of `render`."""
     put(path, render(run, log, clock))
 
@@ -117,14 +117,14 @@ def template(name: str) -> Any:
     ).get_template(name)
 
 
-def _missing(run: Run) -> str:
+def _missing(run: ReportedRun) -> str:
     """Return the reason why there are no figures of cycles."""
     if not capabilities(run.engine).has_cycles:
         return NO_CYCLES
     return OLD if run.rows else NO_TASKS
 
 
-def _tiles(run: Run, clock: float) -> list[tuple[str, str, str]]:
+def _tiles(run: ReportedRun, clock: float) -> list[tuple[str, str, str]]:
     """Return (name, value, text below it) of the most important figures."""
     of = "one inference" if run.unit == "layer" else "the stream"
     if run.samples > 1:
@@ -148,7 +148,7 @@ def _tiles(run: Run, clock: float) -> list[tuple[str, str, str]]:
     return found
 
 
-def _facts(run: Run, clock: float) -> list[tuple[str, str]]:
+def _facts(run: ReportedRun, clock: float) -> list[tuple[str, str]]:
     raw = run.raw
     found = [
         ("engine", f"{run.engine}, {raw['cell']} cell" if raw.get("cell") else run.engine),
@@ -197,7 +197,7 @@ TIME_OUT = "TimeOut"
 """`kind` of the error of a run that reached its limit of cycles."""
 
 
-def verdict(run: Run) -> tuple[str, str, str]:
+def verdict(run: ReportedRun) -> tuple[str, str, str]:
     """Return (class, headline, explanation) of the verdict."""
     match = run.verdict.get("match")
     error = run.raw.get("error")
@@ -215,7 +215,7 @@ def verdict(run: Run) -> tuple[str, str, str]:
     return "bad", "mismatch", where if inference is None else f"inference {inference}: {where}"
 
 
-def _remarks(run: Run) -> list[str]:
+def _remarks(run: ReportedRun) -> list[str]:
     """Return remarkable facts as sentences."""
     rows = [row for row in run.rows if row.cycles]
     if not rows:
@@ -259,11 +259,11 @@ def _remarks(run: Run) -> list[str]:
     return found
 
 
-def _named(row: Row, room: int) -> str:
+def _named(row: ReportRow, room: int) -> str:
     return f"{clip(row.short, room)} (#{row.number})"
 
 
-def _absent(run: Run) -> str:
+def _absent(run: ReportedRun) -> str:
     rows = roofline.absent(run)
     if not rows:
         return ""
@@ -271,13 +271,13 @@ def _absent(run: Run) -> str:
     return f"Not drawn, because MACs or cycles are missing: {names}{' and more' if len(rows) > 12 else ''}."
 
 
-def _over_time(run: Run, log: EventLog | None) -> Markup:
+def _over_time(run: ReportedRun, log: EventLog | None) -> Markup:
     if log is not None:
         return eventcharts.charts(run, log)
     return overtime.from_tasks(run) if run.measured else Markup("")
 
 
-def _memory_words(run: Run) -> str:
+def _memory_words(run: ReportedRun) -> str:
     known = run.raw.get("memory") or {}
     if not known or not run.buffers:
         return ""

@@ -7,7 +7,7 @@ import re
 from markupsafe import Markup
 
 from rkcosim.measure.report import roofline
-from rkcosim.measure.report.data import ReportError, Run
+from rkcosim.measure.report.data import ReportedRun, ReportError
 from rkcosim.measure.report.page import content
 from rkcosim.measure.report.roofline import BOTTOM, HEIGHT, RIGHT, TOP, WIDTH
 from rkcosim.waves.drawing import clip, colours, decades, el, line, rect, text, written_out
@@ -18,7 +18,7 @@ HEAD = 64.0
 """Height of title and legend."""
 
 
-def draw(run: Run, clock: float, subtitle: str = "") -> str:
+def draw(run: ReportedRun, clock: float, subtitle: str = "") -> str:
     """Return the file as text.
 
     Parameters
@@ -82,7 +82,7 @@ def _style() -> str:
     return written_out("\n".join(rules), light, dark)
 
 
-def _legend(run: Run) -> list[Markup]:
+def _legend(run: ReportedRun) -> list[Markup]:
     """Draw the colours of the operators in a row below the title."""
     ops = roofline.operators(run)
     names = [clip(op, 24) for op in ops[: roofline.KINDS]]
@@ -96,7 +96,7 @@ def _legend(run: Run) -> list[Markup]:
     return shapes
 
 
-def _right(run: Run, clock: float) -> list[Markup]:
+def _right(run: ReportedRun, clock: float) -> list[Markup]:
     """Draw the axis of TOPS."""
     scale = roofline.scales(run)
     one = roofline.tops(1, clock)

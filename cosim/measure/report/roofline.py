@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from rkcosim.measure.perf import formula
-from rkcosim.measure.report.data import Row, Run
+from rkcosim.measure.report.data import ReportedRun, ReportRow
 from rkcosim.measure.report.figures import count, legend
 from rkcosim.waves.drawing import clip, decades, el, line, number, path, svg, text, title
 
@@ -32,7 +32,7 @@ KINDS = 6
 class Point:
     """A layer: position of its mark (`x`, `y`) and of the middle of its number (`bx`, `by`)."""
 
-    row: Row
+    row: ReportRow
     x: float
     y: float
     bx: float
@@ -44,7 +44,7 @@ class Point:
         return 3.1 * len(str(self.row.number))
 
 
-def operators(run: Run) -> list[str]:
+def operators(run: ReportedRun) -> list[str]:
     """Return the operators of rows with MACs, those with most cycles first."""
     weight: dict[str, int] = {}
     for row in run.rows:
@@ -53,12 +53,12 @@ def operators(run: Run) -> list[str]:
     return sorted(weight, key=lambda op: -weight[op])
 
 
-def shown(run: Run) -> list[Row]:
+def shown(run: ReportedRun) -> list[ReportRow]:
     """Return the rows that can be drawn: those with MACs, bytes and cycles."""
     return [row for row in run.rows if row.macs and row.moved and row.cycles]
 
 
-def roofs(run: Run) -> list[tuple[float, str]]:
+def roofs(run: ReportedRun) -> list[tuple[float, str]]:
     """Return (MACs per cycle, name) of the array for the types and kinds of layers in this run."""
     cores = max([1, *(len(row.cores) for row in run.rows)])
     times = f" x {cores} cores" if cores > 1 else ""
@@ -91,12 +91,12 @@ class Scales:
         height = HEIGHT - TOP - BOTTOM
         return HEIGHT - BOTTOM - height * math.log(value / self.y_low) / math.log(self.y_high / self.y_low)
 
-    def place(self, row: Row) -> tuple[float, float]:
+    def place(self, row: ReportRow) -> tuple[float, float]:
         """Return the coordinates of a row that is `shown`."""
         return self.px(row.macs / row.moved), self.py(row.macs / (row.cycles or 1))
 
 
-def scales(run: Run) -> Scales:
+def scales(run: ReportedRun) -> Scales:
     """Return the scales of a run that has rows to be drawn."""
     x_of = [row.macs / row.moved for row in shown(run)]
     y_of = [row.macs / (row.cycles or 1) for row in shown(run)]
@@ -111,7 +111,7 @@ def scales(run: Run) -> Scales:
     )
 
 
-def chart(run: Run, clock: float | None = None, **attributes: object) -> Markup:
+def chart(run: ReportedRun, clock: float | None = None, **attributes: object) -> Markup:
     """Return the drawing; empty if no row can be drawn.
 
     With a `clock` in GHz the roofs also show TOPS and GB/s, and layers are not links into a page;
@@ -146,7 +146,7 @@ def chart(run: Run, clock: float | None = None, **attributes: object) -> Markup:
     return svg(WIDTH, HEIGHT, *shapes, class_="chart roofline", role="img", aria_label=label, **attributes)
 
 
-def roofline_legend(run: Run) -> Markup:
+def roofline_legend(run: ReportedRun) -> Markup:
     """Return the legend of the operators' colours."""
     ops = operators(run)
     items = [(f"o-{n}", clip(op, 30), "") for n, op in enumerate(ops[:KINDS])]
@@ -155,7 +155,7 @@ def roofline_legend(run: Run) -> Markup:
     return legend(items)
 
 
-def absent(run: Run) -> list[Row]:
+def absent(run: ReportedRun) -> list[ReportRow]:
     """Return the rows that cannot be drawn."""
     here = {row.number for row in shown(run)}
     return [row for row in run.rows if row.number not in here]
@@ -190,7 +190,7 @@ def _grid(scale: Scales) -> list[Markup]:
     return [*shapes, text(16, middle, "MACs per cycle", class_="axis mid", transform=turned)]
 
 
-def _roofs(run: Run, scale: Scales, points: list[Point], clock: float | None) -> list[Markup]:
+def _roofs(run: ReportedRun, scale: Scales, points: list[Point], clock: float | None) -> list[Markup]:
     rate, found = run.dram_rate, roofs(run)
     start, ridge = max(scale.x_low, scale.y_low / rate), scale.top / rate
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rkcosim.measure.perf.spent import MEANINGS, NAMES
 from rkcosim.measure.report.bars import CLIENTS
-from rkcosim.measure.report.data import Row, Run
+from rkcosim.measure.report.data import ReportedRun, ReportRow
 from rkcosim.measure.report.figures import NOTHING, count, percent, short, size
 from rkcosim.waves.drawing import clip
 
@@ -38,7 +38,7 @@ WAITS = ("feature", "weight", "accumulator", "dpu", "write")
 SHORT = {"feature": "features", "weight": "weights", "accumulator": "accum.", "dpu": "DPU", "write": "writer"}
 
 
-def columns(run: Run) -> list[Column]:
+def columns(run: ReportedRun) -> list[Column]:
     """Return all columns that have contents."""
     return [*_names(run), *_time(run), *_array(run), *_bytes(run), *_parts(run)]
 
@@ -57,7 +57,7 @@ def _shares(name: str, group: str, meaning: str, values: Sequence[float | None],
     return [Column(name, group, meaning, cells)] if any(v is not None for v in values) else []
 
 
-def _names(run: Run) -> list[Column]:
+def _names(run: ReportedRun) -> list[Column]:
     rows = run.rows
     found = [
         Column("#", "", f"number of the {run.unit}", [Cell(str(row.number), row.number) for row in rows]),
@@ -78,7 +78,7 @@ def _names(run: Run) -> list[Column]:
     return found
 
 
-def _time(run: Run) -> list[Column]:
+def _time(run: ReportedRun) -> list[Column]:
     rows, total, found = run.rows, run.in_rows, []
     if run.measured:
         most = max(row.cycles or 0 for row in rows) or 1
@@ -98,7 +98,7 @@ def _time(run: Run) -> list[Column]:
     return [*found, Column("bound by", "time", "see Notes", bounds)]
 
 
-def _array(run: Run) -> list[Column]:
+def _array(run: ReportedRun) -> list[Column]:
     rows = run.rows
     use = "useful MACs divided by the peak of the arrays of all cores that ran it, for the type in all cycles"
     busy = "cycles with an operand slot (also an empty one) divided by all cycles of these cores"
@@ -109,7 +109,7 @@ def _array(run: Run) -> list[Column]:
     ]
 
 
-def _bytes(run: Run) -> list[Column]:
+def _bytes(run: ReportedRun) -> list[Column]:
     rows, found = run.rows, []
     for client in run.clients():
         meaning = f"bytes read by {client}: {CLIENTS.get(client, '')}"
@@ -123,7 +123,7 @@ def _bytes(run: Run) -> list[Column]:
     return [*found, *_numbers("written", "bytes", "bytes written by DPU and PPU", written, size)]
 
 
-def _parts(run: Run) -> list[Column]:
+def _parts(run: ReportedRun) -> list[Column]:
     found = []
     for part in (*WAITS, "output", "other"):
         cells = [
@@ -161,14 +161,14 @@ _RAW = {
 }
 
 
-def _raw(row: Row, part: str) -> str:
+def _raw(row: ReportRow, part: str) -> str:
     """Return a text with the raw counter, which may also count while the array works."""
     if part not in _RAW or not row.counters.get(_RAW[part]):
         return ""
     return f"{_RAW[part]} was set in {count(row.counters[_RAW[part]])} cycles, which overlap others"
 
 
-def _hover(row: Row) -> str:
+def _hover(row: ReportRow) -> str:
     lines = [row.name]
     if row.input_shape or row.output_shape:
         shapes = ["x".join(map(str, shape)) for shape in (row.input_shape, row.output_shape)]

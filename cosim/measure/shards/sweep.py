@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rkcosim.base import progress, version
+from rkcosim.base.files import is_container
 from rkcosim.compiler import ModelError
 from rkcosim.compiler.batch import batch_size, load
-from rkcosim.compiler.container import is_container
 from rkcosim.compiler.tiling import BANKS, fixed_weight_banks
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import open_engine
@@ -73,7 +73,7 @@ class Point:
 
 
 @dataclass
-class Row:
+class SweepRow:
     """Result of a point; `match` is None if it was not checked, `error` is empty if it ran."""
 
     point: Point
@@ -190,7 +190,7 @@ class Settings:
     seed: int = 0
 
 
-def run_point(point: Point, settings: Settings, data: bytes, told: Told) -> Row:
+def run_point(point: Point, settings: Settings, data: bytes, told: Told) -> SweepRow:
     """Run a point in a worker; an error of the model or the device becomes part of the row.
 
     Parameters
@@ -205,12 +205,14 @@ def run_point(point: Point, settings: Settings, data: bytes, told: Told) -> Row:
         raise
     except Exception as error:  # it concerns only this point; the others continue
         text = str(error).partition("\n")[0] or type(error).__name__
-        row = Row(point, error=text if isinstance(error, ModelError) else f"{type(error).__name__}: {text}")
+        row = SweepRow(
+            point, error=text if isinstance(error, ModelError) else f"{type(error).__name__}: {text}"
+        )
     row.seconds = round(time.perf_counter() - begun, 3)
     return row
 
 
-def _run_point(point: Point, settings: Settings, data: bytes, told: Told) -> Row:
+def _run_point(point: Point, settings: Settings, data: bytes, told: Told) -> SweepRow:
     split = fixed_weight_banks(point.weight_banks) if point.weight_banks else nullcontext()
     with split:
         model = open_model(data, reuse=False if settings.check else None, cores=point.cores)
@@ -232,13 +234,13 @@ def _run_point(point: Point, settings: Settings, data: bytes, told: Told) -> Row
             loaded.set_input(number, values)
         checker = None
         if settings.check:
-            from rkcosim.verify.crosscheck.batch_check import checker_of
+            from rkcosim.verify.crosscheck.checks import checker_for
 
-            checker = checker_of(loaded, engine.name)
+            checker = checker_for(loaded, engine.name)
         report = loaded.run()
         measures = [m for layer in report.layers for m in layer.measures]
         core_cycles = sum(m.cycles for m in measures)
-        row = Row(
+        row = SweepRow(
             point,
             cycles=report.cycles,
             submits=model.plan.jobs * batch_size(model),
@@ -277,8 +279,8 @@ def run_sweep(
     exact: bool = False,
     check: bool = True,
     seed: int = 0,
-    each: Callable[[Row], None] | None = None,
-) -> list[Row]:
+    each: Callable[[SweepRow], None] | None = None,
+) -> list[SweepRow]:
     """Run all points on a cluster.
 
     Parameters
@@ -295,7 +297,7 @@ def run_sweep(
     settings = Settings(version(), engine, exact, check, seed)
     kept = {name: cluster.keep(path.read_bytes()) for name, path in models.items()}
     tickets = [cluster.send(run_point, p, settings, kept[p.model], name=str(p)) for p in every]
-    rows: dict[int, Row] = {}
+    rows: dict[int, SweepRow] = {}
     with progress.step("points", len(every), "done") as step:
         while len(rows) < len(every):
             cluster.wait(tickets)
@@ -304,7 +306,7 @@ def run_sweep(
                     try:
                         row = ticket.result()
                     except WorkersLost as error:
-                        row = Row(every[number], error=str(error))
+                        row = SweepRow(every[number], error=str(error))
                     row.worker, row.retries = ticket.worker, ticket.retries
                     rows[number] = row
                     if each:

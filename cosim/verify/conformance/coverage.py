@@ -157,7 +157,7 @@ class Coverage:
         }
 
     def markdown(self, what: str) -> str:
-        """Return the page docs/coverage.md.
+        """Return the page docs/results/coverage.md.
 
         Parameters
         ----------
@@ -217,7 +217,7 @@ class Support:
                 held[name] = (min(low, value), max(high, value))
 
     def markdown(self, what: str) -> str:
-        """Return the page docs/support.md."""
+        """Return the page docs/results/support.md."""
         operators = sorted({operator for operator, _ in self.tasks})
         lines = [
             "# What is supported, by type",

@@ -21,7 +21,7 @@ CORES = {0: 1, 1: 2, 4: 2, 2: 3, 5: 3}
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanRow:
     """One task of a plan: the columns of the table, all integers."""
 
     case: int
@@ -65,7 +65,7 @@ class Plan:
     """
 
     dtype: str
-    rows: tuple[Row, ...]
+    rows: tuple[PlanRow, ...]
     left_out: tuple[str, ...] = ()
 
     @property
@@ -112,11 +112,11 @@ def read_plans(folder: Path) -> list[Plan]:
         path = folder / f"{dtype}.csv"
         if not path.is_file():
             raise ValueError(f"{folder} has no {dtype}.csv")
-        grouped: dict[tuple[int, int], list[Row]] = defaultdict(list)
+        grouped: dict[tuple[int, int], list[PlanRow]] = defaultdict(list)
         with path.open(newline="") as file:
             for number, line in enumerate(csv.DictReader(file), 2):
                 try:
-                    row = Row(**{name: int(value) for name, value in line.items()})
+                    row = PlanRow(**{name: int(value) for name, value in line.items()})
                 except (TypeError, ValueError) as error:
                     raise ValueError(f"{path}, line {number}: {error}") from error
                 grouped[row.case, row.plan].append(row)
@@ -124,7 +124,7 @@ def read_plans(folder: Path) -> list[Plan]:
     return plans
 
 
-def _plan(dtype: str, rows: list[Row]) -> Plan:
+def _plan(dtype: str, rows: list[PlanRow]) -> Plan:
     listed, left_out = [], []
     for row in rows:
         if row.data_banks + row.weight_banks == BANKS:
@@ -139,7 +139,7 @@ def _plan(dtype: str, rows: list[Row]) -> Plan:
     return Plan(dtype, tuple(listed), tuple(left_out))
 
 
-def _completed(listed: list[Row], itemsize: int) -> Iterator[Row]:
+def _completed(listed: list[PlanRow], itemsize: int) -> Iterator[PlanRow]:
     """Yield the tiles of a one-core plan in order; missing rows get the previous size."""
     first = listed[0]
     height = first.in_height + 2 * first.pad_h - first.kernel_h + 1

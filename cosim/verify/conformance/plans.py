@@ -28,7 +28,7 @@ from rkcosim.spec.layouts import (
 from rkcosim.spec.layouts.weights import padded_kernels, weights_bytes
 from rkcosim.spec.regs import registers
 from rkcosim.spec.types import BANK_BYTES
-from rkcosim.verify.conformance.plan_tables import ATOM, Plan, Row
+from rkcosim.verify.conformance.plan_tables import ATOM, Plan, PlanRow
 
 POINTER = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
 SCALE, OFFSET = 23170, 3
@@ -77,7 +77,7 @@ def make_tensors(plan: Plan, rng: np.random.Generator) -> Tensors:
     return Tensors(x, w, None, _convolve(x, w, row).astype(np.float32).astype(np.float16), 0)
 
 
-def _convolve(x: NDArray[Any], w: NDArray[Any], row: Row) -> NDArray[np.float64]:
+def _convolve(x: NDArray[Any], w: NDArray[Any], row: PlanRow) -> NDArray[np.float64]:
     """Return a direct convolution in float64 (exact for all values here), one matrix product per tap."""
     padded = np.pad(x.astype(np.float64), ((0, 0), (row.pad_h,) * 2, (row.pad_w,) * 2))
     height = (padded.shape[1] - row.kernel_h) // row.stride + 1
@@ -159,7 +159,7 @@ class PlanJob:
         self.out = self._alloc(np.full(self._out_bytes, 0x5A, np.uint8), "output")
         self.sync = self._alloc(np.zeros(64, np.uint8), "synchronisation")
 
-    def _out_place(self, row: Row) -> tuple[int, int]:
+    def _out_place(self, row: PlanRow) -> tuple[int, int]:
         """Return first kernel and first output row of a task."""
         surface, rest = divmod(row.out_offset, self.surface * ATOM)
         return surface * (ATOM // self.plan.itemsize), rest // (row.out_width * ATOM)
@@ -190,7 +190,7 @@ class PlanJob:
             records += [Task.of_entry(entry) for entry in placed.tasks]
         return Job(records, core_mask=(1 << plan.cores) - 1, ranges=ranges)
 
-    def _weight_bytes(self, row: Row) -> int:
+    def _weight_bytes(self, row: PlanRow) -> int:
         return weights_bytes((row.kernels, row.cin, row.kernel_h, row.kernel_w), self.plan.itemsize)
 
     def _sync(self, core: int) -> TaskBuilder:
@@ -220,7 +220,7 @@ class PlanJob:
         task.set("PPU_RDMA", "DATA_FORMAT", IN_PRECISION=1)
         return task
 
-    def _conv(self, row: Row, reuse: bool) -> TaskBuilder:
+    def _conv(self, row: PlanRow, reuse: bool) -> TaskBuilder:
         plan = self.plan
         int8 = plan.dtype == "int8"
         precision = 0 if int8 else 2
@@ -274,7 +274,7 @@ class PlanJob:
         self._dpu(task, row, min(row.kernels, row.cout - first_kernel), precision, first_kernel)
         return task
 
-    def _dpu(self, task: TaskBuilder, row: Row, channels: int, precision: int, first_kernel: int) -> None:
+    def _dpu(self, task: TaskBuilder, row: PlanRow, channels: int, precision: int, first_kernel: int) -> None:
         def dpu(register: str, **fields: int) -> None:
             task.set("DPU", register, **fields)
 

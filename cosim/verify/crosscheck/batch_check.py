@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from rkcosim.compiler.batch import BatchLoaded, Loaded
+from rkcosim.compiler.batch import BatchLoaded
 from rkcosim.verify.crosscheck.model_check import ModelChecker, Verdict
 
 
@@ -62,8 +62,3 @@ class BatchChecker:
         """Release the golden device's memory."""
         self._loaded.watch = None
         self._one.close()
-
-
-def checker_of(loaded: Loaded, device: str) -> ModelChecker | BatchChecker:
-    """Return the checker for a compiled model on a device."""
-    return BatchChecker(loaded, device) if isinstance(loaded, BatchLoaded) else ModelChecker(loaded, device)

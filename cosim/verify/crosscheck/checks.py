@@ -9,8 +9,8 @@ from typing import Any
 import numpy.typing as npt
 
 from rkcosim.compiler import CompiledModel, RunReport
+from rkcosim.compiler.batch import BatchLoaded
 from rkcosim.running.machine import Listener, Mismatch, RunningModel
-from rkcosim.verify.crosscheck.batch_check import BatchChecker, checker_of
 from rkcosim.verify.crosscheck.model_check import ModelChecker
 
 
@@ -28,7 +28,11 @@ def checker_for(loaded: Any, device: str) -> Any:
         from rkcosim.verify.crosscheck.file_check import FileChecker
 
         return FileChecker(loaded, device)
-    return checker_of(loaded, device)
+    if isinstance(loaded, BatchLoaded):
+        from rkcosim.verify.crosscheck.batch_check import BatchChecker
+
+        return BatchChecker(loaded, device)
+    return ModelChecker(loaded, device)
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,11 @@ class Checks(Listener):
     needs_inputs = True
 
     def __init__(self) -> None:
-        self._checkers: dict[RunningModel, ModelChecker | BatchChecker] = {}
+        self._checkers: dict[RunningModel, Any] = {}
 
     def loaded(self, model: RunningModel) -> None:
         """See `Listener`."""
-        self._checkers[model] = checker_of(model.loaded, model.machine.engine.name)
+        self._checkers[model] = checker_for(model.loaded, model.machine.engine.name)
 
     def inference(
         self, model: RunningModel, inputs: Sequence[npt.NDArray[Any]], report: RunReport, seconds: float

@@ -22,6 +22,7 @@ from rkcosim.compiler.programs.task import Ref, Task
 from rkcosim.compiler.steps import HostStep
 from rkcosim.rknn_file.constants import FileStep, step_weights, weights, weights_of
 from rkcosim.rknn_file.host import permutation
+from rkcosim.rknn_file.memory import graph_tensor
 from rkcosim.rknn_file.plan import FilePlan
 from rkcosim.rknn_file.tasks import field_of, values_of
 from rkcosim.spec.layouts import unpack_feature
@@ -193,6 +194,7 @@ class _Node:
         if self.step.output.name in [tensor.name for tensor in self.step.inputs]:
             raise NotJudged("it changes its input in place")
         if self.node.type == "Concat" and self.node.attributes.get("axis"):
+            self._reshape_inputs()
             return self._concatenated()
         if self.node.type == "Expand" and len(self.cubes) == 1:
             return self._expanded()
@@ -214,8 +216,7 @@ class _Node:
         if "PPU" in self.main.blocks:
             raise NotJudged("its convolution is followed by a pooling in the same task")
         if "CNA" in self.main.blocks:
-            if len(self.step.nodes) > 1:
-                raise NotJudged("a node without tasks precedes it")
+            self._reshape_inputs()
             shape = self.step.inputs[0].shape
             if len(shape) == 4 and shape[0] > 1:
                 return self._samples()
@@ -225,6 +226,25 @@ class _Node:
         return self._element_wise()
 
     # nodes that only move elements
+
+    def _reshape_inputs(self) -> None:
+        """Give the inputs the shapes that they have behind preceding Reshape nodes without tasks.
+
+        The elements keep their order in the tensors' own shapes, as the operator says. The comparison shows
+        whether the bytes in memory are then those that the node reads.
+        """
+        before = [self.file.nodes[number] for number in self.step.nodes[:-1]]
+        if not before:
+            return
+        if others := [node.type for node in before if node.type != "Reshape"]:
+            raise NotJudged(f"{others[0]} without tasks precedes it")
+        read = [self.file.tensors[n] for n in self.node.inputs if self.file.tensors[n].activation]
+        if len(read) != len(self.cubes):
+            raise NotJudged("a Reshape without tasks precedes it")
+        inputs = [graph_tensor(tensor, tensor.name) for tensor in read]
+        pairs = zip(self.cubes, self.step.inputs, inputs, strict=True)
+        self.cubes = [to_cube(from_cube(cube, x).reshape(y.shape), y) for cube, x, y in pairs]
+        self.step = replace(self.step, inputs=tuple(inputs), nodes=self.step.nodes[-1:])
 
     def _moved(self) -> Cube:
         """Return the elements in the output's shape."""
@@ -636,6 +656,7 @@ class _Node:
         """
         if "CNA" not in self.main.blocks:
             return 0.0
+        self._reshape_inputs()
         tensors = weights_of(self.file, self.step)
         channels = 1 if self.get("CNA", "CONV_CON1", "CONV_MODE") == 3 else self.cubes[0].shape[0]
         tiles = -(-channels // 32) * math.prod(tensors[0].shape[2:])

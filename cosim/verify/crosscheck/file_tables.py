@@ -148,6 +148,17 @@ class Table:
         ranges = [np.arange(part.start, part.end + 1, part.step) for part in parts]
         return np.unique(np.concatenate(ranges))
 
+    @property
+    def first(self) -> int:
+        """The first index whose value is one of the function.
+
+        It is that of the second entry if the first one is 0 although the function is not: all indices below
+        the tables get 0 by it (ConvExGelu of the toolkit 2.3.0).
+        """
+        start, then = self.places[:2]
+        ahead, value, behind = self.at(np.array([start - 1, start, then], np.float64))
+        return int(then if ahead == value == 0.0 and abs(behind) > 2 * ENTRY_ERROR else start)
+
     def at(self, index: Real) -> Real:
         """Return the values at real indices."""
         x = np.asarray(index, np.float64)
@@ -181,7 +192,7 @@ class Table:
         NotJudged
             if an entry is further than `ENTRY_ERROR` from the function at every scale.
         """
-        function, places = FUNCTIONS[name], self.places
+        function, places = FUNCTIONS[name], self.places[self.places >= self.first]
         values = self.at(places.astype(np.float64))
         inner = np.abs(values) < 0.999 * FULL
         moved = np.abs(values - np.median(values)) > 0.02 * float(np.ptp(values))
@@ -215,7 +226,7 @@ class Table:
         Beyond the ends of the tables the values are those of the lines that continue them. Both are in units
         of the tables, and the error has the unit that the interpolation truncates. Within the tables it is
         the largest distance of table and function, at all indices and `error` indices, at least half of one,
-        to either side; beyond them the step of the line over that reach.
+        to either side, with those before `first` apart; beyond them the step of the line over that reach.
         """
         units, full = scales
         reach = max(0.5, float(np.max(error, initial=0.0)))
@@ -223,8 +234,11 @@ class Table:
         every = np.arange(self.low, self.high + 1).astype(np.float64)
         values = self.at(every)
         sides = [function((every + part * reach) / units) * full for part in (-1.0, 0.0, 1.0)]
-        inside = max(float(np.abs(values - side).max()) for side in sides)
-        found, bound = function(index / units) * full, np.full(index.shape, inside)
+        apart = np.maximum.reduce([np.abs(values - side) for side in sides])
+        early = every < self.first
+        inside, edge = float(apart[~early].max()), float(apart[early].max(initial=0.0))
+        bound = np.where(index < self.first + reach * early.any(), max(inside, edge), inside)
+        found = function(index / units) * full
         outside = (index < self.low) | (index > self.high)
         if outside.any():
             far = index[outside]

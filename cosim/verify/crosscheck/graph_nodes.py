@@ -66,13 +66,6 @@ from rkcosim.golden.graph import (
     Reshape,
     Stage,
 )
-from rkcosim.verify.crosscheck.product_nodes import (
-    atoms_index,
-    byte_tiles_index,
-    product_indices,
-    sums_index,
-    tiles_index,
-)
 
 Index = npt.NDArray[np.int64]
 
@@ -171,9 +164,13 @@ def _fold_nodes(step: FoldStep) -> list[Node]:
 
 
 def _moved(step: AtomsStep | TilesStep | ByteTilesStep) -> Index:
+    from rkcosim.verify.crosscheck import product_nodes
+
     if isinstance(step, ByteTilesStep):
-        return byte_tiles_index(step)
-    return atoms_index(step) if isinstance(step, AtomsStep) else tiles_index(step)
+        return product_nodes.byte_tiles_index(step)
+    if isinstance(step, AtomsStep):
+        return product_nodes.atoms_index(step)
+    return product_nodes.tiles_index(step)
 
 
 def _node(step: Step) -> Node:
@@ -236,9 +233,13 @@ def _node(step: Step) -> Node:
                 pad_value=step.pad_value,
             )
         case SumsStep():
+            from rkcosim.verify.crosscheck.product_nodes import sums_index
+
             weight_zero = step.weight_zero
             return QSums(x=x.name, y=y.name, index=sums_index(step), zero=step.zero, weight_zero=weight_zero)
         case ProductStep():
+            from rkcosim.verify.crosscheck.product_nodes import product_indices
+
             first, second, target = product_indices(step)
             return QProduct(
                 a=x.name,
@@ -291,6 +292,8 @@ def float_node(step: Step) -> Node:
                 slopes=None if step.slopes is None else np.asarray(step.slopes.values, np.float16),
             )
         case ProductStep():
+            from rkcosim.verify.crosscheck.product_nodes import product_indices
+
             a, b, target = product_indices(step)
             names = {"a": x.name, "b": step.inputs[1].name, "y": y.name}
             return FProduct(**names, a_index=a, b_index=b, y_index=target, shape=y.cube, scale=step.scale)

@@ -22,7 +22,6 @@ from rkcosim.driver import Buffer, Driver
 from rkcosim.golden.graph import run
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.verify.crosscheck.graph_nodes import graph_nodes
-from rkcosim.verify.crosscheck.product_nodes import unread
 
 
 class GoldenDriver(Driver):
@@ -34,7 +33,10 @@ class GoldenDriver(Driver):
     """
 
     def __init__(self, places: dict[str, int] | None = None) -> None:
-        super().__init__(GoldenNpu(3))
+        npu = GoldenNpu(3)
+        super().__init__(npu)
+        self.cores = npu.devices
+        """The golden model of each core."""
         self._places = places or {}
 
     def alloc(self, size: int, name: str = "buffer", at: int | None = None) -> Buffer:
@@ -223,7 +225,11 @@ class ModelChecker:
         def compare(index: int, ours: tuple[str, npt.NDArray[Any]]) -> Difference | None:
             step = model.graph_nodes()[index]
             theirs = graph[step.output.name]
-            beside = unread(step) if isinstance(step, AtomsStep | TilesStep) else None
+            beside = None
+            if isinstance(step, AtomsStep | TilesStep):
+                from rkcosim.verify.crosscheck.product_nodes import unread
+
+                beside = unread(step)
             if beside is not None:
                 theirs = np.where(beside, np.reshape(ours[1], beside.shape), theirs)
             return first_difference(self.loaded, step, ours, ("graph golden", theirs))

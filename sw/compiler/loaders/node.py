@@ -1,8 +1,8 @@
 """Nodes of both file formats: their attributes and constants in the notation of the graph.
 
-A `Node` reads an operator in its format's notation; `rkcosim.compiler.loaders.operators` makes operations of
-nodes of both formats.  Shapes of activations have the channels first, also for TFLite: (1, C, H, W), (M, K),
-(1, M, K) or (K,).
+A `FileNode` reads an operator in its format's notation; `rkcosim.compiler.loaders.operators` makes operations
+of nodes of both formats.  Shapes of activations have the channels first, also for TFLite: (1, C, H, W),
+(M, K), (1, M, K) or (K,).
 """
 
 import math
@@ -88,7 +88,7 @@ class Kernel:
     insert: tuple[int, int] = (1, 1)
 
 
-class Node(ABC):
+class FileNode(ABC):
     """One operator of a file: its name in messages, the graph, and the names of its inputs."""
 
     layout = "(1, C, H, W)"
@@ -348,17 +348,6 @@ def is_line(tensor: Tensor) -> bool:
     """Whether a tensor (1, C, L) is stored as C channels of one row, as convolutions along a line use it."""
     shape = tensor.shape
     return len(shape) == 3 and tensor.cube == (shape[1], 1, shape[2]) and shape[1] > 1
-
-
-def same_pads(
-    size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> tuple[int, int, int, int]:
-    """Padding for an output of ceil(size / stride); an odd row or column goes below or to the right."""
-    total = [
-        max((-(-n // step) - 1) * step + (taps - 1) * dilation + 1 - n, 0)
-        for n, taps, step, dilation in zip(size, kernel, strides, dilations, strict=True)
-    ]
-    return total[0] // 2, total[1] // 2, total[0] - total[0] // 2, total[1] - total[1] // 2
 
 
 def lookup(

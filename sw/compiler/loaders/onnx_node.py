@@ -15,17 +15,17 @@ from rkcosim.compiler.loaders.node import (
     Array,
     Constant,
     Cube,
+    FileNode,
     Kernel,
-    Node,
     Pending,
     Shape,
     Weights,
     channel_axis,
     is_line,
     natural_cube,
-    same_pads,
 )
 from rkcosim.compiler.loaders.views import View
+from rkcosim.hostops.geometry import same_pads
 
 BIAS_TOLERANCE = 1e-5
 """Relative difference up to which a bias scale counts as input scale * weight scale (float32)."""
@@ -92,7 +92,7 @@ def node_label(node: onnx.NodeProto) -> str:
     return f"{node.op_type} '{node.name or (node.output[0] if node.output else '?')}'"
 
 
-class OnnxNode(Node):
+class OnnxNode(FileNode):
     """One node with its resolved inputs (None for an optional input that is absent)."""
 
     line = False

@@ -10,7 +10,6 @@ import onnx
 from rkcosim.compiler.graph import Graph
 from rkcosim.compiler.interpreters import Divided, batch_of
 from rkcosim.compiler.loaders.onnx_base import CODINGS
-from rkcosim.compiler.loaders.onnx_batch import NotProven, divided
 from rkcosim.compiler.loaders.onnx_file import input_shape, read_onnx
 from rkcosim.compiler.loaders.onnx_float import FloatLoader
 from rkcosim.compiler.loaders.onnx_mixed import MixedLoader
@@ -79,6 +78,8 @@ class OnnxSource:
         )
         if samples == 1:
             return Divided(self.graph, reason=reason)
+        from rkcosim.compiler.loaders.onnx_batch import NotProven, divided
+
         try:
             found = divided(self._proto, samples)
         except NotProven as problem:

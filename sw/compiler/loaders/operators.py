@@ -1,6 +1,6 @@
 """Operators that both file formats have, as operations of the graph.
 
-They are made of a `Node` of either format (`rkcosim.compiler.loaders.node`).
+They are made of a `FileNode` of either format (`rkcosim.compiler.loaders.node`).
 """
 
 import math
@@ -15,8 +15,8 @@ from rkcosim.compiler.graph import BinaryMethod, Clamp, Op, Tensor, Window
 from rkcosim.compiler.host_steps import PARAMETERS, REAL_FUNCTIONS
 from rkcosim.compiler.loaders.node import (
     Array,
+    FileNode,
     Made,
-    Node,
     Pending,
     Shape,
     channel_axis,
@@ -25,7 +25,7 @@ from rkcosim.compiler.loaders.node import (
 )
 
 
-def _conv(node: Node, source: str = "Conv") -> Pending:
+def _conv(node: FileNode, source: str = "Conv") -> Pending:
     x = node.map_input()
     k = node.kernel(x)
     bias = node.bias(x.scale * k.scales)
@@ -36,7 +36,7 @@ def _conv(node: Node, source: str = "Conv") -> Pending:
     return Pending(op, node.map_shape(cube), cube)
 
 
-def _product(node: Node, source: str) -> Pending:
+def _product(node: FileNode, source: str) -> Pending:
     """Product with a matrix (N, K): a 1x1 convolution, or one whose kernel covers the whole map."""
     x, (matrix, scales, zero) = node.matrix()
     count, depth = matrix.shape
@@ -50,7 +50,7 @@ def _product(node: Node, source: str) -> Pending:
     return Pending(op, (*x.shape[:-1], count), (count, *rows))
 
 
-def _binary(node: Node, method: BinaryMethod) -> Pending:
+def _binary(node: FileNode, method: BinaryMethod) -> Pending:
     """Element-wise operation on two operands; one may be smaller or constant."""
     if len(node.names) != 2:
         raise node.wrong(f"{len(node.names)} operands; two are supported")
@@ -70,14 +70,14 @@ def _binary(node: Node, method: BinaryMethod) -> Pending:
     )
 
 
-def _turned(node: Node, method: BinaryMethod) -> BinaryMethod:
+def _turned(node: FileNode, method: BinaryMethod) -> BinaryMethod:
     """Return the method with its operands exchanged."""
     if method == "sub":
         return "rsub"
     raise node.wrong(f"'{node.names[0]}' is smaller than the operand that divides it")
 
 
-def _affine(node: Node, method: BinaryMethod, x: Tensor, first: int) -> Pending | None:
+def _affine(node: FileNode, method: BinaryMethod, x: Tensor, first: int) -> Pending | None:
     """Sum or product with constant real numbers, one or one per channel; None for other constants."""
     constant = node.constant(1 - first)
     if constant is None:
@@ -96,7 +96,7 @@ def _affine(node: Node, method: BinaryMethod, x: Tensor, first: int) -> Pending 
     return Pending(g.Affine(node.name, (x.name,), "", scale, shift), x.shape, x.cube)
 
 
-def _divide(node: Node) -> Pending:
+def _divide(node: FileNode) -> Pending:
     """Division: by a constant as a product with its reciprocals, of floats also by a tensor."""
     if len(node.names) != 2 or not node.is_constant(1):
         if not node.floats:
@@ -122,7 +122,7 @@ def _divide(node: Node) -> Pending:
     return Pending(g.Binary(node.name, (x.name, name), "", method="mul"), x.shape, x.cube)
 
 
-def _pool(node: Node, method: Literal["max", "average"], whole: bool = False) -> Pending:
+def _pool(node: FileNode, method: Literal["max", "average"], whole: bool = False) -> Pending:
     x = node.map_input()
     window, size, count_pad, whole = node.pooling(x, method == "average", whole)
     cube = (x.cube[0], *size)
@@ -130,7 +130,7 @@ def _pool(node: Node, method: Literal["max", "average"], whole: bool = False) ->
     return Pending(op, node.map_shape(cube), cube)
 
 
-def _reduce(node: Node, method: Literal["mean", "sum", "max"]) -> Pending:
+def _reduce(node: FileNode, method: Literal["mean", "sum", "max"]) -> Pending:
     """Mean or maximum over rows, columns or both; mean or sum over channels as a product with ones."""
     x = node.input()
     axes, keep = node.reduced(x.shape)
@@ -152,7 +152,7 @@ def _reduce(node: Node, method: Literal["mean", "sum", "max"]) -> Pending:
     return Pending(op, (1, *cube) if keep else (1, channels), cube)
 
 
-def _channel_sum(node: Node, x: Tensor, factor: float) -> Pending:
+def _channel_sum(node: FileNode, x: Tensor, factor: float) -> Pending:
     """Sum of the channels times a factor: a convolution with one kernel of ones."""
     shape, axis = list(x.shape), channel_axis(x)
     shape[axis] = 1
@@ -166,7 +166,7 @@ def _channel_sum(node: Node, x: Tensor, factor: float) -> Pending:
     return Pending(op, tuple(shape), cube)
 
 
-def _function(node: Node, kind: str) -> Pending:
+def _function(node: FileNode, kind: str) -> Pending:
     """Function of one number: a table for bytes, tables and stages of the DPU for floats."""
     x = node.input()
     named = PARAMETERS.get(kind, (("", 0.0), ("", 0.0)))
@@ -182,7 +182,7 @@ def _function(node: Node, kind: str) -> Pending:
     return Pending(table, x.shape, x.cube)
 
 
-def _slope(node: Node) -> Pending:
+def _slope(node: FileNode) -> Pending:
     x = node.input()
     slopes = node.slopes(x)
     if not np.isfinite(slopes).all():
@@ -190,7 +190,7 @@ def _slope(node: Node) -> Pending:
     return Pending(g.Slope(node.name, (x.name,), "", slopes.reshape(-1)), x.shape, x.cube)
 
 
-def _cube_axis(node: Node, shape: Shape, axis: int) -> int:
+def _cube_axis(node: FileNode, shape: Shape, axis: int) -> int:
     """Axis of the cube (0 channels, 1 rows, 2 columns) for an axis of a shape; the batch axis is an error."""
     places = {4: {1: 0, 2: 1, 3: 2}, 3: {1: 1, 2: 0}, 2: {0: 1, 1: 0}, 1: {0: 0}}.get(len(shape), {})
     if axis not in places:
@@ -198,7 +198,7 @@ def _cube_axis(node: Node, shape: Shape, axis: int) -> int:
     return places[axis]
 
 
-def _concat(node: Node) -> Pending:
+def _concat(node: FileNode) -> Pending:
     shapes = [node.input(index).shape for index in range(len(node.names))]
     if not shapes:
         raise node.wrong("it has no inputs")
@@ -219,7 +219,7 @@ def _concat(node: Node) -> Pending:
 
 
 def _part(
-    node: Node, source: int, index: int, starts: Sequence[int], steps: Sequence[int], shape: Shape
+    node: FileNode, source: int, index: int, starts: Sequence[int], steps: Sequence[int], shape: Shape
 ) -> Tensor:
     """Make output `index`: elements of input `source` from `starts` on, `steps` apart along each axis."""
     x, settled, y = node.input(source), node.settled(source), node.made(index, shape)
@@ -237,7 +237,7 @@ def _part(
     return y
 
 
-def _split(node: Node) -> list[Tensor]:
+def _split(node: FileNode) -> list[Tensor]:
     source, axis, sizes = node.parts()
     shape = node.input(source).shape
     if len(sizes) != len(node.outputs) or min(sizes) < 1 or sum(sizes) != shape[axis]:
@@ -250,11 +250,11 @@ def _split(node: Node) -> list[Tensor]:
     return made
 
 
-def _slice(node: Node) -> Tensor:
+def _slice(node: FileNode) -> Tensor:
     return _part(node, 0, 0, *node.bounds(node.input().shape))
 
 
-def _pad(node: Node) -> Tensor:
+def _pad(node: FileNode) -> Tensor:
     x = node.map_input()
     before, after, code = node.padding(x)
     if min(*before, *after) < 0 or before[0] or after[0]:
@@ -266,12 +266,12 @@ def _pad(node: Node) -> Tensor:
     return y
 
 
-def _transpose(node: Node) -> Tensor:
+def _transpose(node: FileNode) -> Tensor:
     attributes, shape = node.order(node.input().shape)
     return node.on_host("Rearrange", node.view(), node.made(0, shape), **attributes)
 
 
-def _resize(node: Node) -> Tensor:
+def _resize(node: FileNode) -> Tensor:
     """Nearest resize (whole factors on the NPU, others on the host) or bilinear resize by whole factors."""
     x = node.map_input()
     linear = node.linear(x)
@@ -289,7 +289,7 @@ def _resize(node: Node) -> Tensor:
     return node.on_host("Pick", source, y, rows=picks[0], columns=picks[1])
 
 
-def _blocks(node: Node, inward: bool) -> Tensor:
+def _blocks(node: FileNode, inward: bool) -> Tensor:
     """DepthToSpace or SpaceToDepth (`inward`)."""
     x = node.map_input()
     size, channel_first = node.blocks()

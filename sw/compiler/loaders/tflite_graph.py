@@ -14,9 +14,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from rkcosim.compiler.custom_operators.registry import OPERATORS as CUSTOM_OPERATORS
-from rkcosim.compiler.custom_operators.runtime import KEY as CUSTOM
-from rkcosim.compiler.custom_operators.runtime import custom_program
+from rkcosim.compiler import custom_operators
+from rkcosim.compiler.custom_operators import KEY as CUSTOM
 from rkcosim.compiler.graph import (
     Clamp,
     Graph,
@@ -370,7 +369,8 @@ class Loader:
         if not record.outputs:
             raise ModelError(f"{label}: it has no result and is not supported")
         runtime = "litert"
-        if record.op.removeprefix("CUSTOM ") in CUSTOM_OPERATORS and sources:
+        custom = record.op.removeprefix("CUSTOM ") if record.op.startswith("CUSTOM ") else ""
+        if custom and sources and custom_operators.is_known(custom):
             runtime = CUSTOM
             self._custom_shapes(record, label, sources)
         elif record.op.startswith("CUSTOM "):
@@ -419,7 +419,7 @@ class Loader:
                 item = tensors[number]
                 if item.scale.size:
                     scales[item.name] = float(item.scale[0]), int(item.zero[0]) if item.zero.size else 0
-        return custom_program(operators, scales)
+        return custom_operators.custom_program(operators, scales)
 
     def _check_custom(self, record: TfNode, label: str, sources: Sequence[int]) -> None:
         """Raise ModelError if LiteRT does not have a custom operator."""

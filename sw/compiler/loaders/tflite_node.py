@@ -15,16 +15,16 @@ from rkcosim.compiler.loaders.node import (
     Array,
     Constant,
     Cube,
+    FileNode,
     Kernel,
-    Node,
     Pending,
     Shape,
     Weights,
     natural_cube,
-    same_pads,
 )
 from rkcosim.compiler.loaders.tflite_file import ACTIVATIONS, TfModel, TfNode, TfTensor
 from rkcosim.compiler.tiling import CONV_KERNEL
+from rkcosim.hostops.geometry import same_pads
 
 TO_FIRST = (0, 3, 1, 2)
 """Axes of (N, H, W, C) in the order N, C, H, W."""
@@ -76,7 +76,7 @@ def define(graph: Graph, item: TfTensor, label: str, cube: Cube | None = None) -
     return tensor
 
 
-class TfliteNode(Node):
+class TfliteNode(FileNode):
     """One operator with the tensors of its file."""
 
     layout = "(1, H, W, C)"

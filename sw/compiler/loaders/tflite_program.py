@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler.graph import ModelError
-from rkcosim.compiler.host_runtimes import RUNTIMES, missing
+from rkcosim.compiler.host_runtimes import missing, runtime_of
 from rkcosim.compiler.loaders.tflite_file import CODES, TfModel, TfNode, TfTensor
 
 NEW: dict[str, tuple[str, int, dict[str, str]]] = {
@@ -44,7 +44,7 @@ def schema() -> Any:
     try:
         import ai_edge_litert.schema_py_generated as objects
     except ImportError as error:
-        raise missing(RUNTIMES["litert"].name, RUNTIMES["litert"].extra) from error
+        raise missing(runtime_of("litert").name, runtime_of("litert").extra) from error
     return objects
 
 

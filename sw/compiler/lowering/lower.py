@@ -39,7 +39,6 @@ from __future__ import annotations
 
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import MAX_ELEMENTS, Graph, ModelError, Op, Tensor
-from rkcosim.compiler.lowering.floats import Floats
 from rkcosim.compiler.lowering.integers import Bytes
 from rkcosim.compiler.steps import (
     CallStep,
@@ -94,4 +93,8 @@ def steps_of(op: Op, inputs: tuple[Tensor, ...], output: Tensor) -> list[Step]:
     ModelError
         If neither the NPU nor the host can do it; the message gives the reason.
     """
-    return (Floats if output.real else Bytes)(op, inputs, output).steps()
+    if not output.real:
+        return Bytes(op, inputs, output).steps()
+    from rkcosim.compiler.lowering.floats import Floats
+
+    return Floats(op, inputs, output).steps()

@@ -21,7 +21,7 @@ MAX_NOTCH = 8191
 MAX_PARTS = 16
 """Largest number of parts of K that is tried."""
 CORE_BYTES = 12
-"""Bytes that one core moves per cycle (fitted to boards: docs/performance.md, 11.75 per nanosecond)."""
+"""Bytes that one core moves per cycle (fitted to boards: docs/board_times.md, 11.75 per nanosecond)."""
 TASK_CYCLES = 1000
 """Cycles of a task in addition to its work (our estimate)."""
 SUM_BYTES = 4

@@ -7,12 +7,13 @@ from rkcosim.driver.kernel.fences import DmaBuf, Fence, SyncFile
 from rkcosim.driver.kernel.files import File
 from rkcosim.driver.kernel.interface import Credentials, FdTable, KernelError, KernelFile, UserMemory
 from rkcosim.driver.kernel.log import Line, Log
-from rkcosim.driver.kernel.machine import BoardView, Kernel, Node
+from rkcosim.driver.kernel.machine import BoardView, DeviceNode, Kernel
 from rkcosim.driver.kernel.sysfs import TextFile
 
 __all__ = [
     "BoardView",
     "Credentials",
+    "DeviceNode",
     "DmaBuf",
     "FdTable",
     "Fence",
@@ -22,7 +23,6 @@ __all__ = [
     "KernelFile",
     "Line",
     "Log",
-    "Node",
     "SyncFile",
     "TextFile",
     "UserMemory",

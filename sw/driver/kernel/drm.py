@@ -6,7 +6,7 @@ from errno import EBADF, EINVAL, ENOENT, ENOSYS, EOPNOTSUPP
 
 from rkcosim.driver.kernel import structs as s
 from rkcosim.driver.kernel.fences import DmaBuf, install
-from rkcosim.driver.kernel.files import Call, Command, DrmDevice, File
+from rkcosim.driver.kernel.files import Command, DrmDevice, File, IoctlCall
 from rkcosim.driver.kernel.interface import KernelError
 from rkcosim.driver.kernel.log import Log
 from rkcosim.driver.kernel.memory import GemObject, round_up
@@ -72,7 +72,7 @@ class GenericDrm(DrmDevice):
 
     # Handlers
 
-    def _version(self, file: File, args: s.Version, call: Call) -> int:
+    def _version(self, file: File, args: s.Version, call: IoctlCall) -> int:
         call.passed = True
         args.version_major, args.version_minor, args.version_patchlevel = self.version
         for field, text in (("name", self.name), ("date", self.date), ("desc", self.description)):
@@ -82,11 +82,11 @@ class GenericDrm(DrmDevice):
                 call.user.write(getattr(args, field), part)
         return 0
 
-    def _unique(self, file: File, args: s.Unique, call: Call) -> int:
+    def _unique(self, file: File, args: s.Unique, call: IoctlCall) -> int:
         args.unique_len = 0  # only set by a master with SET_VERSION
         return 0
 
-    def _get_magic(self, file: File, args: s.Auth, call: Call) -> int:
+    def _get_magic(self, file: File, args: s.Auth, call: IoctlCall) -> int:
         with self.lock:
             if not file.magic:
                 self.magics += 1
@@ -94,7 +94,7 @@ class GenericDrm(DrmDevice):
             args.magic = file.magic
         return 0
 
-    def _auth_magic(self, file: File, args: s.Auth, call: Call) -> int:
+    def _auth_magic(self, file: File, args: s.Auth, call: IoctlCall) -> int:
         with self.lock:
             for other in self.files:
                 if args.magic and other.magic == args.magic:
@@ -103,14 +103,14 @@ class GenericDrm(DrmDevice):
                     return 0
         raise KernelError(EINVAL, f"no client has the magic {args.magic}")
 
-    def _gem_close(self, file: File, args: s.GemClose, call: Call) -> int:
+    def _gem_close(self, file: File, args: s.GemClose, call: IoctlCall) -> int:
         with self.lock:
             if not file.handles.remove(args.handle):
                 raise KernelError(EINVAL, f"no handle {args.handle}")
             call.passed = True
         return 0
 
-    def _flink(self, file: File, args: s.GemFlink, call: Call) -> int:
+    def _flink(self, file: File, args: s.GemFlink, call: IoctlCall) -> int:
         with self.lock:
             item = self.find(file, args.handle)
             call.passed = True
@@ -120,7 +120,7 @@ class GenericDrm(DrmDevice):
             args.name = item.flink
         return 0
 
-    def _open(self, file: File, args: s.GemOpen, call: Call) -> int:
+    def _open(self, file: File, args: s.GemOpen, call: IoctlCall) -> int:
         with self.lock:
             item = self.names.get(args.name)
             if item is None:
@@ -129,7 +129,7 @@ class GenericDrm(DrmDevice):
             args.handle, args.size = file.new_handle(item), item.size
         return 0
 
-    def _get_cap(self, file: File, args: s.GetCap, call: Call) -> int:
+    def _get_cap(self, file: File, args: s.GetCap, call: IoctlCall) -> int:
         values = {
             s.CAP_PRIME: PRIME_BOTH_WAYS,
             s.CAP_TIMESTAMP_MONOTONIC: 1,
@@ -142,7 +142,7 @@ class GenericDrm(DrmDevice):
         args.value = values[args.capability]
         return 0
 
-    def _export(self, file: File, args: s.PrimeHandle, call: Call) -> int:
+    def _export(self, file: File, args: s.PrimeHandle, call: IoctlCall) -> int:
         if args.flags & ~(O_CLOEXEC | O_RDWR):
             raise KernelError(EINVAL, f"flags {args.flags:#x}")
         call.passed = True
@@ -157,7 +157,7 @@ class GenericDrm(DrmDevice):
                 item.drop()
         return 0
 
-    def _import(self, file: File, args: s.PrimeHandle, call: Call) -> int:
+    def _import(self, file: File, args: s.PrimeHandle, call: IoctlCall) -> int:
         buffer = call.fds.lookup(args.fd)
         if not isinstance(buffer, DmaBuf):
             raise KernelError(EINVAL, f"descriptor {args.fd} is not a dma-buf")
@@ -183,7 +183,7 @@ class GenericDrm(DrmDevice):
                 return item
         return self.adopt(buffer)
 
-    def _create_dumb(self, file: File, args: s.CreateDumb, call: Call) -> int:
+    def _create_dumb(self, file: File, args: s.CreateDumb, call: IoctlCall) -> int:
         self._check_dumb()
         if not args.width or not args.height or not args.bpp:
             raise KernelError(EINVAL, "width, height and bpp must not be 0")
@@ -200,7 +200,7 @@ class GenericDrm(DrmDevice):
             args.pitch, args.size = pitch, item.size
         return 0
 
-    def _map_dumb(self, file: File, args: s.MapDumb, call: Call) -> int:
+    def _map_dumb(self, file: File, args: s.MapDumb, call: IoctlCall) -> int:
         self._check_dumb()
         with self.lock:
             item = self.find(file, args.handle)
@@ -208,7 +208,7 @@ class GenericDrm(DrmDevice):
             args.offset = self.mmap_offset(item)
         return 0
 
-    def _destroy_dumb(self, file: File, args: s.DestroyDumb, call: Call) -> int:
+    def _destroy_dumb(self, file: File, args: s.DestroyDumb, call: IoctlCall) -> int:
         self._check_dumb()
         with self.lock:
             if not file.handles.remove(args.handle):

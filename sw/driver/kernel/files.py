@@ -38,7 +38,7 @@ MAP_SHARED = 1
 
 
 @dataclass
-class Call:
+class IoctlCall:
     """One ioctl in progress.
 
     Members
@@ -54,7 +54,7 @@ class Call:
     passed: bool = False
 
 
-Handler = Callable[["File", Any, Call], int]
+Handler = Callable[["File", Any, IoctlCall], int]
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class File(Client):
         KernelError
             With the errno; structures have nevertheless been copied back, as the DRM core does.
         """
-        call = Call(user, fds, s.ioc_size(request))
+        call = IoctlCall(user, fds, s.ioc_size(request))
         name = f"ioctl {request & 0xFFFFFFFF:#x}"
         try:
             command = self.device.commands.get(s.ioc_number(request))
@@ -191,7 +191,7 @@ class File(Client):
         finally:
             self.last_passed = call.passed
 
-    def _dispatch(self, command: Command, request: int, argument: int, call: Call) -> int:
+    def _dispatch(self, command: Command, request: int, argument: int, call: IoctlCall) -> int:
         def work(arguments: s.Struct) -> int:
             self._permit(command)
             return command.handler(self, arguments, call)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from errno import EINVAL, ENXIO
+from typing import TYPE_CHECKING
 
 from rkcosim.driver.device import Device
 from rkcosim.driver.kernel import sysfs
@@ -18,9 +19,10 @@ from rkcosim.driver.kernel.log import Log
 from rkcosim.driver.kernel.memory import PAGE, Ram
 from rkcosim.driver.kernel.rknpu import Rknpu
 from rkcosim.driver.kernel.rknpu_jobs import CLEARS, KEEPS, SOFT_RESETS
-from rkcosim.driver.kernel.rocket import Rocket
-from rkcosim.driver.kernel.rocket_interface import DEFAULT, interface
 from rkcosim.driver.kernel.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from rkcosim.driver.kernel.rocket import Rocket
 
 DRM_MAJOR, ACCEL_MAJOR = 226, 261
 CARD, RENDER, ACCEL = "/dev/dri/card1", "/dev/dri/renderD129", "/dev/accel/accel0"
@@ -29,7 +31,7 @@ RAM_BYTES = 8 << 30
 
 
 @dataclass(frozen=True)
-class Node:
+class DeviceNode:
     """A character device of the machine, with the permissions that `stat` shows."""
 
     path: str
@@ -97,7 +99,7 @@ class Kernel:
         ram: int = RAM_BYTES,
         reset_all: bool = False,
         isolate: bool = True,
-        rocket_interface: str = DEFAULT,
+        rocket_interface: str | None = None,
         soft_reset: str = CLEARS,
         board: str | None = None,
     ) -> None:
@@ -107,12 +109,11 @@ class Kernel:
             raise ValueError(f"drivers must be of rknpu and rocket, not {', '.join(drivers) or 'none'}")
         if soft_reset not in SOFT_RESETS:
             raise ValueError(f"a soft reset must be one of {', '.join(SOFT_RESETS)}, not {soft_reset}")
-        told = interface(rocket_interface)
         self.log = Log() if log is None else log
         self.scheduler = Scheduler(device, Clock(clock_hz), self.log, isolate=isolate)
         self.log.clock = lambda: self.scheduler.time / 1e9
         self.lock = self.scheduler.lock
-        self._nodes: dict[str, tuple[Node, str, DrmDevice]] = {}
+        self._nodes: dict[str, tuple[DeviceNode, str, DrmDevice]] = {}
         memory, guard = Ram(ram), guard_pages * PAGE
         self.heaps = DmaHeaps(memory, self.log, self.lock)
         self.rknpu: Rknpu | None = None
@@ -120,16 +121,20 @@ class Kernel:
         if "rknpu" in drivers:
             self.rknpu = Rknpu(self.scheduler, self.log, memory, sram=sram, guard=guard, reset_all=reset_all)
             self.rknpu.keeps_registers = soft_reset == KEEPS
-            self._add(Node(CARD, DRM_MAJOR, 1), "card", self.rknpu)
-            self._add(Node(RENDER, DRM_MAJOR, 129), "render", self.rknpu)
+            self._add(DeviceNode(CARD, DRM_MAJOR, 1), "card", self.rknpu)
+            self._add(DeviceNode(RENDER, DRM_MAJOR, 129), "render", self.rknpu)
             self.log.info("[drm] Initialized rknpu 0.9.8 20240828 for fdab0000.npu on minor 1")
         if "rocket" in drivers:
+            from rkcosim.driver.kernel.rocket import Rocket
+            from rkcosim.driver.kernel.rocket_interface import DEFAULT, interface
+
+            told = interface(rocket_interface or DEFAULT)
             self.rocket = Rocket(self.scheduler, self.log, memory, guard=guard, interface=told)
-            self._add(Node(ACCEL, ACCEL_MAJOR, 0), "accel", self.rocket)
+            self._add(DeviceNode(ACCEL, ACCEL_MAJOR, 0), "accel", self.rocket)
             version = ".".join(map(str, told.version))
             self.log.info(f"[drm] Initialized rocket {version} for rknn on minor 0")
 
-    def _add(self, node: Node, kind: str, device: DrmDevice) -> None:
+    def _add(self, node: DeviceNode, kind: str, device: DrmDevice) -> None:
         self._nodes[node.path] = node, kind, device
 
     def __enter__(self) -> Kernel:
@@ -145,7 +150,7 @@ class Kernel:
                 file.close()
         self.scheduler.close()
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[DeviceNode]:
         """The device nodes."""
         return [*(node for node, _, _ in self._nodes.values()), *_heap_nodes(self.heaps)]
 
@@ -205,8 +210,8 @@ class Kernel:
                 file.close()
 
 
-def _heap_nodes(heaps: DmaHeaps) -> list[Node]:
-    return [Node(path, MAJOR, minor) for minor, path in enumerate(heaps.paths)]
+def _heap_nodes(heaps: DmaHeaps) -> list[DeviceNode]:
+    return [DeviceNode(path, MAJOR, minor) for minor, path in enumerate(heaps.paths)]
 
 
 class BoardView:
@@ -231,7 +236,7 @@ class BoardView:
         self.heaps = DmaHeaps(Ram(RAM_BYTES), self.log, self.lock)
         self._files = sysfs.board_files(board) | dict(files)
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[DeviceNode]:
         """The device nodes: the heaps."""
         return _heap_nodes(self.heaps)
 

@@ -6,7 +6,7 @@ from errno import EINVAL
 
 from rkcosim.driver.kernel import structs as s
 from rkcosim.driver.kernel.fences import DmaBuf
-from rkcosim.driver.kernel.files import Call, Command, File
+from rkcosim.driver.kernel.files import Command, File, IoctlCall
 from rkcosim.driver.kernel.interface import KernelError
 from rkcosim.driver.kernel.log import Log
 from rkcosim.driver.kernel.memory import PAGE, GemObject, Ram, RangeSpace, round_up
@@ -110,7 +110,7 @@ class Rknpu(RknpuCore):
 
     # Handlers
 
-    def _action(self, file: File, args: s.Action, call: Call) -> int:
+    def _action(self, file: File, args: s.Action, call: IoctlCall) -> int:
         code = args.flags
         if code >= len(ACTIONS):
             raise KernelError(EINVAL, f"no action {code}")
@@ -142,7 +142,7 @@ class Rknpu(RknpuCore):
             raise KernelError(EINVAL, f"{name} is not supported on this device")
         return 0
 
-    def _mem_create(self, file: File, args: s.MemCreate, call: Call) -> int:
+    def _mem_create(self, file: File, args: s.MemCreate, call: IoctlCall) -> int:
         self.switch_domain(file, args.iommu_domain_id)
         with self.lock:
             item = file.handles.get(args.handle) if args.handle else None
@@ -168,14 +168,14 @@ class Rknpu(RknpuCore):
         wanted = min(args.sram_size or args.size, args.size)
         return min(round_up(wanted), self.sram_free // PAGE * PAGE)
 
-    def _mem_map(self, file: File, args: s.MemMap, call: Call) -> int:
+    def _mem_map(self, file: File, args: s.MemMap, call: IoctlCall) -> int:
         with self.lock:
             item = self.find(file, args.handle)
             call.passed = True
             args.offset = self.mmap_offset(item)
         return 0
 
-    def _mem_destroy(self, file: File, args: s.MemDestroy, call: Call) -> int:
+    def _mem_destroy(self, file: File, args: s.MemDestroy, call: IoctlCall) -> int:
         with self.lock:
             item = self.find(file, args.handle, EINVAL)
             call.passed = True
@@ -186,7 +186,7 @@ class Rknpu(RknpuCore):
                 raise KernelError(EINVAL, f"no handle {args.handle}")
         return 0
 
-    def _mem_sync(self, file: File, args: s.MemSync, call: Call) -> int:
+    def _mem_sync(self, file: File, args: s.MemSync, call: IoctlCall) -> int:
         if not args.obj_addr:
             raise KernelError(EINVAL, "obj_addr is 0")
         call.passed = True

@@ -11,7 +11,7 @@ from rkcosim.driver.core_port import WORD32, CorePort, Kick
 from rkcosim.driver.kernel import structs as s
 from rkcosim.driver.kernel.drm import GenericDrm
 from rkcosim.driver.kernel.fences import Fence, SyncFile, install
-from rkcosim.driver.kernel.files import Call, File
+from rkcosim.driver.kernel.files import File, IoctlCall
 from rkcosim.driver.kernel.interface import KernelError
 from rkcosim.driver.kernel.log import Log
 from rkcosim.driver.kernel.memory import PAGE, Backing, Domain, GemObject, Ram, RangeSpace, round_up
@@ -482,7 +482,7 @@ class RknpuJob(Job):
         scheduler.guard(lambda: scheduler.device.reset(cores), None)
 
 
-def submit(driver: RknpuCore, file: File, args: s.RknpuSubmit, call: Call) -> int:
+def submit(driver: RknpuCore, file: File, args: s.RknpuSubmit, call: IoctlCall) -> int:
     """Check and queue a job, and (unless NONBLOCK) wait for it.
 
     Raises
@@ -510,7 +510,9 @@ def submit(driver: RknpuCore, file: File, args: s.RknpuSubmit, call: Call) -> in
                 tasks.drop()
 
 
-def _submit(driver: RknpuCore, file: File, args: s.RknpuSubmit, call: Call, tasks: GemObject | None) -> int:
+def _submit(
+    driver: RknpuCore, file: File, args: s.RknpuSubmit, call: IoctlCall, tasks: GemObject | None
+) -> int:
     if args.iommu_domain_id >= len(driver.domains):
         raise KernelError(EINVAL, f"no IOMMU domain {args.iommu_domain_id}")
     after = _fences_in(driver, args, call) if args.flags & s.JOB_FENCE_IN else []
@@ -565,7 +567,7 @@ def _task_buffer(driver: RknpuCore, file: File, args: s.RknpuSubmit) -> GemObjec
     return tasks
 
 
-def _fences_in(driver: RknpuCore, args: s.RknpuSubmit, call: Call) -> list[Fence]:
+def _fences_in(driver: RknpuCore, args: s.RknpuSubmit, call: IoctlCall) -> list[Fence]:
     try:
         found = call.fds.lookup(args.fence_fd)
     except KernelError:
@@ -577,7 +579,7 @@ def _fences_in(driver: RknpuCore, args: s.RknpuSubmit, call: Call) -> list[Fence
     return found.fences
 
 
-def _fence_out(driver: RknpuCore, args: s.RknpuSubmit, call: Call, fence: Fence) -> None:
+def _fence_out(driver: RknpuCore, args: s.RknpuSubmit, call: IoctlCall, fence: Fence) -> None:
     try:
         args.fence_fd = install(call.fds, SyncFile([fence], "rknpu", driver.lock), cloexec=True)
     except KernelError as error:

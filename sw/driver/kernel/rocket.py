@@ -10,7 +10,7 @@ from rkcosim.driver.core_port import CorePort, Kick, arm_kick, clip
 from rkcosim.driver.kernel import structs as s
 from rkcosim.driver.kernel.drm import GenericDrm
 from rkcosim.driver.kernel.fences import Fence
-from rkcosim.driver.kernel.files import MAX_JOBS, Call, Command, File
+from rkcosim.driver.kernel.files import MAX_JOBS, Command, File, IoctlCall
 from rkcosim.driver.kernel.interface import KernelError
 from rkcosim.driver.kernel.log import Log
 from rkcosim.driver.kernel.memory import PAGE, Backing, Domain, GemObject, Ram, RangeSpace, round_up
@@ -84,7 +84,7 @@ class Rocket(GenericDrm):
         self._files += 1
         file.data = Domain(f"rocket file {self._files}", RangeSpace(0, IOVA_END, guard=self.guard))
 
-    def _create_bo(self, file: File, args: s.CreateBo, call: Call) -> int:
+    def _create_bo(self, file: File, args: s.CreateBo, call: IoctlCall) -> int:
         if not args.size:
             raise KernelError(EINVAL, "a buffer of 0 bytes")
         call.passed = True
@@ -103,7 +103,7 @@ class Rocket(GenericDrm):
                 item.drop()
         return 0
 
-    def _prep_bo(self, file: File, args: s.PrepBo | s.PrepBoRanges, call: Call) -> int:
+    def _prep_bo(self, file: File, args: s.PrepBo | s.PrepBoRanges, call: IoctlCall) -> int:
         # The deadline is a time of the program's clock; the remaining time is spent as device time.
         left = args.timeout_ns - time.monotonic_ns()
         ranges = self._ranges(args, call)
@@ -120,14 +120,14 @@ class Rocket(GenericDrm):
                 item.drop()
         return 0
 
-    def _fini_bo(self, file: File, args: s.FiniBo | s.FiniBoRanges, call: Call) -> int:
+    def _fini_bo(self, file: File, args: s.FiniBo | s.FiniBoRanges, call: IoctlCall) -> int:
         ranges = self._ranges(args, call)
         with self.lock:
             self._checked(file, args.handle, ranges)
         return 0
 
     @staticmethod
-    def _ranges(args: s.Struct, call: Call) -> list[s.BoRange]:
+    def _ranges(args: s.Struct, call: IoctlCall) -> list[s.BoRange]:
         """The ranges of a PREP_BO or FINI_BO, read without the lock; none for the whole buffer."""
         if args.reserved:
             raise KernelError(EINVAL, "reserved is not 0")
@@ -259,7 +259,7 @@ class RocketJob(Job):
         scheduler.end(self, ECANCELED)
 
 
-def submit(driver: Rocket, file: File, args: s.RocketSubmit, call: Call) -> int:
+def submit(driver: Rocket, file: File, args: s.RocketSubmit, call: IoctlCall) -> int:
     """Queue jobs; before interface 1.0 errors of single jobs are only written to the log.
 
     Raises
@@ -304,7 +304,7 @@ def _flags(interface: Interface, rest: bytes) -> int:
     return int(fields.flags)
 
 
-def _submit_job(driver: Rocket, file: File, job: s.RocketJob, flags: int, call: Call) -> None:
+def _submit_job(driver: Rocket, file: File, job: s.RocketJob, flags: int, call: IoctlCall) -> None:
     if not job.task_count or job.task_struct_size < sizeof(s.RocketTask):
         raise KernelError(EINVAL, f"{job.task_count} tasks of {job.task_struct_size} bytes")
     if job.task_count > MAX_TASKS or job.task_count * job.task_struct_size > MAX_BYTES:
@@ -342,6 +342,6 @@ def _submit_job(driver: Rocket, file: File, job: s.RocketJob, flags: int, call: 
         driver.scheduler.submit(queued)
 
 
-def _handles(call: Call, address: int, count: int) -> list[int]:
+def _handles(call: IoctlCall, address: int, count: int) -> list[int]:
     data = call.user.read(address, 4 * count) if count else b""
     return [int.from_bytes(data[at : at + 4], "little") for at in range(0, 4 * count, 4)]

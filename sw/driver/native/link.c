@@ -1,5 +1,6 @@
 /* Connections to the server: one for each thread, so that every thread may be inside a call. */
 #include "npu_preload.h"
+#include "rk_link.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,12 +17,10 @@
 #include <unistd.h>
 
 struct link {
-    struct link *next, *previous;
-    int fd;
+    struct rk_thread_link thread;
     int busy;
     int temporary;
     pid_t pid;
-    ino_t ino;
     char data[NPU_CHUNK];
 };
 
@@ -29,57 +28,19 @@ static char socket_path[sizeof(((struct sockaddr_un *)0)->sun_path)];
 static char root_path[sizeof(socket_path) + 2];
 static int told_gone;
 
-static __thread struct link *own;
-static pthread_key_t own_key;
-static struct link *links;
-static pthread_mutex_t links_lock = PTHREAD_MUTEX_INITIALIZER;
+static void discard(struct rk_thread_link *link)
+{
+    munmap(link, sizeof(struct link));
+}
 
 static void drop(struct link *link)
 {
-    pthread_mutex_lock(&links_lock);
-    if (link->previous)
-        link->previous->next = link->next;
-    else if (links == link)
-        links = link->next;
-    if (link->next)
-        link->next->previous = link->previous;
-    pthread_mutex_unlock(&links_lock);
-    struct stat now;
-    /* The program may have closed the descriptor, and its number may belong to another file now. */
-    if (link->fd >= 0 && !syscall(SYS_fstat, link->fd, &now) && now.st_ino == link->ino)
-        syscall(SYS_close, link->fd);
-    munmap(link, sizeof(*link));
+    rk_links_drop(&link->thread);
 }
 
-static void thread_ends(void *link)
+static void set_own(struct link *link)
 {
-    own = NULL;
-    drop(link);
-}
-
-static void before_fork(void)
-{
-    pthread_mutex_lock(&links_lock);
-}
-
-static void after_fork(void)
-{
-    pthread_mutex_unlock(&links_lock);
-}
-
-/* The child must not keep its parent's connections open: by their end the server notices the parent's end. */
-static void after_fork_in_child(void)
-{
-    for (struct link *link = links; link; link = link->next) {
-        struct stat now;
-        if (link->fd >= 0 && !syscall(SYS_fstat, link->fd, &now) && now.st_ino == link->ino)
-            syscall(SYS_close, link->fd);
-        link->fd = -1;
-    }
-    links = NULL;
-    own = NULL;
-    pthread_setspecific(own_key, NULL);
-    pthread_mutex_unlock(&links_lock);
+    rk_set_own_link(link ? &link->thread : NULL);
 }
 
 __attribute__((constructor)) static void start(void)
@@ -91,8 +52,7 @@ __attribute__((constructor)) static void start(void)
         fprintf(stderr, "rkcosim: RKCOSIM_SOCKET is too long for a socket: %s\n", path);
         return;
     }
-    pthread_key_create(&own_key, thread_ends);
-    pthread_atfork(before_fork, after_fork, after_fork_in_child);
+    rk_links_begin(discard, NULL);
     snprintf(root_path, sizeof(root_path), "%s.d", path);
     strcpy(socket_path, path);
 }
@@ -110,46 +70,15 @@ const char *npu_root(void)
 /* `passed`: a descriptor that is part of the message, or -1. */
 static int send_packet(int fd, struct npu_message *head, const void *payload, int passed)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = {.bytes = {0}};
-    struct iovec parts[2] = {{head, sizeof(*head)}, {(void *)payload, head->size}};
-    struct msghdr packet = {.msg_iov = parts, .msg_iovlen = head->size ? 2 : 1};
-    if (passed >= 0) {
-        packet.msg_control = &control;
-        packet.msg_controllen = sizeof(control);
-        struct cmsghdr *rights = CMSG_FIRSTHDR(&packet);
-        rights->cmsg_level = SOL_SOCKET;
-        rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(rights), &passed, sizeof(int));
-    }
-    for (;;) {
-        if (syscall(SYS_sendmsg, fd, &packet, MSG_NOSIGNAL) >= 0)
-            return 0;
-        if (errno != EINTR)
-            return -errno;
-    }
+    return rk_send_parts(fd, head, sizeof(*head), payload, head->size, passed);
 }
 
 /* Receives a packet and its descriptor (or -1).  Result: bytes of payload, or an error. */
 static int receive_packet(struct link *link, struct npu_message *head, int *fd)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct iovec parts[2] = {{head, sizeof(*head)}, {link->data, NPU_CHUNK}};
-    struct msghdr packet = {.msg_iov = parts, .msg_iovlen = 2, .msg_control = &control,
-                            .msg_controllen = sizeof(control)};
-    *fd = -1;
-    ssize_t got = recvmsg(link->fd, &packet, MSG_CMSG_CLOEXEC);
+    ssize_t got = rk_receive_parts(link->thread.fd, head, sizeof(*head), link->data, NPU_CHUNK, fd);
     if (got < 0)
-        return -errno;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(&packet); c; c = CMSG_NXTHDR(&packet, c))
-        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-            memcpy(fd, CMSG_DATA(c), sizeof(int));
+        return (int)got;
     if (got < (ssize_t)sizeof(*head) || (size_t)got != sizeof(*head) + head->size) {
         if (*fd >= 0)
             syscall(SYS_close, *fd);
@@ -159,54 +88,18 @@ static int receive_packet(struct link *link, struct npu_message *head, int *fd)
     return (int)head->size;
 }
 
-/* High numbers, so that the program's descriptors have the same numbers as without this library. */
-static int move_up(int fd)
-{
-    static const int places[] = {900, 200, 60};
-    for (size_t n = 0; n < sizeof(places) / sizeof(places[0]); n++) {
-        int high = (int)syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, places[n]);
-        if (high >= 0) {
-            syscall(SYS_close, fd);
-            return high;
-        }
-    }
-    return fd;
-}
-
-/* The server reads and writes this process's memory, so only one of this user or the superuser is used. */
 static int link_up(struct link *link)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    strcpy(address.sun_path, socket_path);
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    uid_t owner;
+    int fd = rk_connect(socket_path, &link->thread.ino, &owner);
+    if (fd == -EACCES && !__atomic_exchange_n(&told_gone, 1, __ATOMIC_RELAXED))
+        fprintf(stderr, "rkcosim: the server at %s belongs to another user (%d) and is not used\n", socket_path,
+                (int)owner);
     if (fd < 0)
-        return -errno;
-    int result;
-    do
-        result = (int)syscall(SYS_connect, fd, &address, sizeof(address));
-    while (result < 0 && errno == EINTR);
-    if (result < 0) {
-        result = -errno;
-        syscall(SYS_close, fd);
-        return result;
-    }
-    struct ucred server = {.uid = (uid_t)-1};
-    socklen_t size = sizeof(server);
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size) || (server.uid && server.uid != geteuid())) {
-        syscall(SYS_close, fd);
-        if (!__atomic_exchange_n(&told_gone, 1, __ATOMIC_RELAXED))
-            fprintf(stderr, "rkcosim: the server at %s belongs to another user (%d) and is not used\n",
-                    socket_path, (int)server.uid);
-        return -EACCES;
-    }
-    fd = move_up(fd);
-    struct stat status;
-    if (syscall(SYS_fstat, fd, &status))
-        return -errno;
-    link->fd = fd;
-    link->ino = status.st_ino;
+        return fd;
+    link->thread.fd = fd;
     link->pid = getpid();
-    struct npu_message hello = {.op = NPU_HELLO, .a = {NPU_VERSION, (int64_t)status.st_ino}};
+    struct npu_message hello = {.op = NPU_HELLO, .a = {NPU_VERSION, (int64_t)link->thread.ino}};
     return send_packet(fd, &hello, NULL, -1);
 }
 
@@ -217,13 +110,8 @@ static struct link *new_link(int *error)
         *error = -ENOMEM;
         return NULL;
     }
-    link->fd = -1;
-    pthread_mutex_lock(&links_lock);
-    link->next = links;
-    if (links)
-        links->previous = link;
-    links = link;
-    pthread_mutex_unlock(&links_lock);
+    link->thread.fd = -1;
+    rk_links_add(&link->thread);
     *error = link_up(link);
     if (*error) {
         drop(link);
@@ -234,17 +122,17 @@ static struct link *new_link(int *error)
 
 static struct link *take(int *error)
 {
-    struct link *link = own;
+    struct link *link = (struct link *)rk_own_link();
     if (link && link->pid != getpid()) {
-        own = link = NULL; /* a child that was created without fork() */
+        set_own(NULL); /* a child that was created without fork() */
+        link = NULL;
     }
     if (link && !link->busy) {
-        struct stat now;
-        if (!syscall(SYS_fstat, link->fd, &now) && now.st_ino == link->ino) {
+        if (rk_is_open(link->thread.fd, link->thread.ino)) {
             link->busy = 1;
             return link;
         }
-        own = NULL;
+        set_own(NULL);
         drop(link);
         link = NULL;
     }
@@ -256,8 +144,7 @@ static struct link *take(int *error)
     link->busy = 1;
     link->temporary = temporary;
     if (!temporary) {
-        own = link;
-        pthread_setspecific(own_key, link);
+        set_own(link);
     }
     return link;
 }
@@ -320,7 +207,7 @@ static int answer(struct link *link, const struct npu_message *asked, int fd)
         if (size < 0 || size > NPU_CHUNK)
             return -ENODEV;
         head.size = (uint32_t)size;
-        int sent = send_packet(link->fd, &head, (const void *)(uintptr_t)asked->a[0], -1);
+        int sent = send_packet(link->thread.fd, &head, (const void *)(uintptr_t)asked->a[0], -1);
         if (sent != -EFAULT)
             return sent;
         head.size = 0;
@@ -344,21 +231,21 @@ static int answer(struct link *link, const struct npu_message *asked, int fd)
     default:
         return -ENODEV;
     }
-    int sent = send_packet(link->fd, &head, NULL, passed);
+    int sent = send_packet(link->thread.fd, &head, NULL, passed);
     if (sent != -EBADF || passed < 0)
         return sent;
     head.a[0] = -EBADF; /* another thread has closed it meanwhile */
-    return send_packet(link->fd, &head, NULL, -1);
+    return send_packet(link->thread.fd, &head, NULL, -1);
 }
 
 /* A signal arrived while the thread waits: reports it on another connection; the thread continues to wait. */
 static void interrupt(const struct link *link)
 {
     int error;
-    struct npu_message stop = {.op = NPU_INTERRUPT, .a = {(int64_t)link->ino}};
+    struct npu_message stop = {.op = NPU_INTERRUPT, .a = {(int64_t)link->thread.ino}};
     struct link *beside = new_link(&error);
     if (beside) {
-        send_packet(beside->fd, &stop, NULL, -1);
+        send_packet(beside->thread.fd, &stop, NULL, -1);
         drop(beside);
     }
 }
@@ -394,10 +281,10 @@ int npu_call(struct npu_message *request, const void *payload, int fd, struct np
     int saved = errno, error = 0;
     struct link *link = take(&error);
     if (link) {
-        error = send_packet(link->fd, request, payload, fd);
+        error = send_packet(link->thread.fd, request, payload, fd);
         if (error == -EFAULT) {
             request->size = 0; /* the server will request it, and get the same error */
-            error = send_packet(link->fd, request, NULL, fd);
+            error = send_packet(link->thread.fd, request, NULL, fd);
         }
         if (error == -EBADF && fd >= 0 && syscall(SYS_fcntl, fd, F_GETFD, 0) < 0) {
             give_back(link); /* another thread has closed it meanwhile */
@@ -407,8 +294,7 @@ int npu_call(struct npu_message *request, const void *payload, int fd, struct np
         if (!error)
             error = serve(link, reply);
         if (error && !link->temporary) {
-            own = NULL;
-            pthread_setspecific(own_key, NULL);
+            set_own(NULL);
             drop(link);
         } else {
             give_back(link);

@@ -19,7 +19,7 @@ PLACES = ("/dev", "/sys", "/proc")
 """Folders that may contain simulated files."""
 
 
-class Node(Protocol):
+class ShownNode(Protocol):
     """A device node: absolute path, device numbers, permission bits."""
 
     @property
@@ -91,7 +91,7 @@ class Tree:
     def __init__(
         self,
         root: Path,
-        nodes: Iterable[Node],
+        nodes: Iterable[ShownNode],
         links: Mapping[str, str],
         texts: Mapping[str, tuple[int, bytes]],
         hidden: Sequence[str],

@@ -69,9 +69,9 @@ def _reserved(check: Check) -> None:
 
 def _for_cores(command: Command) -> bool:
     """Whether the word is the amount of a list as vendor-compiled files have it: with 1 or 2 from bit 16 on
-    in lists for two or three cores, and with bit 30 in files of some toolkits."""
+    in lists for two or three cores, and in files of some toolkits (1.6, 2.0, 2.1) with bits 29 and 30."""
     amounts = registers()["PC"]["REGISTER_AMOUNTS"]
-    return command.register is amounts and not command.reserved & ~(3 << 16 | 1 << 30)
+    return command.register is amounts and not command.reserved & ~(3 << 16 | 3 << 29)
 
 
 def _extended(command: Command) -> bool:
@@ -98,7 +98,7 @@ def _read_only(check: Check) -> None:
 
 @rule("word.undefined", WARNING, "[HW 1.4]", whole=True)
 def _undefined(check: Check) -> None:
-    """The word's target is known, but its other bits differ from those in all real programs."""
+    """The word's target is known, but its other bits differ from the words of all real programs."""
     for index, command in _each(check):
         if command.kind in ("nop", "config_end") and not command.canonical:
             message = f"a {command.kind} word with target 0x{command.target:04X}, value 0x{command.value:X}"

@@ -50,7 +50,7 @@ struct instance { /* a node with a custom operator */
 
 static struct memory *memories;
 static struct context *contexts;
-/* Held for reading while a board is in use; taken before rk_lock. */
+/* Held for reading while a board is in use; taken before rk_links_lock. */
 static pthread_rwlock_t boards_lock = PTHREAD_RWLOCK_INITIALIZER;
 static struct kept *output_buffers;
 static struct instance *instances;
@@ -106,10 +106,10 @@ static void add_context(rknn_context handle, int64_t inputs, int64_t outputs)
     made->handle = handle;
     made->inputs = (uint32_t)inputs;
     made->outputs = (uint32_t)outputs;
-    pthread_mutex_lock(&rk_lock);
+    pthread_mutex_lock(&rk_links_lock);
     made->next = contexts;
     contexts = made;
-    pthread_mutex_unlock(&rk_lock);
+    pthread_mutex_unlock(&rk_links_lock);
 }
 
 static void unmap(void *memory, size_t size)
@@ -121,7 +121,7 @@ static void unmap(void *memory, size_t size)
 static void remove_context(rknn_context handle)
 {
     pthread_rwlock_wrlock(&boards_lock);
-    pthread_mutex_lock(&rk_lock);
+    pthread_mutex_lock(&rk_links_lock);
     struct context **place = &contexts, *gone = NULL;
     for (; *place; place = &(*place)->next)
         if ((*place)->handle == handle) {
@@ -135,7 +135,7 @@ static void remove_context(rknn_context handle)
             m->mapping = NULL;
             m->pages = NULL;
         }
-    pthread_mutex_unlock(&rk_lock);
+    pthread_mutex_unlock(&rk_links_lock);
     pthread_rwlock_unlock(&boards_lock);
     if (!gone)
         return;
@@ -149,10 +149,10 @@ static void remove_context(rknn_context handle)
 /* Return the number of structs that the server will read: a program may give a larger number than exist. */
 static uint32_t known_count(int number, rknn_context handle)
 {
-    pthread_mutex_lock(&rk_lock);
+    pthread_mutex_lock(&rk_links_lock);
     struct context *c = find_context(handle);
     uint32_t inputs = c ? c->inputs : 0, outputs = c ? c->outputs : 0;
-    pthread_mutex_unlock(&rk_lock);
+    pthread_mutex_unlock(&rk_links_lock);
     return number == RK_rknn_inputs_set || number == RK_rknn_set_input_shapes ? inputs : outputs;
 }
 
@@ -161,9 +161,9 @@ static void adopt(int number, rknn_context handle, uint64_t size, int fd)
 {
     void *memory = rk_map(fd, size);
     pthread_rwlock_wrlock(&boards_lock);
-    pthread_mutex_lock(&rk_lock);
+    pthread_mutex_lock(&rk_links_lock);
     struct context *c = find_context(handle);
-    pthread_mutex_unlock(&rk_lock);
+    pthread_mutex_unlock(&rk_links_lock);
     if (!c) {
         unmap(memory, size);
     } else if (number == RK_rknn_inputs_set) {
@@ -262,17 +262,17 @@ static int64_t add_memory(int number, const uint64_t *given, const rknn_tensor_m
         if (fd >= 0)
             close(fd);
     }
-    pthread_mutex_lock(&rk_lock);
+    pthread_mutex_lock(&rk_links_lock);
     m->next = memories;
     memories = m;
-    pthread_mutex_unlock(&rk_lock);
+    pthread_mutex_unlock(&rk_links_lock);
     return (int64_t)(uintptr_t)&m->shown;
 }
 
 /* Remove the memory that a struct, or a copy of one, refers to. */
 static void remove_memory(const rknn_tensor_mem *mem, int64_t code)
 {
-    pthread_mutex_lock(&rk_lock);
+    pthread_mutex_lock(&rk_links_lock);
     struct memory **place = &memories, *gone = NULL;
     for (; *place; place = &(*place)->next)
         if (&(*place)->shown == mem || (*place)->shown.priv_data == mem->priv_data) {
@@ -283,7 +283,7 @@ static void remove_memory(const rknn_tensor_mem *mem, int64_t code)
             }
             break;
         }
-    pthread_mutex_unlock(&rk_lock);
+    pthread_mutex_unlock(&rk_links_lock);
     if (!gone)
         return;
     if (gone->mapping)
@@ -296,7 +296,7 @@ static void remove_memory(const rknn_tensor_mem *mem, int64_t code)
 /* Copy the program's bytes to the device, or back, if they are in separate memory (memory from an address). */
 static void copy_own(rknn_context owner, int to_device)
 {
-    pthread_mutex_lock(&rk_lock);
+    pthread_mutex_lock(&rk_links_lock);
     for (struct memory *m = memories; m; m = m->next)
         if (m->pages && (m->owner == owner || !owner)) {
             if (to_device)
@@ -304,7 +304,7 @@ static void copy_own(rknn_context owner, int to_device)
             else
                 memcpy(m->shown.virt_addr, m->pages, m->shown.size);
         }
-    pthread_mutex_unlock(&rk_lock);
+    pthread_mutex_unlock(&rk_links_lock);
 }
 
 static void before_device(int number, const uint64_t *given)
@@ -347,10 +347,10 @@ static void *reserve(struct kept **list, size_t size)
         return NULL;
     }
     made->data = copy;
-    pthread_mutex_lock(&rk_lock);
+    pthread_mutex_lock(&rk_links_lock);
     made->next = *list;
     *list = made;
-    pthread_mutex_unlock(&rk_lock);
+    pthread_mutex_unlock(&rk_links_lock);
     return copy;
 }
 
@@ -369,7 +369,7 @@ static void *reserve_output(size_t size)
 
 static int release(void *data)
 {
-    pthread_mutex_lock(&rk_lock);
+    pthread_mutex_lock(&rk_links_lock);
     struct kept **place = &output_buffers, *gone = NULL;
     for (; *place; place = &(*place)->next)
         if ((*place)->data == data) {
@@ -377,7 +377,7 @@ static int release(void *data)
             *place = gone->next;
             break;
         }
-    pthread_mutex_unlock(&rk_lock);
+    pthread_mutex_unlock(&rk_links_lock);
     if (gone)
         free(gone->data);
     free(gone);
@@ -406,7 +406,7 @@ static int64_t take_outputs(const struct rk_link *link, uint64_t at, rknn_output
 
 static void take_query(const struct rk_link *link, const uint64_t *given, const struct rk_packet *reply, int fd)
 {
-    pthread_mutex_lock(&rk_lock);
+    pthread_mutex_lock(&rk_links_lock);
     struct context *c = find_context(given[0]);
     if (given[1] == RKNN_QUERY_PERF_DETAIL) {
         rknn_perf_detail *detail = (rknn_perf_detail *)(uintptr_t)given[2];
@@ -430,7 +430,7 @@ static void take_query(const struct rk_link *link, const uint64_t *given, const 
         }
         mem->virt_addr = c ? c->weights : NULL;
     }
-    pthread_mutex_unlock(&rk_lock);
+    pthread_mutex_unlock(&rk_links_lock);
     if (fd >= 0)
         close(fd);
 }
@@ -439,7 +439,7 @@ static void take_query(const struct rk_link *link, const uint64_t *given, const 
 
 static struct instance *instance_of(uint64_t number, int make)
 {
-    pthread_mutex_lock(&rk_lock);
+    pthread_mutex_lock(&rk_links_lock);
     struct instance *found = instances;
     while (found && found->shown.internal_ctx != number)
         found = found->next;
@@ -452,19 +452,19 @@ static struct instance *instance_of(uint64_t number, int make)
             instances = found;
         }
     }
-    pthread_mutex_unlock(&rk_lock);
+    pthread_mutex_unlock(&rk_links_lock);
     return found;
 }
 
 static void remove_instance(struct instance *gone)
 {
-    pthread_mutex_lock(&rk_lock);
+    pthread_mutex_lock(&rk_links_lock);
     for (struct instance **place = &instances; *place; place = &(*place)->next)
         if (*place == gone) {
             *place = gone->next;
             break;
         }
-    pthread_mutex_unlock(&rk_lock);
+    pthread_mutex_unlock(&rk_links_lock);
     for (struct kept *k = gone->attributes, *next; k; k = next) {
         next = k->next;
         free(k->data);
@@ -673,9 +673,9 @@ static int on_board(int number, const uint64_t *given)
     if (number == RK_rknn_outputs_get && given[3])
         return 0;
     pthread_rwlock_rdlock(&boards_lock);
-    pthread_mutex_lock(&rk_lock);
+    pthread_mutex_lock(&rk_links_lock);
     const struct context *c = find_context(given[0]);
-    pthread_mutex_unlock(&rk_lock);
+    pthread_mutex_unlock(&rk_links_lock);
     uint64_t count = (uint32_t)given[1];
     if (c && number == RK_rknn_inputs_set)
         done = rk_board_inputs(c->board, c->board_size, count, (const rknn_input *)(uintptr_t)given[2]);

@@ -7,11 +7,8 @@
 #define _GNU_SOURCE
 #endif
 #include "rkcosim_rknn.h"
+#include "rk_link.h"
 #include "rk_table.h"
-
-#include <pthread.h>
-#include <sys/stat.h>
-#include <sys/types.h>
 
 #define RK_EXPORT __attribute__((visibility("default")))
 #define RK_IN 1
@@ -67,9 +64,7 @@ _Static_assert(sizeof(struct rk_packet) == 64, "a packet has 64 bytes");
 
 /* Memory that this thread shares with the server, and its connection to the server. */
 struct rk_link {
-    struct rk_link *next, *previous;
-    int fd;
-    ino_t ino;
+    struct rk_thread_link thread;
     uint8_t *arena;
     uint64_t size, used;
     int depth; /* number of running callbacks, which may make calls */
@@ -99,7 +94,7 @@ int rk_board_outputs(const struct rk_board *board, const uint8_t *pages, uint64_
                      rknn_output *outputs, void *(*reserve)(size_t));
 void *rk_map(int fd, uint64_t size);
 
-/* rk_link.c */
+/* rk_session.c */
 struct rk_link *rk_take(void); /* this thread's connection; NULL, with a message, without a server */
 /* Allocate bytes in the arena and return their offset; 0 if that is not possible. */
 uint64_t rk_place(struct rk_link *link, uint64_t bytes);
@@ -107,7 +102,6 @@ uint64_t rk_place(struct rk_link *link, uint64_t bytes);
  * result is in `packet`, its descriptor in `*fd` (or -1).  Return 0, or -1 if the server has ended. */
 int rk_exchange(struct rk_link *link, struct rk_packet *packet, int passed, int *fd);
 void rk_forget_all(void); /* in rk_call.c: remove the parent's objects in a child process */
-extern pthread_mutex_t rk_lock; /* protects all data that threads share */
 
 /* rk_call.c */
 int64_t rk_call(int number, const uint64_t given[RK_ARGUMENTS]);

@@ -17,8 +17,10 @@ from rkcosim.base.files import GivenFileError, read_opened
 from rkcosim.rknn_api import custom_types as cu
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.convert import shown_dtype
+from rkcosim.rknn_api.custom import is_node_of
 from rkcosim.rknn_api.declarations import COUNT_ONE, COUNT_TEXT, COUNT_UNPACKED, MATRICES, operand_bits
 from rkcosim.rknn_api.io import output_shape
+from rkcosim.rknn_api.matmul_types import rknn_matmul_info
 from rkcosim.rknn_api.memory import forget, memory_of, no_descriptor
 from rkcosim.rknn_api.server.board import board_of
 from rkcosim.rknn_api.server.protocol import Arena, Channel, Gone, Op, Packet, ProtocolError, aligned
@@ -52,6 +54,7 @@ class _Given:
         self.is_memory = argument.kind == "rknn_tensor_mem"
         self.nested = NESTED.get(argument.kind, ())
         self.size = ct.sizeof(self.kind)
+        self.returned = self.pointer and argument.way in ("out", "inout")
         self.count = COUNT_ONE
         if argument.kind == "text":
             self.count = COUNT_TEXT
@@ -59,6 +62,11 @@ class _Given:
             self.count = MATRICES[argument.count]
         elif argument.count:
             self.count = signature.place(argument.count)
+        numbers = self.kind is ct.c_uint8 and signature.name != "rknn_query"
+        large = numbers or self.count == COUNT_TEXT or self.count in MATRICES.values()
+        self.copied = self.pointer and not (large or self.nested or self.is_memory)
+        """Whether the functions work on a copy of the target, because the program can change its arena at any
+        time, also between a check and a use.  Texts are copied anyway; bytes are read or written once."""
 
     def number(self, raw: int) -> int:
         """Return the value of an argument that is not a pointer."""
@@ -149,18 +157,43 @@ class Calls:
 
     def _result(self, signature: Signature, given: list[_Given], packet: Packet) -> Result:
         """Execute a call; raises what the functions of the interface did not turn into a code."""
-        values = [self._value(signature.name, one, n, packet) for n, one in enumerate(given)]
+        copies = {
+            n: self._copy(signature.name, one, n, packet)
+            for n, one in enumerate(given)
+            if one.copied and packet.a[n]
+        }
+        values = [
+            ct.addressof(copies[n]) if n in copies else self._value(signature.name, one, n, packet, copies)
+            for n, one in enumerate(given)
+        ]
         handle = values[0] if given[0].is_context else 0
         with self.session.using(handle) as own:
             if given[0].is_context:
                 values[0] = own
             special = _SPECIAL.get(signature.name)
             if special is not None:
-                return special(self, packet, values)
-            return getattr(rk, signature.name)(*values), 0, 0, -1
+                result = special(self, packet, values)
+            else:
+                result = getattr(rk, signature.name)(*values), 0, 0, -1
+        for n, copy in copies.items():
+            if given[n].returned:
+                size = ct.sizeof(copy)
+                ct.memmove(self.arena.address(packet.a[n], size), copy, size)
+        return result
 
-    def _value(self, name: str, one: _Given, place: int, packet: Packet) -> Any:
-        """Return an argument as the functions expect it: number, address, structs, or text as bytes."""
+    def _copy(self, name: str, one: _Given, place: int, packet: Packet) -> Any:
+        """Return the bytes that a pointer leads to, as a ctypes object of this process."""
+        size = one.size * one.elements(name, packet.a)
+        source = self.arena.address(packet.a[place], size)
+        return (ct.c_char * size).from_buffer_copy(ct.string_at(source, size))
+
+    def _value(self, name: str, one: _Given, place: int, packet: Packet, copies: dict[int, Any]) -> Any:
+        """Return an argument as the functions expect it: number, address, structs, or text as bytes.
+
+        Parameters
+        ----------
+        copies : the arguments that have been copied, by place.
+        """
         raw = packet.a[place]
         if not one.pointer:
             return one.number(raw)
@@ -169,7 +202,7 @@ class Calls:
         if one.count == COUNT_TEXT:
             return self.arena.text(raw)
         if one.argument.count in MATRICES:
-            return self._matrix(raw, packet, 8 if one.count == COUNT_UNPACKED else 0)
+            return self._matrix(raw, packet, copies, 8 if one.count == COUNT_UNPACKED else 0)
         count = one.elements(name, packet.a)
         if name == "rknn_init" and one.argument.name == "model" and not count:
             return self.arena.text(raw)
@@ -192,9 +225,9 @@ class Calls:
                     offset.value = self.arena.address(offset.value, size)
         return items if one.argument.count else items[0]
 
-    def _matrix(self, raw: int, packet: Packet, least_bits: int) -> int:
+    def _matrix(self, raw: int, packet: Packet, copies: dict[int, Any], least_bits: int) -> int:
         rows, columns = (ct.c_int32(packet.a[n]).value for n in (2, 3))
-        info = mt_info(self.arena, packet.a[4])
+        info = rknn_matmul_info.from_buffer(copies[4]) if 4 in copies else None
         bits = _BITS.get(int(info.type), 0) if info is not None else 0
         bits = max(bits, least_bits) if bits else 0
         return self.arena.address(raw, max(rows, 0) * max(columns, 0) * bits // 8)
@@ -405,8 +438,7 @@ class Calls:
         base = self.arena.base  # it does not move any more
         for offset, item in zip(offsets, items, strict=True):
             item.is_prealloc, item.buf = 1, base + offset if offset else None
-        extend = base + packet.a[3] if extend else None
-        code = rk.rknn_outputs_get(context, count, items, extend)
+        code = rk.rknn_outputs_get(context, count, items, extend or None)
         if code == t.RKNN_SUCC:
             place = ct.sizeof(t.rknn_output)
             for number, (offset, size) in enumerate(zip(offsets, sizes, strict=True)):
@@ -430,6 +462,8 @@ class Calls:
             # Memory of the program, which the library copies to and from device memory allocated here.
             name, copied, values = "rknn_create_mem", 1, [context, values[3]]
         elif name == "rknn_create_mem_from_phys":
+            if not self._owns(values[1], values[3]):
+                raise Refusal.invalid(f"0x{values[1]:X} is not memory of this program, and virt_addr is null")
             values[2] = 0
         elif name == "rknn_create_mem_from_mb_blk":
             values[1] = 0
@@ -479,6 +513,13 @@ class Calls:
         return rk.rknn_register_custom_ops(context, ops, count), 0, 0, -1
 
     def _attribute(self, packet: Packet, values: list[Any]) -> Result:
+        if values[0]:
+            asked = cu.rknn_custom_op_context.from_address(values[0])
+            owners = (
+                h for h in self.session.contexts if is_node_of(runtime.contexts.get(h), asked.internal_ctx)
+            )
+            if next(owners, None) is None:  # a node of another program
+                asked.internal_ctx = 0
         rk.rknn_custom_op_get_op_attr(*values)
         if not values[2]:
             return 0, 0, 0, -1
@@ -499,15 +540,6 @@ def _failure(signature: Signature, error: Exception) -> int:
     elif not runtime.failed(signature.name, error):
         log.error("%s: %s", signature.name, one_line(error))
     return int(signature.failure(code) or 0)
-
-
-def mt_info(arena: Arena, offset: int) -> Any:
-    """Return the `rknn_matmul_info` at an offset, None for a null pointer; errors as `Arena.address`."""
-    from rkcosim.rknn_api.matmul_types import rknn_matmul_info
-
-    if not offset:
-        return None
-    return rknn_matmul_info.from_address(arena.address(offset, ct.sizeof(rknn_matmul_info)))
 
 
 def _name(packet: Packet) -> str:

@@ -15,6 +15,7 @@ from rkcosim.rknn_api import custom_types as cu
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.memory import forget
 from rkcosim.rknn_api.server.board import Board
+from rkcosim.rknn_api.server.protocol import Gone, ProtocolError
 from rkcosim.rknn_api.state import Context, log, runtime
 
 NO_HANDLE = (1 << 63) - 1
@@ -157,9 +158,14 @@ def _forward(address: int, context: Any, inputs: Any, n_in: int, outputs: Any, n
         log.error("a custom operator cannot run outside of a call of its program")
         return t.RKNN_ERR_FAIL
     node = int(context.contents.internal_ctx)
-    return int(
-        calls.callback(address, node, [inputs[n] for n in range(n_in)], [outputs[n] for n in range(n_out)])
-    )
+    try:
+        given, taken = [inputs[n] for n in range(n_in)], [outputs[n] for n in range(n_out)]
+        return int(calls.callback(address, node, given, taken))
+    except MemoryError as error:
+        log.error("a custom operator cannot run: %s", error)
+        return t.RKNN_ERR_MALLOC_FAIL
+    except (Gone, ProtocolError):  # nobody can raise it through C code; the next message ends the connection
+        return t.RKNN_ERR_FAIL
 
 
 def _forward_end(address: int, context: Any) -> int:

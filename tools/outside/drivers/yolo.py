@@ -26,12 +26,12 @@ NETWORKS = {
 """Networks with a gain, the standard deviation of their weights times the square root of the number that is
 added, and a seed.
 
-SiLU keeps 0.36 of a variance, which a gain of 1.7 makes up for. With it some networks leave the range of fp16,
-in PyTorch too.
+SiLU keeps 0.36 of a variance, which a gain of 1.7 makes up for. With it some networks leave the range of
+fp16, in PyTorch too.
 """
 
 PART = 8
-"""The largest difference from onnxruntime is at most this part of the largest one between two pictures' answers.
+"""The largest difference from onnxruntime is at most this part of the largest one between two pictures.
 
 The numbers go through about 100 layers in fp16. PyTorch's own half precision is a 24th to a 300th away."""
 

@@ -11,13 +11,13 @@ SUITES = (
         tests="DIOPI's conformance suite, operator by operator",
         how="`python -m benchmarks.diopi CHECKOUT` runs it unmodified under `rkcosim diopi`.",
         board_source="none: the expected outputs are PyTorch's.",
-        shown="diopi_suite.md",
+        shown="results/diopi_suite.md",
     ),
     Suite(
         name="AOSP's examples of NNAPI",
         repository="timocapa/android_packages_modules_NeuralNetworks",
         tests="the examples in AOSP's specifications of NNAPI's operations",
-        how="`rkcosim conformance --nnapi-specs` runs them.",
+        how="`rkcosim nnapi-specs` runs them.",
         board_source="none: the expected outputs are AOSP's.",
         shown="nnapi_operations.md",
     ),
@@ -44,7 +44,7 @@ SUITES = (
         how="`tests/system/test_board_convolutions.py` has the shapes and the board's numbers, on the golden "
         "model and on the RTL.",
         board_source="allbilly/rk3588 @40fae7b, sweep_results: numbers for each shape.",
-        shown="provenance.md#witnesses",
+        shown="results/provenance.md#witnesses",
     ),
     Suite(
         name="happyme531's chains",
@@ -56,7 +56,7 @@ SUITES = (
         "and is not built.",
         board_source="happyme531/rknpu2_matmul_open @dac239c and @192f6ca: docs/ATTENTION.md, "
         "tests/test_compress.cpp and tests/README.md say what its author compares on a board.",
-        shown="provenance.md#witnesses",
+        shown="results/provenance.md#witnesses",
     ),
     Suite(
         name="cocotb",
@@ -81,7 +81,7 @@ SUITES = (
         repository="widgetii/orangepi5plus-npu",
         tests="model files of widgetii/orangepi5plus-npu, allbilly/rk3588 and others",
         how="`python -m benchmarks.public_models DIR` runs every layer against LiteRT or onnxruntime.",
-        board_source="none for their tensors; times of networks are on the page of the [zoo](../zoo.md).",
-        shown="public_models.md",
+        board_source="none for their tensors; times of networks are on the page of the [zoo](zoo.md).",
+        shown="results/public_models.md",
     ),
 )

@@ -5,7 +5,7 @@
 
 from rkcosim.measure.perf.bench.engines import DEFAULT_ENGINES, ENGINES
 from rkcosim.measure.perf.bench.jobs import JOBS
-from rkcosim.measure.perf.bench.rows import Bench, EngineFacts, Row
+from rkcosim.measure.perf.bench.rows import Bench, BenchRow, EngineFacts
 from rkcosim.measure.perf.bench.run import run_bench
 
-__all__ = ["DEFAULT_ENGINES", "ENGINES", "JOBS", "Bench", "EngineFacts", "Row", "run_bench"]
+__all__ = ["DEFAULT_ENGINES", "ENGINES", "JOBS", "Bench", "BenchRow", "EngineFacts", "run_bench"]

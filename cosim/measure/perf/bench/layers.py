@@ -93,7 +93,7 @@ def document(rows: Sequence[LayerRow]) -> dict[str, Any]:
 
 
 def markdown(rows: Sequence[LayerRow]) -> str:
-    """Return the section "layers" of docs/performance.md."""
+    """Return the section "layers" of docs/results/performance.md."""
     used = [part for part in PARTS if any(row.measured.spent[part] for row in rows)]
     heads = ["layer", "RTL cycles", "formula_npu", "formula_ddr", "ratio", *(NAMES[part] for part in used)]
     explained = any(row.why for row in rows)

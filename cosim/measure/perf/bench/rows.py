@@ -23,7 +23,7 @@ REFERENCES = ("plain", BOUND, "amaranth")
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """One workload in one engine.
 
     Members
@@ -60,7 +60,7 @@ class EngineFacts:
     peak_bytes: int | None = None
 
 
-def row_of(engine: str, workload: str, passes: Sequence[Pass], jump: float | None = None) -> Row:
+def row_of(engine: str, workload: str, passes: Sequence[Pass], jump: float | None = None) -> BenchRow:
     """Summarise passes over a workload.
 
     Raises
@@ -75,7 +75,7 @@ def row_of(engine: str, workload: str, passes: Sequence[Pass], jump: float | Non
     if not cycles or not seconds:
         raise RuntimeError(f"{engine}, {workload}: nothing was timed")
     best = max(one.cycles / one.seconds for one in passes if one.seconds)
-    return Row(
+    return BenchRow(
         engine,
         workload,
         whole.pop() if whole else cycles,
@@ -88,13 +88,13 @@ def row_of(engine: str, workload: str, passes: Sequence[Pass], jump: float | Non
     )
 
 
-def bound_row(rate: float) -> Row:
+def bound_row(rate: float) -> BenchRow:
     """Return the row of the program that only does the multiply-accumulates."""
     cycles = BOUND_CYCLES
-    return Row(BOUND, "busy", cycles, True, 1, round(cycles / rate, 3), round(rate, 1), 1.0)
+    return BenchRow(BOUND, "busy", cycles, True, 1, round(cycles / rate, 3), round(rate, 1), 1.0)
 
 
-def with_ratios(rows: Sequence[Row]) -> list[Row]:
+def with_ratios(rows: Sequence[BenchRow]) -> list[BenchRow]:
     """Return the rows with their ratios to the reference engines."""
     rates = {(row.engine, row.workload): row.cycles_per_second for row in rows}
     found = []
@@ -114,10 +114,10 @@ class Bench:
 
     machine: dict[str, str | int]
     engines: list[EngineFacts]
-    rows: list[Row]
+    rows: list[BenchRow]
     threads: list[ThreadRow] = field(default_factory=list)
 
-    def row(self, engine: str, workload: str) -> Row | None:
+    def row(self, engine: str, workload: str) -> BenchRow | None:
         """Return the row of an engine and a workload, if it was measured."""
         return next((r for r in self.rows if (r.engine, r.workload) == (engine, workload)), None)
 
@@ -139,7 +139,7 @@ class Bench:
         return {**head, **plain, "targets": self.targets(), "threads": threads}
 
     def markdown(self) -> str:
-        """Return the section "bench" of docs/performance.md."""
+        """Return the section "bench" of docs/results/performance.md."""
         lines = [*self._rate_table(), "", *self._ratio_table(), "", *self._engine_table(), ""]
         for target in self.targets():
             met = "reached" if target["met"] else "missed"

@@ -9,7 +9,7 @@ from rkcosim.engines.cache import Progress, say
 from rkcosim.measure.perf.bench.engines import BOUND, DEFAULT_ENGINES, ENGINES, bound_rate
 from rkcosim.measure.perf.bench.jobs import JOBS, Pass, ThreadRow, jump_rate, measure_threads
 from rkcosim.measure.perf.bench.machine import apart, machine, peak_bytes
-from rkcosim.measure.perf.bench.rows import Bench, Row, bound_row, facts_of, row_of, with_ratios
+from rkcosim.measure.perf.bench.rows import Bench, BenchRow, bound_row, facts_of, row_of, with_ratios
 
 SECONDS = 3.0
 THREADED = "verilator"
@@ -18,7 +18,7 @@ THREADED = "verilator"
 MOST_PASSES = 1000
 
 
-def measure_job(engine_name: str, job_name: str, seconds: float, progress: Progress = say) -> Row:
+def measure_job(engine_name: str, job_name: str, seconds: float, progress: Progress = say) -> BenchRow:
     """Measure one workload in one engine, in this process.
 
     Parameters
@@ -40,7 +40,7 @@ def measure_job(engine_name: str, job_name: str, seconds: float, progress: Progr
     return row_of(engine_name, job_name, passes, jump)
 
 
-def _measure_engine(name: str, jobs: Sequence[str], seconds: float) -> tuple[list[Row], int]:
+def _measure_engine(name: str, jobs: Sequence[str], seconds: float) -> tuple[list[BenchRow], int]:
     """Measure all workloads, in one pass each on one engine if opening it is slow; and the peak memory."""
     if ENGINES[name].slow:
         with ENGINES[name].open(say) as engine:

@@ -131,5 +131,5 @@ def cells(run: WholeRun) -> list[str]:
 
 
 def markdown(runs: Sequence[WholeRun]) -> str:
-    """Return the section "networks" of docs/performance.md."""
+    """Return the section "networks" of docs/results/performance.md."""
     return "\n".join(table(HEADS, map(cells, runs)))

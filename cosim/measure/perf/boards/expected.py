@@ -8,21 +8,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from rkcosim.measure.perf.page import read_stored, write_stored
-
 Plan = Literal["ours", "rknn"]
 """The plan of a time: this compiler's on the RTL, or RKNN's with the order in which boards load."""
 
 FILE = Path(__file__).with_name("errors.json")
 FILES: dict[Plan, Path] = {"ours": FILE, "rknn": FILE.with_name("errors_rknn.json")}
 SCHEMA_VERSION = 1
-COMMAND = "rkcosim validate --page docs/performance.md"
+COMMAND = "rkcosim validate --page docs/results/performance.md"
 PAGES: dict[Plan, str] = {"ours": COMMAND, "rknn": COMMAND.replace("--page", "--plan rknn --page")}
 
 SUBMIT_US = 22.5
 """Microseconds that the vendor's driver adds to each submit of a model: submit 2.5, interrupt handler 2,
 threaded part 18 ([HW 12.5], "vendor driver path", ftrace).  A time for each layer was also tried and
-rejected: fitted to the one network of the fitted half, it makes the others worse (docs/performance.md)."""
+rejected: fitted to the one network of the fitted half, it makes the others worse (docs/board_times.md)."""
 
 PRODUCT_RUN_US = 32.9
 PRODUCT_RUN = "unimatrix099/rk-llama.cpp, RKNPU2-decode-research.md, 1c"
@@ -83,6 +81,8 @@ def board_errors(plan: Plan = "ours") -> BoardErrors:
     ValueError
         If the file is damaged or has another version.
     """
+    from rkcosim.measure.perf.page import read_stored
+
     data = read_stored(FILES[plan], SCHEMA_VERSION, f"write it again: {PAGES[plan]}")
     return BoardErrors([NetworkError(**row) for row in data["networks"]], dict(data["families"]))
 
@@ -100,6 +100,8 @@ def write_errors(results: Iterable[Any], families: Iterable[dict[str, Any]], pat
         if entry["family"] != "models" and entry["median_error"] is not None
     }
     members = {"networks": [asdict(network) for network in networks], "families": medians}
+    from rkcosim.measure.perf.page import write_stored
+
     write_stored(path, SCHEMA_VERSION, members)
 
 

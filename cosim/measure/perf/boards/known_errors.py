@@ -1,6 +1,6 @@
 """Known errors of the cycles against boards: where, in which direction, and why.
 
-docs/performance.md continues with an analysis of possible reasons.
+docs/board_times.md has an analysis of possible reasons.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rkcosim.measure.perf.boards.table import LEAST_US, LUT_ACTIVATIONS, Row
+from rkcosim.measure.perf.boards.table import LEAST_US, LUT_ACTIVATIONS, BoardRow
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class Known:
     where: str
     direction: str
     why: str
-    covers: Callable[[Row], bool]
+    covers: Callable[[BoardRow], bool]
     size: str = ""
 
 
-def _named(*ids: str) -> Callable[[Row], bool]:
+def _named(*ids: str) -> Callable[[BoardRow], bool]:
     return lambda row: row.id in ids
 
 
@@ -84,8 +84,8 @@ KNOWN: tuple[Known, ...] = (
         "the same device work took 1.4 to 1.5 times as long in a run with pauses of the host between its "
         "submits (8.20 and 5.74 ms, 31.70 and 21.45 ms [HW 12.3]), and these short ones take 3 to 5 times "
         "as long as their work at 1 GHz: the governor lowers the NPU's clock in pauses (320 to 200 MHz "
-        "would explain them). Their results are stored tile by tile, so rows that are 4 KiB apart are not "
-        "the reason",
+        "would explain them). Conflicts between rows of a result that are 4 KiB apart in memory are not the "
+        "reason, because results are stored tile by tile",
         _named(
             "MM-512x1024x1024", "MM-256x1024x1024", "MM-128x512x512", "MM-64x256x256", "ALLB-64", "ALLB-256"
         ),
@@ -132,12 +132,12 @@ KNOWN: tuple[Known, ...] = (
 )
 
 
-def group(row: Row) -> Known | None:
+def group(row: BoardRow) -> Known | None:
     """Return the group that a row belongs to, or None."""
     return next((known for known in KNOWN if known.covers(row)), None)
 
 
-def reason(row: Row) -> str:
+def reason(row: BoardRow) -> str:
     """Return the reason of a row's error as far as it is known."""
     known = group(row)
     return f"{known.where}: {known.why}" if known else "not known"

@@ -17,7 +17,7 @@ from rkcosim.measure.perf.boards import language
 from rkcosim.measure.perf.boards.expected import Plan
 from rkcosim.measure.perf.boards.matmul_plans import resident
 from rkcosim.measure.perf.boards.networks import network_file
-from rkcosim.measure.perf.boards.table import Row
+from rkcosim.measure.perf.boards.table import BoardRow
 from rkcosim.measure.perf.estimator import estimate_model
 from rkcosim.measure.perf.page import read_stored
 from rkcosim.measure.perf.spent import add, spent
@@ -125,7 +125,7 @@ class Work:
     cores : cores that each run the whole of `what`, which is a part of the row.
     """
 
-    row: Row
+    row: BoardRow
     what: CompiledModel | Matmul
     bounds: Bounds
     traffic: float
@@ -155,7 +155,7 @@ class Work:
         return Ran(times * cycles, times * tasks, self.submits, counts)
 
 
-def work(row: Row, plan: Plan = "ours") -> Work:
+def work(row: BoardRow, plan: Plan = "ours") -> Work:
     """Build the work of a row with the plan of this compiler, or that of the software that was measured.
 
     That is RKNN's, as far as its rules are known, and for some products that of their authors.
@@ -184,7 +184,7 @@ def work(row: Row, plan: Plan = "ours") -> Work:
     return replace(found, as_boards=True, submits=chains)
 
 
-def _work(row: Row) -> Work:
+def _work(row: BoardRow) -> Work:
     if row.operation == "matmul":
         return _product(row)
     return _network(row) if row.operation == "model" else _single(row)
@@ -204,7 +204,7 @@ class _Calls(Work):
         return Ran(cycles, self.row.cores * model.products(tokens).total(), self.submits, {})
 
 
-def _language(row: Row, plan: Plan) -> Work:
+def _language(row: BoardRow, plan: Plan) -> Work:
     model, tokens = language.LanguageModel(*row.input), row.output[0]
     npu = -(-model.macs(tokens) // (row.cores * math.prod(formula.GROUPS[0])))
     moved = model.weights(), 0
@@ -212,12 +212,12 @@ def _language(row: Row, plan: Plan) -> Work:
     return _Calls(row, part, _bounds(row, npu, moved), 1.0, as_boards=plan != "ours")
 
 
-def _bounds(row: Row, npu: int, moved: tuple[int, int]) -> Bounds:
+def _bounds(row: BoardRow, npu: int, moved: tuple[int, int]) -> Bounds:
     ddr = formula.ddr(*moved, board_memory(row.clock_mhz))
     return Bounds(npu, ddr, max(npu, ddr))
 
 
-def _single(row: Row) -> Work:
+def _single(row: BoardRow) -> Work:
     """Build a single layer, compiled from a model of it; its bounds follow from the row's sizes."""
     parts, note = 1, ""
     if row.cores > 1 and row.operation in SHARED:
@@ -246,7 +246,7 @@ def _single(row: Row) -> Work:
     return Work(row, model, _bounds(row, npu, moved), traffic, parts, note=note)
 
 
-def _product(row: Row) -> Work:
+def _product(row: BoardRow) -> Work:
     """Build a matrix product; sizes that the hardware does not support are rounded up."""
     (m, k), (_, n) = row.input, row.output
     kind = KINDS[PRODUCTS[row.type]]
@@ -265,7 +265,7 @@ def _product(row: Row) -> Work:
     return Work(row, p, _bounds(row, npu, once), moved / sum(once), note=note)
 
 
-def _network(row: Row) -> Work:
+def _network(row: BoardRow) -> Work:
     """Build a whole network of published shapes with random weights.
 
     Its bounds are sums over the layers (for `cycles`, of the larger bound of each), as in [HW 12.6].  The
@@ -284,7 +284,7 @@ def _network(row: Row) -> Work:
     return Work(row, model, bounds, 1.0, submits=model.plan.jobs)
 
 
-def _layer(row: Row, channels: int) -> bytes:
+def _layer(row: BoardRow, channels: int) -> bytes:
     int8 = row.type == "int8"
     _, height, width = row.input
     if row.operation == "conv":

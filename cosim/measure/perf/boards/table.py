@@ -26,7 +26,7 @@ LUT_ACTIVATIONS = ("swish",)
 
 
 @dataclass(frozen=True)
-class Row:
+class BoardRow:
     """One published measurement.
 
     Members
@@ -100,10 +100,10 @@ _TYPES: dict[str, Callable[[str], Any]] = {
 """Conversion of columns that are not texts."""
 
 
-def rows() -> list[Row]:
-    """Return all rows of the table, in its order; its columns are the members of `Row`."""
+def rows() -> list[BoardRow]:
+    """Return all rows of the table, in its order; its columns are the members of `BoardRow`."""
     with TABLE.open(newline="") as file:
         return [
-            Row(*(_TYPES.get(column, str)(text) for column, text in entry.items()))
+            BoardRow(*(_TYPES.get(column, str)(text) for column, text in entry.items()))
             for entry in csv.DictReader(file)
         ]

@@ -1,4 +1,4 @@
-"""Tables of `rkcosim validate`, for the terminal and for docs/performance.md."""
+"""Tables of `rkcosim validate`, for the terminal and for docs/results/performance.md."""
 
 from __future__ import annotations
 
@@ -137,9 +137,10 @@ def section(
             ),
         ),
         "",
-        "A row counts if it was measured with 1 ms or more, without an activation from the LUT, at a "
-        "stated clock, and belongs to the half that a hash of the row's id holds back from all fitting "
-        "(`cosim/measure/perf/boards/table.py`, older than anything fitted). "
+        "A row counts if the board took 1 ms or more, its activation needs no lookup table, its clock is "
+        "stated, and it was not used to fit anything. A hash of the row's id decides which half of the rows "
+        "constants may be fitted to (`cosim/measure/perf/boards/table.py`); the rule was written before "
+        "the first fit. "
         "A family without such rows has no error figure. "
         "The last column has estimates with the 23.65 bytes per nanosecond of the vendor's formula.",
         "",
@@ -219,7 +220,7 @@ def _ratios(results: Iterable[Result]) -> list[str]:
         return []
     return [
         f"Parts of the cycles of rows above {NAMED_RATIO} times the formula, other than work of the array "
-        "(the parts exclude each other; [docs/report.md](report.md) explains them):",
+        "(the parts exclude each other; [the report](../report.md#figures) explains them):",
         "",
         *table(
             ("row", "times formula", "of its cycles"),

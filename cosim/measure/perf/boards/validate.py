@@ -15,7 +15,7 @@ from rkcosim.measure.perf.boards import runs as board_runs
 from rkcosim.measure.perf.boards.expected import SUBMIT_US, Plan
 from rkcosim.measure.perf.boards.networks import NetworkError
 from rkcosim.measure.perf.boards.runs import Bounds, Ran
-from rkcosim.measure.perf.boards.table import FAMILIES, Row
+from rkcosim.measure.perf.boards.table import FAMILIES, BoardRow
 
 SCHEMA_VERSION = 2
 
@@ -54,7 +54,7 @@ class Result:
     note : how our run deviates from the published one.
     """
 
-    row: Row
+    row: BoardRow
     bounds: Bounds | None = None
     ran: Ran | None = None
     how: str = ""
@@ -164,7 +164,7 @@ class Setting:
     engine: str | None = None
     plan: Plan = "ours"
 
-    def dram(self, row: Row) -> DramConfig:
+    def dram(self, row: BoardRow) -> DramConfig:
         """Return the memory of a row's board."""
         bound = self.core_bytes_per_ns
         if bound is None and self.memory == "fitted":
@@ -172,7 +172,7 @@ class Setting:
         return board_runs.board_memory(row.clock_mhz, bound, self.plan == "rknn")
 
 
-def measure(row: Row, setting: Setting | None = None) -> Result:
+def measure(row: BoardRow, setting: Setting | None = None) -> Result:
     """Run or estimate one row; problems of a row become part of its result."""
     setting = setting or Setting()
     dram = setting.dram(row)
@@ -190,7 +190,7 @@ def measure(row: Row, setting: Setting | None = None) -> Result:
 
 
 def validate(
-    rows: Iterable[Row],
+    rows: Iterable[BoardRow],
     each: Callable[[Result], None] = lambda _: None,
     setting: Setting | None = None,
 ) -> list[Result]:

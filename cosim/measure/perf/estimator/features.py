@@ -133,7 +133,7 @@ class LoadedFirst(TaskShape):
     """A convolution whose array begins when all rows and all weights that fit their ring are in CBUF.
 
     The RTL begins when FEATURE_GRAINS rows and the first weight tile are there.  Boards take about as long
-    as tasks of this kind (docs/performance.md).
+    as tasks of this kind (docs/engines.md).
     """
 
     weights_first: ClassVar[bool] = True

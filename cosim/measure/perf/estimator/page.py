@@ -1,4 +1,4 @@
-"""The estimator's section of docs/performance.md."""
+"""The estimator's section of docs/results/performance.md."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rkcosim.base.files import is_container
 from rkcosim.compiler.batch import batch_size
-from rkcosim.compiler.container import is_container
 from rkcosim.compiler.rknn_tiling import rknn_plans
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf.boards.expected import Plan

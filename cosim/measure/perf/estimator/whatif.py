@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from rkcosim.compiler.container import is_container
+from rkcosim.base.files import is_container
 from rkcosim.compiler.tiling import BANKS, fixed_weight_banks
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf.estimator.estimate import Estimate, estimate_model

@@ -1,8 +1,0 @@
-"""DIOPI's operators; importing this package fills the table `registry.OPERATORS`."""
-
-from __future__ import annotations
-
-from rkcosim.frontends.diopi.operators import activations, arithmetic, elements, moves, pools, products
-from rkcosim.frontends.diopi.operators.registry import OPERATORS
-
-__all__ = ["OPERATORS", "activations", "arithmetic", "elements", "moves", "pools", "products"]
