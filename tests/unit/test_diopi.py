@@ -268,7 +268,7 @@ def test_interpolation_is_onnx_s(align: bool, cubic: bool) -> None:
     sizes = np.array([1, 2, 9, 4])
     right = _node("Resize", x, np.zeros(0), np.zeros(0), sizes, **attributes)[0]
     # The reference computes scales in float32.
-    np.testing.assert_allclose(moves.interpolated(x, (9, 4), align, cubic), right, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(pools.interpolated(x, (9, 4), align, cubic), right, rtol=1e-5, atol=1e-5)
 
 
 def test_types_of_results(calls: Calls) -> None:
