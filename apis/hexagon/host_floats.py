@@ -13,7 +13,10 @@ from rkcosim.apis.hexagon.geometry import Geometry, Padding, geometry, window_of
 from rkcosim.apis.hexagon.host_moves import axis_of
 from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, check_size, value
+from rkcosim.hostops import resize
+from rkcosim.hostops.convolution import convolved
 from rkcosim.hostops.pooling import largest, means
+from rkcosim.hostops.softmax import softmax
 
 Array = npt.NDArray[Any]
 MANY = None
@@ -60,11 +63,9 @@ def _unary(name: str, dtype: type[Any], function: Callable[[Array], Array]) -> N
         return [value(function(call.inputs[0].array(dtype)).astype(dtype))]
 
 
-def softmax(x: Array) -> Array:
-    """Return e^x / sum(e^x) along the depth, float64."""
-    powers = np.exp(x.astype(np.float64) - x.max(axis=-1, keepdims=True))
-    total: Array = powers / powers.sum(axis=-1, keepdims=True)
-    return total
+def softmax_of_depth(x: Array) -> Array:
+    """Return softmax along the depth, float64."""
+    return softmax(x.astype(np.float64), -1)
 
 
 _UNARY: dict[str, Callable[[Array], Array]] = {
@@ -76,7 +77,7 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
     "Ceil_f": np.ceil,
     "Floor_f": np.floor,
     "Round_f": half_away,
-    "LogSoftmax_f": lambda x: np.log(softmax(x)),
+    "LogSoftmax_f": lambda x: np.log(softmax_of_depth(x)),
 }
 for _name, _one in _UNARY.items():
     _unary(_name, np.float32, _one)
@@ -91,7 +92,7 @@ for _name, _one in {
 @operation("Softmax_f", ins=(1, 2), outs=1)
 def softmax_f(call: NodeCall) -> list[Value]:
     beta = call.inputs[1].scalar if len(call.inputs) > 1 else 1.0
-    return [value(softmax(call.inputs[0].reals * np.float32(beta)).astype(np.float32))]
+    return [value(softmax_of_depth(call.inputs[0].reals * np.float32(beta)).astype(np.float32))]
 
 
 @operation("ReluX_f", ins=2, outs=1)
@@ -188,11 +189,16 @@ def range_(call: NodeCall) -> list[Value]:
     return [value(np.array(numbers, dtype=np.int32))]
 
 
-def _multiplied(patches: Array, w: Array) -> Array:
-    """Return the products of windows (B, OH, OW, kh, kw, D) with weights (kh, kw, D, OC), float32."""
-    flat = patches.reshape(*patches.shape[:3], -1).astype(np.float64)
-    found: Array = (flat @ w.reshape(-1, w.shape[3]).astype(np.float64)).astype(np.float32)
-    return found
+def convolution(x: Array, w: Array, window: Geometry) -> Array:
+    """Return the sums of an input (B, H, W, D) and weights (kh, kw, D, OC), float64 (B, OH, OW, OC)."""
+    made = convolved(x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1), window.sliding)
+    return made.transpose(0, 2, 3, 1)
+
+
+def depthwise(x: Array, w: Array, window: Geometry) -> Array:
+    """Return the sums of an input (B, H, W, D) and weights (kh, kw, D, M), float64 (B, OH, OW, D * M)."""
+    filters = w.transpose(2, 3, 0, 1).reshape(-1, 1, *w.shape[:2])
+    return convolved(x.transpose(0, 3, 1, 2), filters, window.sliding, w.shape[2]).transpose(0, 2, 3, 1)
 
 
 def kernel_window(call: NodeCall, x: Value, w: Value, stride: Value) -> Geometry:
@@ -205,15 +211,19 @@ def kernel_window(call: NodeCall, x: Value, w: Value, stride: Value) -> Geometry
 @operation("Conv2d_f", ins=3, outs=1)
 def conv2d(call: NodeCall) -> list[Value]:
     x, w, stride = call.inputs
-    return [value(_multiplied(kernel_window(call, x, w, stride).patches(x.reals, 0), w.reals))]
+    made = convolution(
+        x.reals.astype(np.float64), w.reals.astype(np.float64), kernel_window(call, x, w, stride)
+    )
+    return [value(made.astype(np.float32))]
 
 
 @operation("DepthwiseConv2d_f", ins=3, outs=1)
 def depthwise_conv2d(call: NodeCall) -> list[Value]:
     x, w, stride = call.inputs
-    patches = kernel_window(call, x, w, stride).patches(x.reals, 0)
-    sums = np.einsum("bhwijd,ijdm->bhwdm", patches.astype(np.float64), w.reals.astype(np.float64))
-    return [value(sums.reshape(*sums.shape[:3], -1).astype(np.float32))]
+    made = depthwise(
+        x.reals.astype(np.float64), w.reals.astype(np.float64), kernel_window(call, x, w, stride)
+    )
+    return [value(made.astype(np.float32))]
 
 
 def matrix_rows(a: Value, b: Value) -> tuple[int, int, int]:
@@ -298,7 +308,10 @@ def lrn(call: NodeCall) -> list[Value]:
 
 
 def bilinear(x: Array, sizes: Value, corners: bool) -> Array:
-    """Return an image (B, H, W, D) with other numbers of rows and columns, float64."""
+    """Return an image (B, H, W, D) with other numbers of rows and columns, float64.
+
+    It adds a share of the difference of two elements, as nnlib does: the last bits decide halves of bytes.
+    """
     wanted = sizes.list[:2]
     if len(wanted) != 2 or min(wanted) < 1:
         raise Failure(f"an output of {wanted}")
@@ -306,8 +319,8 @@ def bilinear(x: Array, sizes: Value, corners: bool) -> Array:
     found = x.astype(np.float64)
     for axis, new in zip((1, 2), wanted, strict=True):
         old = x.shape[axis]
-        step = (old - 1) / (new - 1) if corners and new > 1 else old / new
-        at = np.arange(new) * step
+        step = resize.step_of(old, new, corners and new > 1)
+        at = resize.places(new, step, resize.Coordinates.ASYMMETRIC)
         first = np.minimum(at.astype(np.int64), old - 1)
         part = (at - first).reshape([-1 if n == axis else 1 for n in range(4)])
         low, high = np.take(found, first, axis), np.take(found, np.minimum(first + 1, old - 1), axis)

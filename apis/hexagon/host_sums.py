@@ -19,7 +19,7 @@ from rkcosim.apis.hexagon.arithmetic import (
 )
 from rkcosim.apis.hexagon.geometry import Geometry
 from rkcosim.apis.hexagon.host_bytes import limits_at
-from rkcosim.apis.hexagon.host_floats import kernel_window, matrix_rows
+from rkcosim.apis.hexagon.host_floats import convolution, depthwise, kernel_window, matrix_rows
 from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, quantised, single, value
 from rkcosim.hostops.pooling import largest, sums
@@ -33,16 +33,13 @@ class HostArithmetic:
 
     def convolve(self, x: Array, x_zero: int, w: Array, w_zero: int, window: Geometry) -> Sums:
         """See `rkcosim.apis.hexagon.operations.Arithmetic`."""
-        patches = window.patches(x.astype(np.float64) - x_zero, 0.0)
-        factors = w.reshape(-1, w.shape[3]).astype(np.float64) - w_zero
-        total = patches.reshape(*patches.shape[:3], -1) @ factors
+        total = convolution(x.astype(np.float64) - x_zero, w.astype(np.float64) - w_zero, window)
         return total.astype(np.int64).astype(np.int32)
 
     def depthwise(self, x: Array, x_zero: int, w: Array, w_zero: int, window: Geometry) -> Sums:
         """See `rkcosim.apis.hexagon.operations.Arithmetic`."""
-        patches = window.patches(x.astype(np.float64) - x_zero, 0.0)
-        total = np.einsum("bhwijd,ijdm->bhwdm", patches, w.astype(np.float64) - w_zero)
-        return total.reshape(*total.shape[:3], -1).astype(np.int64).astype(np.int32)
+        total = depthwise(x.astype(np.float64) - x_zero, w.astype(np.float64) - w_zero, window)
+        return total.astype(np.int64).astype(np.int32)
 
     def max_pool(self, x: Array, window: Geometry) -> npt.NDArray[np.uint8]:
         """See `rkcosim.apis.hexagon.operations.Arithmetic`."""

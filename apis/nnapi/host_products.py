@@ -11,11 +11,11 @@ import numpy as np
 
 from rkcosim.apis.nnapi import geometry
 from rkcosim.apis.nnapi.geometry import Geometry
-from rkcosim.apis.nnapi.host_moves import as_given, channels_last
+from rkcosim.apis.nnapi.host_moves import TO_FIRST, TO_LAST, as_given, channels_last
 from rkcosim.apis.nnapi.model import OperandType
 from rkcosim.apis.nnapi.values import Array, OperationCall, Reals, bounded, host
+from rkcosim.hostops.convolution import convolved, transposed
 from rkcosim.hostops.geometry import Sliding
-from rkcosim.hostops.windows import windows
 
 BATCHED = (OperandType.TENSOR_FLOAT32, OperandType.TENSOR_FLOAT16)
 
@@ -66,13 +66,14 @@ def _conv(call: OperationCall) -> list[Array]:
         raise call.wrong(f"filter {kernels.shape}, {groups} groups and {x.shape[3]} channels")
     if not x.shape[0]:
         return [_empty(call, (0, *window.output((x.shape[1], x.shape[2])), count), window.nchw)]
-    views = windows(x, sliding(x, window), 1)
-    parts = []
-    for group in range(groups):
-        part = views[..., group * depth : (group + 1) * depth, :, :]
-        own = kernels[group * (count // groups) : (group + 1) * (count // groups)]
-        parts.append(np.tensordot(part, own, axes=([3, 4, 5], [3, 1, 2])))
-    return _finished(call, np.concatenate(parts, -1), _scales(call), window.act, window.nchw)
+    sums = _convolved(x, kernels.transpose(TO_FIRST), window, groups)
+    return _finished(call, sums, _scales(call), window.act, window.nchw)
+
+
+def _convolved(x: Reals, filters: Reals, window: Geometry, groups: int) -> Reals:
+    """Return the sums of maps (N, H, W, C) and filters (OC, C / groups, kh, kw) as (N, OH, OW, OC)."""
+    sums = convolved(x.transpose(TO_FIRST), filters, sliding(x, window), groups)
+    return np.ascontiguousarray(sums.transpose(TO_LAST))
 
 
 def _empty(call: OperationCall, shape: tuple[int, ...], nchw: bool) -> Array:
@@ -89,10 +90,8 @@ def _depthwise(call: OperationCall) -> list[Array]:
         raise call.wrong(f"filter {kernels.shape}, multiplier {window.number} and {depth} channels")
     if not x.shape[0]:
         return [_empty(call, (0, *window.output((x.shape[1], x.shape[2])), count), window.nchw)]
-    views = windows(x, sliding(x, window), 1)
-    own = kernels[0].reshape(*window.kernel, depth, window.number)
-    sums = np.einsum("nhwckl,klcm->nhwcm", views, own)
-    return _finished(call, sums.reshape(*sums.shape[:3], count), _scales(call), window.act, window.nchw)
+    sums = _convolved(x, kernels.transpose(3, 0, 1, 2), window, depth)
+    return _finished(call, sums, _scales(call), window.act, window.nchw)
 
 
 @host("TRANSPOSE_CONV_2D")
@@ -108,14 +107,11 @@ def _transposed(call: OperationCall) -> list[Array]:
         raise call.wrong(f"a result of {rows} x {columns} pixels")
     top, left = window.pads[0], window.pads[1]
     bounded([n, rows + abs(top) + h * sh + kh, columns + abs(left) + w * sw + kw, len(kernels)])
-    full = np.zeros(
-        (n, max((h - 1) * sh + kh, top + rows), max((w - 1) * sw + kw, left + columns), len(kernels))
+    filters = kernels.transpose(3, 0, 1, 2)
+    made = transposed(
+        x.transpose(TO_FIRST), filters, window.strides, window.dilations, (top, left), (rows, columns)
     )
-    for row in range(kh):
-        for column in range(kw):
-            part = x @ kernels[:, row, column].T
-            full[:, row : row + (h - 1) * sh + 1 : sh, column : column + (w - 1) * sw + 1 : sw] += part
-    sums = full[:, top : top + rows, left : left + columns]
+    sums = np.ascontiguousarray(made.transpose(TO_LAST))
     return _finished(call, sums, _scales(call), window.act, window.nchw)
 
 

@@ -9,17 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler.graph import HostOp
+from rkcosim.hostops.softmax import softmax
 
 Real = npt.NDArray[np.float32]
 
 PART = 1 << 15
 """Elements that are converted at a time."""
-
-
-def softmax(values: Real, axis: int) -> Real:
-    """Softmax along an axis, in float32."""
-    powers = np.exp(values - values.max(axis=axis, keepdims=True))
-    return (powers / powers.sum(axis=axis, keepdims=True)).astype(np.float32)
 
 
 def quantize(values: npt.NDArray[Any], scale: float, zero_point: int, dtype: type) -> npt.NDArray[Any]:
@@ -81,7 +76,7 @@ def evaluate(op: HostOp, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """
     attributes = cast(dict[str, Any], op.attributes)
     if op.kind == "Softmax":
-        return softmax(value.reshape(attributes["shape"]), attributes["axis"])
+        return softmax(value.reshape(attributes["shape"]), attributes["axis"]).astype(np.float32)
     if op.kind == "ArgMax":  # the first of equal values; float32 holds every index
         axis = attributes["axis"]
         return np.expand_dims(value.reshape(attributes["shape"]).argmax(axis), axis).astype(np.float32)

@@ -17,6 +17,7 @@ from rkcosim.compiler.graph import ModelError, Tensor, Window, from_cube, to_cub
 from rkcosim.compiler.steps import HostStep
 from rkcosim.hostops.geometry import Sliding
 from rkcosim.hostops.pooling import largest, means, sums
+from rkcosim.hostops.softmax import softmax
 from rkcosim.hostops.windows import counted
 
 Cube = npt.NDArray[Any]
@@ -108,13 +109,9 @@ def _rearrange(step: HostStep, cubes: Sequence[Cube]) -> Cube:
 def _softmax(step: HostStep, cubes: Sequence[Cube]) -> Cube:
     x, y, axis = step.inputs[0], step.output, step.attributes["axis"]
     if x.real:
-        reals = from_cube(cubes[0], x).astype(np.float64)
-        powers = np.exp(reals - reals.max(axis=axis, keepdims=True))
-        return to_cube((powers / powers.sum(axis=axis, keepdims=True)).astype(np.float16), y)
-    codes = from_cube(cubes[0], x).astype(np.float64)
-    real = (codes - codes.max(axis=axis, keepdims=True)) * (x.scale * step.attributes.get("beta", 1.0))
-    powers = np.exp(real)
-    result = powers / powers.sum(axis=axis, keepdims=True)
+        return to_cube(softmax(from_cube(cubes[0], x).astype(np.float64), axis).astype(np.float16), y)
+    beta = x.scale * step.attributes.get("beta", 1.0)
+    result = softmax(from_cube(cubes[0], x).astype(np.float64), axis, beta)
     return to_cube(_saturated(np.rint(result / y.scale) + y.zero_point), y)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol, cast
@@ -187,6 +188,12 @@ class LoadedModel:
     outside
         Regions that are not allocated here; `use_region` must provide them before the first run.
 
+    Members
+    -------
+    on_host
+        Makes the context in which the host computes a step, which needs the tensors of this model and not the
+        device; by default it does nothing.
+
     Raises
     ------
     DriverError
@@ -209,6 +216,7 @@ class LoadedModel:
         self.driver = driver
         self.core = core
         self.meter = meter
+        self.on_host: Callable[[], AbstractContextManager[None]] = nullcontext
         plan = model.plan
         self._closed = False
         self._shared: _Counted | None = None
@@ -350,7 +358,8 @@ class LoadedModel:
                     together[layers.pop()] = result.cycles
             else:
                 started = time.perf_counter()
-                self.compute(segment.host)
+                with self.on_host():
+                    self.compute(segment.host)
                 seconds[segment.host] = time.perf_counter() - started
         self._end_states()
         return self.report(cycles, measures, seconds, together)
@@ -551,7 +560,8 @@ def run_together(copies: Sequence[LoadedModel], max_cycles: int | None = None) -
         if segment.host is not None:
             for one in copies:
                 started = time.perf_counter()
-                one.compute(segment.host)
+                with one.on_host():
+                    one.compute(segment.host)
                 if one is first:
                     seconds[segment.host] = time.perf_counter() - started
             continue

@@ -218,7 +218,7 @@ def rknn_destroy(context: Any) -> int:
         state.finish()
         forget_all_of(state.handle)
     finally:
-        with runtime.lock:
+        with state.running, runtime.lock:
             state.close()
     return t.RKNN_SUCC
 

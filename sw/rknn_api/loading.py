@@ -41,7 +41,9 @@ def place(model: Any, share: Any = None, outside: list[str] | None = None) -> An
             copy = None if outside else functools.partial(place, model.one)
             together = not isinstance(model.one, TailModel)
             return BatchLoaded(model, first, copy, runtime.driver.device.cores, sizes, together)
-        return LoadedModel(model, runtime.driver, share=share, outside=outside or ())
+        loaded = LoadedModel(model, runtime.driver, share=share, outside=outside or ())
+        loaded.on_host = runtime.lock.given_up  # other programs use the device meanwhile
+        return loaded
 
 
 def connect(state: Context) -> None:

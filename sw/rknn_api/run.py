@@ -101,7 +101,7 @@ def _work(state: Context, frame: Frame, bound: int | None, fence_in: int, signal
     try:
         if fence_in >= 0:
             _await_fence(fence_in)
-        with runtime.lock:
+        with state.running, runtime.lock:
             take_inputs(state)
             state.loaded.core = core_of(state)
             frame.report = state.loaded.run(bound)

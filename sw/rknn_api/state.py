@@ -143,6 +143,8 @@ class Context:
     foreground: bool = False
     """Whether frames run within `rknn_run`, since functions of the program's can be called only there."""
     error: BaseException | None = None
+    running: Any = field(default_factory=threading.RLock)
+    """Held during a run, also while that has given up the device's lock for a part that the host computes."""
 
     def finish(self) -> Frame | None:
         """Wait for the running frame, if there is one, and return it."""
@@ -209,7 +211,8 @@ class Runtime:
         self.failures: Failures | None = None
         """Takes the unforeseen errors of a server's calls; None: the caller has `last_error`."""
         self.lock = DeviceLock()
-        """Held while the device runs or its memory map changes, but not while a program's function runs."""
+        """Held while the device runs or its memory map changes, but not while the host computes a part of a
+        model or a program's function does."""
 
     def failed(self, what: str, error: BaseException) -> bool:
         """Record an error of the call `what` if it is an unforeseen one; return whether that was done."""

@@ -10,12 +10,15 @@ import os
 import random
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import rkcosim.rknn_api as rk
+from rkcosim.compiler.runtime import LoadedModel
 from rkcosim.driver import Driver
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.rknn_api import custom_types as cu
@@ -25,7 +28,9 @@ from rkcosim.rknn_api.declarations import digest
 from rkcosim.rknn_api.server import RknnServer
 from rkcosim.rknn_api.server.calls import Calls
 from rkcosim.rknn_api.server.protocol import Channel, Gone, Op, Packet
+from rkcosim.rknn_api.session import Model
 from rkcosim.rknn_api.signatures import SIGNATURES
+from tests.models.rknn_models import Qdq, image_model
 from tests.system.test_librknnrt import scaled_model
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
@@ -100,12 +105,19 @@ def server(tmp_path: Path) -> Iterator[RknnServer]:
     assert not driver.buffers
 
 
-def opened(client: Client) -> int:
-    """A context on the digits network."""
-    data = DIGITS.read_bytes()
+def opened(client: Client, data: bytes = DIGITS.read_bytes()) -> int:
+    """A context on a model, the digits network if no other is given."""
     client.pages[4096 : 4096 + len(data)] = data
     assert client.call("rknn_init", 64, 4096, len(data), 0, 0, used=4096 + len(data)) == 0
     return struct.unpack_from("<Q", client.pages, 64)[0]
+
+
+def set_input(client: Client, context: int, values: np.ndarray) -> None:
+    """Set the only input of a context through the second half of an arena of `SIZE` bytes."""
+    at = SIZE // 2
+    client.pages[at : at + values.nbytes] = values.tobytes()
+    struct.pack_into("<I4xQIB3xii", client.pages, 256, 0, at, values.nbytes, 0, 0, 0)
+    assert client.call("rknn_inputs_set", context, 1, 256, used=at + values.nbytes) == 0
 
 
 def test_offsets_outside_of_the_arena_end_the_connection(server: RknnServer):
@@ -330,17 +342,12 @@ def test_device_addresses_lead_to_memory_of_the_same_program_only(server: RknnSe
 
 def with_operator(client: Client) -> int:
     """A context on a model with a custom operator of the program, whose input is set."""
-    data = scaled_model()
-    client.pages[4096 : 4096 + len(data)] = data
-    assert client.call("rknn_init", 64, 4096, len(data), 0, 0, used=4096 + len(data)) == 0
-    context = struct.unpack_from("<Q", client.pages, 64)[0]
+    context = opened(client, scaled_model())
     op = cu.rknn_custom_op(version=1, target=cu.RKNN_TARGET_TYPE_CPU, op_type=b"Scaled")
-    at = 1024
-    client.pages[at : at + ct.sizeof(op)] = bytes(op)
-    struct.pack_into("<Q", client.pages, at + cu.rknn_custom_op.compute.offset, 0x1234)
-    assert client.call("rknn_register_custom_ops", context, at, 1, used=2048) == 0
-    struct.pack_into("<I4xQIB3xii", client.pages, 256, 0, 8192, 30 * 4, 0, 0, 0)
-    assert client.call("rknn_inputs_set", context, 1, 256, used=16384) == 0
+    client.pages[1024 : 1024 + ct.sizeof(op)] = bytes(op)
+    struct.pack_into("<Q", client.pages, 1024 + cu.rknn_custom_op.compute.offset, 0x1234)
+    assert client.call("rknn_register_custom_ops", context, 1024, 1, used=2048) == 0
+    set_input(client, context, np.zeros(30, np.float32))
     return context
 
 
@@ -352,8 +359,7 @@ def test_a_function_that_never_returns_holds_nobody_up(server: RknnServer):
     asked = bad.answer()
     assert (asked.op, asked.number, asked.a[0]) == (Op.CALLBACK, 0, 0x1234)
     other = opened(good)
-    struct.pack_into("<I4xQIB3xii", good.pages, 256, 0, 32768, 256 * 4, 0, 0, 0)
-    assert good.call("rknn_inputs_set", other, 1, 256, used=40960) == 0
+    set_input(good, other, np.zeros(256, np.float32))
     assert good.call("rknn_run", other, 0) == 0
     assert good.call("rknn_destroy", other) == 0
     bad.thread.send(Op.ANSWER, (0,))
@@ -373,3 +379,39 @@ def test_a_program_that_ends_within_its_function_gets_no_result(server: RknnServ
     assert (answer.op, answer.a[0]) == (Op.DONE, t.RKNN_ERR_FAIL)
     assert f"compute returned {t.RKNN_ERR_MALLOC_FAIL}" in caplog.text
     client.close()
+
+
+def test_a_part_on_the_host_holds_nobody_up(server: RknnServer, monkeypatch: pytest.MonkeyPatch):
+    """The host's part of a model may take ten minutes; the device is free meanwhile."""
+    begun, go_on, compute = threading.Event(), threading.Event(), LoadedModel.compute
+
+    def slow(self, number):
+        begun.set()
+        assert go_on.wait(20)
+        compute(self, number)
+
+    monkeypatch.setattr(LoadedModel, "compute", slow)
+    net = Qdq()
+    x = net.conv(net.input("x", (1, 16, 3, 4)), 16, 16)
+    net.output(net.conv(net.coded(net.node("Sin", x), 1 / 64, 0), 16, 16), "y", (1, 16, 3, 4))
+    data, values = net.bytes(), (np.arange(192, dtype=np.float32) % 23 - 11) / 2
+    slowly, good = Client(server.path), Client(server.path)
+    context = opened(slowly, data)
+    set_input(slowly, context, values)
+    slowly.thread.send(Op.CALL, (context, 0), NUMBERS["rknn_run"], 64)
+    assert begun.wait(20)
+    other = opened(good, image_model())  # without a part for the host
+    set_input(good, other, np.zeros(180, np.float32))
+    assert good.call("rknn_run", other, 0) == 0
+    assert good.call("rknn_destroy", other) == 0
+    go_on.set()
+    assert slowly.answer().a[0] == 0
+    struct.pack_into("<BBxxIQI4x", slowly.pages, 256, 1, 1, 0, 49152, values.nbytes)
+    assert slowly.call("rknn_outputs_get", context, 1, 256, 0, used=57344) == 0
+    got = np.frombuffer(slowly.pages[49152 : 49152 + values.nbytes], np.float32)
+    with Model(data) as model:
+        (wanted,) = model.run(values.reshape(1, 16, 3, 4))
+    np.testing.assert_array_equal(got, wanted.reshape(-1))
+    assert len(set(got.tolist())) > 10
+    slowly.close()
+    good.close()

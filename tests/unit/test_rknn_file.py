@@ -38,6 +38,7 @@ from rkcosim.verify.crosscheck.model_check import GoldenDriver
 from rkcosim.verify.streams.sources import open_source
 from tests.extent import extent
 from tests.models.rknn_files import _Builder, as_version_2
+from tests.models.rknn_models import Qdq
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
 
@@ -378,6 +379,25 @@ def test_plans_for_several_cores():
     assert all(np.array_equal(a, b) for a, b in zip(outputs(compiled), outputs(model), strict=True))
     with pytest.raises(RknnFileError, match="without a plan for 2 cores; it has plans for 3"):
         open_model(data, cores=2)
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_a_tensor_that_several_cores_write_is_known_to_each(cores: int, tmp_path: Path):
+    """The lists of one core write a part of it, so that a reader finds holes there (mobilenetv2-rk3588 of
+    swdee/go-rknnlite-data c58e7b3b on three cores). What one core alone writes in one job is not held."""
+    net = Qdq()
+    x = net.conv(net.input("x", (1, 32, 40, 40), 0.02, 3), 32, 64, 3, 0.05, -7)
+    net.output(net.conv(x, 64, 32, 3, 0.3, 5), "y", (1, 32, 36, 36))
+    path = tmp_path / "cores.rknn"
+    path.write_bytes(write_rknn(compile_model(net.bytes(), reuse=True, cores=cores)))
+    source = open_source([str(path)], cores=cores)
+    assert len({program.core for program in source.programs}) == cores
+    names = {address: name for name, address, _ in source.places}
+    held = {names[address] for address, _ in source.programs[0].held}
+    (between,) = (
+        set(names.values()) - {"x", "y"} - {name for name in names.values() if name.startswith("conv")}
+    )
+    assert held == ({"x"} if cores == 1 else {"x", between, "y"})
 
 
 def test_what_the_command_shows(data: bytes, tmp_path: Path):

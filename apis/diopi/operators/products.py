@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.apis.diopi.host import windows
 from rkcosim.apis.diopi.npu import EmittedNode, Network
 from rkcosim.apis.diopi.operators.registry import OperatorCall, operator
 from rkcosim.apis.diopi.operators.types import TOO_FINE, fits_half, wide
 from rkcosim.apis.diopi.tensor import diopiTensor
 from rkcosim.apis.diopi.values import DiopiError, diopiScalar, diopiSize
+from rkcosim.hostops.convolution import convolved, transposed
+from rkcosim.hostops.geometry import Sliding, reach
 
 Array = npt.NDArray[Any]
+Ints = Sequence[int]
 
 
 def _arrays(bias: diopiTensor | None) -> list[Array]:
@@ -73,6 +75,25 @@ def _check_filters(x: Array, weight: Array, inputs: int, groups: int, rank: int,
             raise DiopiError(f"{size.data} has a stride or dilation below 1")
 
 
+def convolution(x: Array, weight: Array, strides: Ints, padding: Ints, dilation: Ints, groups: int) -> Array:
+    """Return a convolution of (N, C, ...) with (OC, C / groups, ...), float64."""
+    sliding = Sliding.over(x.shape[2:], weight.shape[2:], strides, padding, padding, dilation)
+    return convolved(x, weight, sliding, groups)
+
+
+def transposed_convolution(
+    x: Array, weight: Array, strides: Ints, padding: Ints, more: Ints, groups: int, dilation: Ints
+) -> Array:
+    """Return a transposed convolution of (N, C, ...) with (C, OC / groups, ...), float64."""
+    counts = [
+        max((n - 1) * s + reach(k, d) + o - 2 * p, 0)
+        for n, s, k, d, o, p in zip(
+            x.shape[2:], strides, weight.shape[2:], dilation, more, padding, strict=True
+        )
+    ]
+    return transposed(x, weight, strides, dilation, padding, counts, groups)
+
+
 def _convolution(
     call: OperatorCall,
     out: diopiTensor,
@@ -89,7 +110,7 @@ def _convolution(
     _check_filters(x, w, w.shape[1] * groups, groups, rank, stride, padding, dilation)
 
     def made(x: Array, w: Array) -> Array:
-        return windows.convolution(x, w, stride.data, padding.data, dilation.data, groups)
+        return convolution(x, w, stride.data, padding.data, dilation.data, groups)
 
     attributes = _attributes(stride, padding, dilation, groups)
     _filtered(call, out, [x, w, *_arrays(bias)], made, "Conv", attributes)
@@ -148,7 +169,7 @@ def _transposed(
         raise DiopiError(f"output padding {output_padding.data} is not smaller than stride or dilation")
 
     def made(x: Array, w: Array) -> Array:
-        return windows.transposed(x, w, *sizes, groups, dilation.data)
+        return transposed_convolution(x, w, *sizes, groups, dilation.data)
 
     attributes = _attributes(stride, padding, dilation, groups) | {"output_padding": output_padding.data}
     _filtered(call, out, [x, w, *_arrays(bias)], made, "ConvTranspose", attributes)

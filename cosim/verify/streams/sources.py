@@ -155,21 +155,33 @@ if TYPE_CHECKING:
 
 
 def _held(compiled: FileModel) -> list[tuple[int, int]]:
-    """Return address and size of the activations that the host or several jobs of a file read or write."""
-    plan = compiled.file_plan
-    users = {plan.graph.root(item.tensor): {0} for item in plan.graph.inputs}
-    job = 0
-    for segment in plan.segments():
-        steps = [segment.host] if segment.host is not None else []
-        job += 1
-        steps += [plan.tasks[n].layer for n in range(segment.first, segment.first + segment.count)]
-        for number in dict.fromkeys(steps):
-            step = plan.steps[number]
-            for tensor in (*step.inputs, step.output):
-                users.setdefault(plan.graph.root(tensor.name), set()).add(job)
-    bases = bases_of_plan(plan)
-    shared = (plan.places[name] for name, jobs in users.items() if len(jobs) > 1 and name in plan.places)
-    return [(place.ref.address(bases), place.size) for place in shared]
+    """Return address and size of the activations that not only one core of one job reads and writes.
+
+    The host, other jobs of the file and other cores of the same job read or write parts of them as well.
+    """
+    plan, bases = compiled.file_plan, bases_of_plan(compiled.plan)
+    users: dict[tuple[int, int], set[tuple[int, int]]] = {}
+
+    def named(names: Iterable[str], who: tuple[int, int]) -> None:
+        for root in {plan.graph.root(name) for name in names} & plan.places.keys():
+            place = plan.places[root]
+            users.setdefault((place.ref.address(bases), place.size), set()).add(who)
+
+    named((item.tensor for item in plan.graph.inputs), (-1, 0))
+    for job, segment in enumerate(plan.segments()):
+        if segment.host is not None:
+            step = plan.steps[segment.host]
+            named((tensor.name for tensor in (*step.inputs, *step.outputs)), (job, 0))
+        for core, (first, count) in enumerate(segment.parts if segment.host is None else ()):
+            for number in plan.records[segment.first + first :][:count]:
+                record = plan.file.records[number]
+                for word in range(record.first, record.first + record.amount):
+                    target = plan.file.relocations.get(word)
+                    tensor = plan.file.tensors[target.tensor] if target else None
+                    if tensor is not None and tensor.activation:
+                        key = plan.refs[tensor.index].address(bases), tensor.size
+                        users.setdefault(key, set()).add((job, core))
+    return [key for key, who in users.items() if len(who) > 1]
 
 
 def _of_json(path: Path, text: bytes) -> Source:
