@@ -190,7 +190,7 @@ _CHANGES = {
 """Events that change files: how many paths they begin with, and where descriptors of their folders follow."""
 
 _FORBIDDEN = {
-    *("os.system", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn", "os.chdir"),
+    *("os.system", "os.exec", "os.spawn", "pty.spawn", "os.chdir"),
     *("socket.connect", "socket.bind", "pickle.find_class", "webbrowser.open", "urllib.Request"),
 }
 """Events of `sys.addaudithook` (docs.python.org/3/library/audit_events.html)."""
@@ -216,7 +216,7 @@ class _Watch:
                 if isinstance(path, (str, bytes)):
                     folder = args[folders + number] if len(args) > folders + number else -1
                     self._opened(_absolute(os.fsdecode(path), folder), os.O_WRONLY)
-        elif name == "subprocess.Popen":
+        elif name in ("subprocess.Popen", "os.posix_spawn"):  # the first may do the second
             words = [os.fsdecode(word) for word in args[1]] if isinstance(args[1], (list, tuple)) else []
             if words[:1] != [sys.executable] or not any(word.endswith(_WORKERS) for word in words):
                 self.found.append(f"starts {args[1]}"[:200])
