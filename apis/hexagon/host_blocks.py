@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, check_size, range_of, value
+from rkcosim.hostops import resize
 
 Array = npt.NDArray[Any]
 
@@ -123,14 +124,13 @@ def _nearest(x: Value, sizes: Value, corners: bool) -> Value:
     if len(wanted) != 2 or min(wanted) < 1:
         raise Failure(f"an output of {wanted}")
     check_size(x.shape[0], *wanted, x.shape[3])
-    places = []
-    for old, new in zip(x.shape[1:3], wanted, strict=True):
-        if corners and new > 1:
-            at = np.floor(np.arange(new) * ((old - 1) / (new - 1)) + 0.5)
-        else:
-            at = np.floor(np.arange(new) * np.float32(old / new))
-        places.append(np.minimum(at.astype(np.int64), old - 1))
-    return value(x.raw[:, places[0]][:, :, places[1]])
+    made = x.raw
+    for axis, (old, new) in enumerate(zip(x.shape[1:3], wanted, strict=True), 1):
+        aligned = corners and new > 1
+        step = resize.step_of(old, new, aligned)
+        step = step if aligned else np.float32(step)
+        made = resize.nearest(made, axis, resize.places(new, step, resize.Coordinates.ASYMMETRIC), aligned)
+    return value(made)
 
 
 @operation("ResizeNearestNeighbor_f", ins=2, outs=1)

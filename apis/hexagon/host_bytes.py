@@ -29,7 +29,7 @@ from rkcosim.apis.hexagon.arithmetic import (
 )
 from rkcosim.apis.hexagon.host_floats import (
     broadcast,
-    softmax,
+    softmax_of_depth,
 )
 from rkcosim.apis.hexagon.host_moves import axis_of, joined
 from rkcosim.apis.hexagon.operations import NodeCall, operation
@@ -167,13 +167,15 @@ def tanh(call: NodeCall) -> list[Value]:
 def quantized_softmax(call: NodeCall) -> list[Value]:
     beta = call.inputs[3].scalar if len(call.inputs) > 3 else 1.0
     x = call.inputs[0].codes.astype(np.float64) * (beta * limits_at(call, 1).step)
-    return quantised(saturate(half_away(softmax(x) * LEVELS)), Range(0.0, 1.0))
+    return quantised(saturate(half_away(softmax_of_depth(x) * LEVELS)), Range(0.0, 1.0))
 
 
 @operation("Softmax_uint8", ins=(3, 4), outs=1)
 def softmax_to_float(call: NodeCall) -> list[Value]:
     beta = call.inputs[3].scalar if len(call.inputs) > 3 else 1.0
-    return [value(softmax(limits_at(call, 1).reals(call.inputs[0].codes) * f32(beta)).astype(np.float32))]
+    return [
+        value(softmax_of_depth(limits_at(call, 1).reals(call.inputs[0].codes) * f32(beta)).astype(np.float32))
+    ]
 
 
 @operation("QuantizedNeg_8", ins=3, outs=3)

@@ -13,8 +13,10 @@ from rkcosim.apis.hexagon.geometry import Geometry, Padding, geometry, window_of
 from rkcosim.apis.hexagon.host_moves import axis_of
 from rkcosim.apis.hexagon.operations import NodeCall, operation
 from rkcosim.apis.hexagon.tensors import Failure, Value, check_size, value
+from rkcosim.hostops import resize
 from rkcosim.hostops.convolution import convolved
 from rkcosim.hostops.pooling import largest, means
+from rkcosim.hostops.softmax import softmax
 
 Array = npt.NDArray[Any]
 MANY = None
@@ -61,11 +63,9 @@ def _unary(name: str, dtype: type[Any], function: Callable[[Array], Array]) -> N
         return [value(function(call.inputs[0].array(dtype)).astype(dtype))]
 
 
-def softmax(x: Array) -> Array:
-    """Return e^x / sum(e^x) along the depth, float64."""
-    powers = np.exp(x.astype(np.float64) - x.max(axis=-1, keepdims=True))
-    total: Array = powers / powers.sum(axis=-1, keepdims=True)
-    return total
+def softmax_of_depth(x: Array) -> Array:
+    """Return softmax along the depth, float64."""
+    return softmax(x.astype(np.float64), -1)
 
 
 _UNARY: dict[str, Callable[[Array], Array]] = {
@@ -77,7 +77,7 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
     "Ceil_f": np.ceil,
     "Floor_f": np.floor,
     "Round_f": half_away,
-    "LogSoftmax_f": lambda x: np.log(softmax(x)),
+    "LogSoftmax_f": lambda x: np.log(softmax_of_depth(x)),
 }
 for _name, _one in _UNARY.items():
     _unary(_name, np.float32, _one)
@@ -92,7 +92,7 @@ for _name, _one in {
 @operation("Softmax_f", ins=(1, 2), outs=1)
 def softmax_f(call: NodeCall) -> list[Value]:
     beta = call.inputs[1].scalar if len(call.inputs) > 1 else 1.0
-    return [value(softmax(call.inputs[0].reals * np.float32(beta)).astype(np.float32))]
+    return [value(softmax_of_depth(call.inputs[0].reals * np.float32(beta)).astype(np.float32))]
 
 
 @operation("ReluX_f", ins=2, outs=1)
@@ -308,7 +308,10 @@ def lrn(call: NodeCall) -> list[Value]:
 
 
 def bilinear(x: Array, sizes: Value, corners: bool) -> Array:
-    """Return an image (B, H, W, D) with other numbers of rows and columns, float64."""
+    """Return an image (B, H, W, D) with other numbers of rows and columns, float64.
+
+    It adds a share of the difference of two elements, as nnlib does: the last bits decide halves of bytes.
+    """
     wanted = sizes.list[:2]
     if len(wanted) != 2 or min(wanted) < 1:
         raise Failure(f"an output of {wanted}")
@@ -316,8 +319,8 @@ def bilinear(x: Array, sizes: Value, corners: bool) -> Array:
     found = x.astype(np.float64)
     for axis, new in zip((1, 2), wanted, strict=True):
         old = x.shape[axis]
-        step = (old - 1) / (new - 1) if corners and new > 1 else old / new
-        at = np.arange(new) * step
+        step = resize.step_of(old, new, corners and new > 1)
+        at = resize.places(new, step, resize.Coordinates.ASYMMETRIC)
         first = np.minimum(at.astype(np.int64), old - 1)
         part = (at - first).reshape([-1 if n == axis else 1 for n in range(4)])
         low, high = np.take(found, first, axis), np.take(found, np.minimum(first + 1, old - 1), axis)

@@ -427,9 +427,8 @@ def _nearest(e: Emission) -> None:
     made = host_moves.resized(e.call, size[1], size[0])
     factors = (made[0] // size[0], made[1] // size[1])
     for n, count, factor in zip(size, made, factors, strict=True):
-        places = host_moves.coordinates(n, count, align, half)
-        picks = np.floor(places + np.float32(0.5)) if align else np.floor(places)
-        if factor * n != count or (np.clip(picks, 0, n - 1) != np.arange(count) // factor).any():
+        picks = host_moves.picks(n, count, align, half)
+        if factor * n != count or (picks != np.arange(count) // factor).any():
             raise ModelError(f"a resize from {size} to {made} does not repeat pixels")
     x = e.data(0, view)
     y = e.made(map_view((channels, *made), view.samples, view.layout))

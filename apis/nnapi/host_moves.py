@@ -8,6 +8,8 @@ import numpy as np
 
 from rkcosim.apis.nnapi.host_elements import spread
 from rkcosim.apis.nnapi.values import QUANTISED, Array, OperationCall, bounded, host
+from rkcosim.hostops import resize
+from rkcosim.hostops.resize import Coordinates
 
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 """Orders of the axes from NCHW to NHWC, and back."""
@@ -280,13 +282,16 @@ def resized(call: OperationCall, width: int, height: int) -> tuple[int, int]:
     return sizes[1], sizes[0]
 
 
-def coordinates(size: int, made: int, align: bool, half: bool) -> Array:
+def coordinates(size: int, made: int, align: bool, rule: Coordinates) -> Array:
     """Return the place in the input of each pixel of the result along an axis, float32, not yet clipped."""
-    scale = np.float32(size) / np.float32(made)
-    if align and made > 1:
-        scale = np.float32(size - 1) / np.float32(made - 1)
-    places = np.arange(made, dtype=np.float32)
-    return (places + np.float32(0.5)) * scale if half else places * scale
+    step = resize.step_of(size, made, align and made > 1, np.float32)
+    return resize.places(made, step, rule, np.float32)
+
+
+def picks(size: int, made: int, align: bool, half: bool) -> Array:
+    """Return the index in the input of each pixel of a nearest-neighbour resize along an axis."""
+    rule = Coordinates.CENTRES if half else Coordinates.ASYMMETRIC
+    return resize.picked(coordinates(size, made, align, rule), size, half_up=align)
 
 
 @host("RESIZE_NEAREST_NEIGHBOR")
@@ -295,7 +300,5 @@ def _nearest(call: OperationCall) -> list[Array]:
     x = channels_last(call.array(0), nchw)
     made = resized(call, x.shape[2], x.shape[1])
     for axis, (size, count) in enumerate(zip(x.shape[1:3], made, strict=True), 1):
-        places = coordinates(size, count, align, half)
-        picks = np.floor(places + np.float32(0.5)) if align else np.floor(places)
-        x = np.take(x, np.clip(picks, 0, size - 1).astype(np.int64), axis)
+        x = np.take(x, picks(size, count, align, half), axis)
     return [as_given(x, nchw)]

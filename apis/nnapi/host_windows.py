@@ -9,8 +9,11 @@ import numpy as np
 from rkcosim.apis.nnapi import geometry
 from rkcosim.apis.nnapi.host_moves import as_given, channels_last, coordinates, resized
 from rkcosim.apis.nnapi.host_products import sliding
-from rkcosim.apis.nnapi.values import Array, OperationCall, Reals, host
+from rkcosim.apis.nnapi.values import Array, OperationCall, host
+from rkcosim.hostops import resize
 from rkcosim.hostops.pooling import largest
+from rkcosim.hostops.resize import Coordinates
+from rkcosim.hostops.softmax import log_softmax, softmax
 from rkcosim.hostops.windows import counted, windows
 
 
@@ -83,11 +86,8 @@ def _softmax(call: OperationCall) -> list[Array]:
     axis = call.axis(2, x.ndim)
     if call.number(1) <= 0 and call.kind.name == "SOFTMAX":
         raise call.wrong(f"beta {call.number(1)} is not above 0")
-    scaled = (x - x.max(axis=axis, keepdims=True)) * call.number(1) if x.size else x
-    sums = np.exp(scaled).sum(axis=axis, keepdims=True)
-    if call.kind.name == "SOFTMAX":
-        return [call.put(np.exp(scaled) / sums)]
-    return [call.put(scaled - np.log(sums))]
+    function = softmax if call.kind.name == "SOFTMAX" else log_softmax
+    return [call.put(function(x, axis, call.number(1)))]
 
 
 @host("L2_NORMALIZATION")
@@ -125,18 +125,7 @@ def _bilinear(call: OperationCall) -> list[Array]:
     x = channels_last(call.real(0), nchw)
     made = resized(call, x.shape[2], x.shape[1])
     for axis, (size, count) in enumerate(zip(x.shape[1:3], made, strict=True), 1):
-        places = coordinates(size, count, align, half)
-        if half and not align:
-            places = places - np.float32(0.5)
-        x = _between(x, places, axis, size)
+        rule = Coordinates.CENTRES if align else Coordinates.HALF_PIXEL
+        places = coordinates(size, count, align, rule if half else Coordinates.ASYMMETRIC)
+        x = resize.linear(x, axis, places, past=False)
     return [as_given(call.put(x), nchw)]
-
-
-def _between(x: Reals, places: Array, axis: int, size: int) -> Reals:
-    lower = np.maximum(np.floor(places), 0)
-    upper = np.minimum(np.ceil(places), size - 1)
-    shape = [1] * x.ndim
-    shape[axis] = len(places)
-    share = np.asarray(places - lower, np.float64).reshape(shape)
-    ends = [np.take(x, np.clip(side, 0, size - 1).astype(np.int64), axis) for side in (lower, upper)]
-    return np.asarray(ends[0] * (1 - share) + ends[1] * share)

@@ -33,6 +33,8 @@ class OperandType(IntEnum):
     TENSOR_QUANT8_SYMM = 13
     TENSOR_QUANT8_ASYMM_SIGNED = 14
     SUBGRAPH = 15
+    OEM_SCALAR = 10000
+    TENSOR_OEM_BYTE = 10001
 
     @property
     def scalar(self) -> bool:
@@ -46,7 +48,7 @@ class OperandType(IntEnum):
         Raises
         ------
         KeyError
-            For `SUBGRAPH`, which has no elements.
+            For `SUBGRAPH` and `OEM_SCALAR`, which have no elements.
         """
         return np.dtype(_DTYPES[self])
 
@@ -58,6 +60,7 @@ _SCALARS = {
     OperandType.BOOL,
     OperandType.FLOAT16,
     OperandType.SUBGRAPH,
+    OperandType.OEM_SCALAR,
 }
 _DTYPES = {
     OperandType.FLOAT32: np.float32,
@@ -75,7 +78,11 @@ _DTYPES = {
     OperandType.TENSOR_QUANT16_ASYMM: np.uint16,
     OperandType.TENSOR_QUANT8_SYMM: np.int8,
     OperandType.TENSOR_QUANT8_ASYMM_SIGNED: np.int8,
+    OperandType.TENSOR_OEM_BYTE: np.uint8,
 }
+
+OEM = (OperandType.OEM_SCALAR, OperandType.TENSOR_OEM_BYTE)
+"""Types whose values only their maker's driver understands: a scalar of any size, and bytes (deprecated)."""
 
 
 class OperandLifeTime(Enum):

@@ -34,9 +34,10 @@ OperationType = IntEnum(  # type: ignore[misc]  # the names are below, one table
             RANK BATCH_MATMUL PACK MIRROR_PAD REVERSE
             """.split()
         )
-    },
+    }
+    | {"OEM_OPERATION": 10000},
 )
-"""The code of each operation, 0 to 105."""
+"""The code of each operation: 0 to 105, and 10000 for one that only its maker's driver knows (deprecated)."""
 
 T = OperandType
 LETTERS = {
@@ -55,6 +56,15 @@ LETTERS = {
 
 SCALARS = {"int": T.INT32, "act": T.INT32, "pad": T.INT32, "bool": T.BOOL}
 """Scalars by the words that the table uses: a fused activation is 0 to 3, a padding scheme 1 or 2."""
+
+BYTES = (T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED)
+"""The types of quantised bytes that most operations take."""
+
+CONVERTIBLE = (T.TENSOR_FLOAT16, T.TENSOR_FLOAT32, T.TENSOR_INT32, T.TENSOR_QUANT8_ASYMM)
+"""The types between which CAST converts."""
+
+ELEMENTS = {T.TENSOR_FLOAT16: T.FLOAT16, T.TENSOR_FLOAT32: T.FLOAT32, T.TENSOR_INT32: T.INT32}
+"""The scalar for each type of a tensor that has one."""
 
 _POOL = ("x int*8 act | bool", "x pad int*4 act | bool")
 _CONV = ("x filter bias int*6 act | bool | int int", "x filter bias pad int*2 act | bool | int int")
@@ -81,7 +91,7 @@ TABLE: dict[str, tuple[str, tuple[str, ...], str]] = {
     "L2_POOL_2D": ("fh", _POOL, "x"),
     "LOCAL_RESPONSE_NORMALIZATION": ("fh", ("x int real real real | int",), "x"),
     "LOGISTIC": ("fhus", ("x",), "x"),
-    "LSH_PROJECTION": ("fhi", ("fh any fh? int",), "i"),
+    "LSH_PROJECTION": ("fh", ("x fhiu x? int",), "i"),
     "LSTM": ("fh", (f"{_LSTM} | x*4?",), "x x x x"),
     "MAX_POOL_2D": ("fhus", _POOL, "same"),
     "MUL": ("fhusi", ("x x act",), "x"),
@@ -107,21 +117,21 @@ TABLE: dict[str, tuple[str, tuple[str, ...], str]] = {
     "ABS": ("fhi", ("x",), "x"),
     "ARGMAX": ("fhius", ("x int",), "i"),
     "ARGMIN": ("fhius", ("x int",), "i"),
-    "AXIS_ALIGNED_BBOX_TRANSFORM": ("fhv", ("x any i any",), "x"),
-    "BIDIRECTIONAL_SEQUENCE_LSTM": ("fh", ("x x*47? act real real bool bool x*8?",), "x*"),
-    "BIDIRECTIONAL_SEQUENCE_RNN": ("fh", ("x x*11? act bool bool",), "x*"),
-    "BOX_WITH_NMS_LIMIT": ("fhus", ("x any i real int int real real real",), "any*"),
-    "CAST": ("fhiubspyvw", ("x",), "any"),
+    "AXIS_ALIGNED_BBOX_TRANSFORM": ("fhv", ("x delta i x",), "x"),
+    "BIDIRECTIONAL_SEQUENCE_LSTM": ("fh", ("x x*47? act real real bool bool x*8?",), "x | x | x*3 | x"),
+    "BIDIRECTIONAL_SEQUENCE_RNN": ("fh", ("x x*11? act bool bool",), "x | x | x | x"),
+    "BOX_WITH_NMS_LIMIT": ("fhus", ("x roi i real int int real real real",), "x roi i i"),
+    "CAST": ("fhiubsyvw", ("x",), "cast"),
     "CHANNEL_SHUFFLE": ("fhus", ("x int int",), "same"),
-    "DETECTION_POSTPROCESSING": ("fh", ("x x x real*4 bool int int int real real bool",), "any*"),
+    "DETECTION_POSTPROCESSING": ("fh", ("x x x real*4 bool int int int real real bool",), "x x i i"),
     **dict.fromkeys(("EQUAL", "NOT_EQUAL"), ("fhiusb", ("x x",), "b")),
     "EXP": ("fh", ("x",), "x"),
     "EXPAND_DIMS": ("fhius", ("x int",), "same"),
     "GATHER": ("fhius", ("x int i",), "same"),
-    "GENERATE_PROPOSALS": ("fhus", ("x any any any real real int int real real bool",), "any*"),
+    "GENERATE_PROPOSALS": ("fhus", ("x x anchor roi real real int int real real bool",), "x roi i"),
     **dict.fromkeys(("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"), ("fhiusb", ("x x",), "b")),
     "GROUPED_CONV_2D": ("fhus", ("x filter bias int*7 act bool", "x filter bias pad int*3 act bool"), "x"),
-    "HEATMAP_MAX_KEYPOINT": ("fhus", ("x any bool",), "any any"),
+    "HEATMAP_MAX_KEYPOINT": ("fhus", ("x roi bool",), "x roi"),
     "INSTANCE_NORMALIZATION": ("fh", ("x real real real bool",), "x"),
     "LOG": ("fh", ("x",), "x"),
     "LOGICAL_AND": ("b", ("x x",), "x"),
@@ -143,8 +153,8 @@ TABLE: dict[str, tuple[str, tuple[str, ...], str]] = {
     "REDUCE_MIN": ("fhus", ("x i bool",), "same"),
     "REDUCE_PROD": ("fh", ("x i bool",), "x"),
     "REDUCE_SUM": ("fh", ("x i bool",), "x"),
-    "ROI_ALIGN": ("fhus", ("x any i int int real real int int bool",), "x"),
-    "ROI_POOLING": ("fhus", ("x any i int int real real bool",), "x"),
+    "ROI_ALIGN": ("fhus", ("x roi i int int real real int int bool",), "x"),
+    "ROI_POOLING": ("fhus", ("x roi i int int real real bool",), "x"),
     "RSQRT": ("fhus", ("x",), "x"),
     "SELECT": ("fhius", ("b x x",), "x"),
     "SIN": ("fh", ("x",), "x"),
@@ -158,8 +168,8 @@ TABLE: dict[str, tuple[str, tuple[str, ...], str]] = {
         ("x filter bias int*6 act bool", "x filter bias i pad int*2 act bool"),
         "x",
     ),
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": ("fh", (f"{_LSTM} bool x*4?",), "x*"),
-    "UNIDIRECTIONAL_SEQUENCE_RNN": ("fh", ("x x x x x act int",), "x*"),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": ("fh", (f"{_LSTM} bool x*4?",), "x | x x"),
+    "UNIDIRECTIONAL_SEQUENCE_RNN": ("fh", ("x x x x x act int",), "x | x"),
     "RESIZE_NEAREST_NEIGHBOR": (
         "fhus",
         ("x int int bool | bool bool", "x real real bool | bool bool"),
@@ -170,20 +180,28 @@ TABLE: dict[str, tuple[str, tuple[str, ...], str]] = {
     "WHILE": ("b", ("any*",), "any*"),
     "ELU": ("fh", ("x real",), "x"),
     "HARD_SWISH": ("fhus", ("x",), "x"),
-    "FILL": ("i", ("x any",), "fhi"),
+    "FILL": ("fhi", ("i element",), "x"),
     "RANK": ("fhiusbypwv", ("x",), "int"),
     "BATCH_MATMUL": ("fhusi", ("x x bool bool",), "x"),
     "PACK": ("fhius", ("int x*",), "same"),
     "MIRROR_PAD": ("fhius", ("x i int",), "same"),
     "REVERSE": ("fhius", ("x i",), "same"),
+    "OEM_OPERATION": ("", ("any*",), "any*"),
 }
 """By name of the operation: the types that `x` may have, the forms of its inputs, and its outputs.
 
 A form is a list of words, and may end at each `|`.  `x` is one and the same type everywhere, `same` is `x`
 with the same scale and zero point; letters stand for any of these types; `filter` is `x` or, of 8-bit types,
-TENSOR_QUANT8_SYMM_PER_CHANNEL; `bias` is `x`, or TENSOR_INT32 of 8-bit types; `real` is FLOAT16 if `x` is
-TENSOR_FLOAT16, else FLOAT32; `real32` is FLOAT32; `value` is `real`, or INT32 of 8-bit types; `any` is any
-type.  `?` marks operands that may be omitted, `*N` repetitions, and `*` any number of them, at least one.
+TENSOR_QUANT8_SYMM_PER_CHANNEL; `bias` is `x`, or TENSOR_INT32 of 8-bit types; `roi` is `x`, or
+TENSOR_QUANT16_ASYMM of 8-bit types; `anchor` is `x`, or TENSOR_QUANT16_SYMM of 8-bit types; `delta` is `x`,
+or one of the 8-bit types for TENSOR_QUANT16_ASYMM; `cast` is one of fhiu for these four types, else `x`;
+`real` is FLOAT16 if `x` is TENSOR_FLOAT16, else FLOAT32; `real32` is FLOAT32; `value` is `real`, or INT32 of
+8-bit types; `element` is a scalar of the type of `x`; `any` is any type.  `?` marks operands that may be
+omitted, `*N` repetitions, and `*` any number of them, at least one.  If no input is `x`, the output says what
+it is.
+
+The types are those that AOSP takes when an operation is added
+(timocapa/android_packages_modules_NeuralNetworks @19f042d, common/types/operations/src).
 """
 
 
@@ -209,16 +227,19 @@ def words(form: str) -> tuple[Word, ...]:
 @functools.cache
 def forms(name: str) -> tuple[tuple[Word, ...], ...]:
     """Return all forms of the inputs of an operation, the longest first."""
-    made = []
-    for form in TABLE[name][1]:
-        parts = form.split("|")
-        made += [words(" ".join(parts[:count])) for count in range(len(parts), 0, -1)]
-    return tuple(made)
+    return tuple(made for form in TABLE[name][1] for made in endings(form))
+
+
+@functools.cache
+def endings(form: str) -> tuple[tuple[Word, ...], ...]:
+    """Return the operands of a form for each place where it may end, the longest first."""
+    parts = form.split("|")
+    return tuple(words(" ".join(parts[:count])) for count in range(len(parts), 0, -1))
 
 
 def accepts(word: Word, given: OperandType, data: OperandType | None) -> bool:
     """Whether an operand of a type may stand for a word, when `x` is of type `data`."""
-    quantised = data in (T.TENSOR_QUANT8_ASYMM, T.TENSOR_QUANT8_ASYMM_SIGNED)
+    quantised = data in BYTES
     real = T.FLOAT16 if data is T.TENSOR_FLOAT16 else T.FLOAT32
     match word.text:
         case "any":
@@ -229,6 +250,16 @@ def accepts(word: Word, given: OperandType, data: OperandType | None) -> bool:
             return given is data or (quantised and given is T.TENSOR_QUANT8_SYMM_PER_CHANNEL)
         case "bias":
             return given is (T.TENSOR_INT32 if quantised else data)
+        case "roi":
+            return given is (T.TENSOR_QUANT16_ASYMM if quantised else data)
+        case "anchor":
+            return given is (T.TENSOR_QUANT16_SYMM if quantised else data)
+        case "delta":
+            return given in BYTES if data is T.TENSOR_QUANT16_ASYMM else given is data
+        case "cast":
+            return given in CONVERTIBLE if data in CONVERTIBLE else given is data
+        case "element":
+            return data is not None and given is ELEMENTS.get(data)
         case "real":
             return given is real
         case "real32":

@@ -22,6 +22,7 @@ from rkcosim.apis.nnapi.model import Model, Operand, OperandLifeTime, Operation,
 from rkcosim.apis.nnapi.native import NativeTensor
 from rkcosim.apis.nnapi.npu import Loaded, Npu, data_inputs
 from rkcosim.apis.nnapi.operations import OperationType
+from rkcosim.apis.nnapi.validation import ModelInvalid, check_scales
 from rkcosim.apis.nnapi.values import HOST, Array, ExecutionError, MissedDeadline, OperationCall, Value
 from rkcosim.running.machine import Machine
 
@@ -84,6 +85,7 @@ class Runner:
         self._npu: Npu | None = None
         self._constants: dict[int, Value] | None = None
         self._last_read: dict[int, int] = {}
+        self._scales_checked = False
         self.parameters: set[int] = set()
         """Operands that are weights or parameters of an operation of the NPU."""
         for number, operation in enumerate(subgraph.operations):
@@ -123,6 +125,7 @@ class Runner:
         natives : inputs that are in device memory; results that stay there are added.
         wanted : outputs that are to stay in device memory if no operation of the host reads them.
         """
+        self._check_scales()
         number = 0
         while number < len(self.subgraph.operations):
             operation = self.subgraph.operations[number]
@@ -141,6 +144,17 @@ class Runner:
             record = self.records[number]
             record.place, record.reason, record.executions = "host", found, record.executions + 1
             number += 1
+
+    def _check_scales(self) -> None:
+        """Check once that the operations may execute with their scales; raises ExecutionError."""
+        if self._scales_checked:
+            return
+        try:
+            for number, operation in enumerate(self.subgraph.operations):
+                check_scales(self.subgraph, number, operation)
+        except ModelInvalid as error:
+            raise ExecutionError(str(error)) from error
+        self._scales_checked = True
 
     def _device(self) -> Npu:
         if self._npu is None:

@@ -7,8 +7,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rkcosim.apis.nnapi.model import Model, Operand, OperandLifeTime, OperandType, Operation, Subgraph
-from rkcosim.apis.nnapi.operations import TABLE, OperationType, Word, accepts, forms, words
+from rkcosim.apis.nnapi.model import (
+    OEM,
+    Model,
+    Operand,
+    OperandLifeTime,
+    OperandType,
+    Operation,
+    Subgraph,
+)
+from rkcosim.apis.nnapi.operations import TABLE, OperationType, Word, accepts, endings, forms
 
 L, T = OperandLifeTime, OperandType
 
@@ -131,7 +139,9 @@ def check_control(
             raise ModelInvalid(f"the condition is {found}, not TENSOR_BOOL8 [1]", number, kind=kind)
 
     places = (1, 2) if kind == "IF" else (0, 1)
-    if len(given) < 3 or not made or any(given[place].lifetime is not L.SUBGRAPH for place in places):
+    named = [given[place] for place in places if place < len(given)]
+    subgraphs = all((one.lifetime, one.type) == (L.SUBGRAPH, T.SUBGRAPH) for one in named)
+    if len(given) < 3 or not made or not subgraphs:
         raise ModelInvalid("it needs two subgraphs and a result", number, kind=kind)
     (first_in, first_out), (second_in, second_out) = (ends(given[place]) for place in places)
     if kind == "IF":
@@ -193,6 +203,8 @@ def check_operand(index: int, operand: Operand) -> None:
         raise ModelInvalid(f"dimensions {operand.dimensions} are negative", operand=index)
     if _overflows(operand):
         raise ModelInvalid(f"dimensions {operand.dimensions} have more than 2^32 - 1 bytes", operand=index)
+    if kind in OEM:  # any quantisation (AOSP, common/LegacyUtils.cpp, validateOperandTypeHelper)
+        return
     low, high = ZEROS.get(kind, (0, 0))
     if not low <= operand.zero_point <= high:
         raise ModelInvalid(
@@ -247,6 +259,8 @@ def check_channel_scales(index: int, operand: Operand) -> None:
 
 
 def _constant(model: Model, index: int, operand: Operand) -> None:
+    if operand.type is T.OEM_SCALAR:  # a value of any size
+        return
     if operand.lifetime is L.CONSTANT_POOL and not 0 <= operand.location.pool_index < len(model.pools):
         raise ModelInvalid(f"there is no pool {operand.location.pool_index}", operand=index)
     if not operand.type.scalar and (not operand.dimensions or 0 in operand.dimensions):
@@ -316,7 +330,8 @@ def check_operation(subgraph: Subgraph, number: int, operation: Operation) -> No
     """Check an operation, whose operands exist, against the rules of its kind; raises ModelInvalid."""
     kind = _name(operation, number)
     given = [subgraph.operands[index] for index in operation.inputs]
-    tried = [_form_problem(kind, form, given) for form in forms(kind)]
+    made = [subgraph.operands[index] for index in operation.outputs]
+    tried = [_form_problem(kind, form, given, made) for form in forms(kind)]
     if all(problem is not None for problem in tried):
         place, text = max(problem for problem in tried if problem is not None)
         index = operation.inputs[place] if 0 <= place < len(given) else None
@@ -331,19 +346,22 @@ def _expanded(form: Sequence[Word], count: int) -> list[Word]:
     return [word for item in form for word in [item] * (rest if item.repeats else 1)]
 
 
-def _data_type(form: Sequence[Word], given: Sequence[Operand]) -> OperandType | None:
+def _data_type(form: Sequence[Word], given: Sequence[Operand], made: Sequence[Operand]) -> OperandType | None:
+    """Return the type that `x` stands for: that of an input, or of the first result if no input is `x`."""
     for word, operand in zip(form, given, strict=False):
         if word.text == "x":
             return operand.type
-    return None
+    return made[0].type if made else None
 
 
-def _form_problem(kind: str, form: Sequence[Word], given: Sequence[Operand]) -> tuple[int, str] | None:
+def _form_problem(
+    kind: str, form: Sequence[Word], given: Sequence[Operand], made: Sequence[Operand]
+) -> tuple[int, str] | None:
     """Return the place of the first operand that does not fit a form, and why; None if all fit."""
     full = _expanded(form, len(given))
     if len(full) != len(given):
-        return -1, f"it takes {_counts(kind)} operands, not {len(given)}"
-    data = _data_type(full, given)
+        return -1, f"it takes {_counts(forms(kind))} operands, not {len(given)}"
+    data = _data_type(full, given, made)
     for place, (word, operand) in enumerate(zip(full, given, strict=True)):
         if operand.lifetime is L.NO_VALUE and not word.optional:
             return place, f"input {place} may not be omitted"
@@ -354,21 +372,24 @@ def _form_problem(kind: str, form: Sequence[Word], given: Sequence[Operand]) -> 
     return None
 
 
-def _counts(kind: str) -> str:
-    sizes = sorted({len(form) for form in forms(kind)})
-    return " or ".join(map(str, sizes)) + ("" if not any(w.repeats for w in forms(kind)[0]) else " or more")
+def _counts(tried: Sequence[Sequence[Word]]) -> str:
+    sizes = sorted({len(form) for form in tried})
+    return " or ".join(map(str, sizes)) + ("" if not any(w.repeats for w in tried[0]) else " or more")
 
 
 def _outputs(subgraph: Subgraph, number: int, operation: Operation, kind: str) -> None:
     """Check number and types of the outputs, and that `same` ones keep scale and zero point."""
-    form = words(TABLE[kind][2])
     made = [subgraph.operands[index] for index in operation.outputs]
-    full = _expanded(form, len(made))
-    if len(full) != len(made):
-        raise ModelInvalid(f"it gives {len(form)} results, not {len(made)}", number, kind=kind)
+    tried = [_expanded(form, len(made)) for form in endings(TABLE[kind][2])]
+    full = next((form for form in tried if len(form) == len(made)), None)
+    if full is None:
+        counts = _counts(endings(TABLE[kind][2]))
+        raise ModelInvalid(f"it gives {counts} results, not {len(made)}", number, kind=kind)
     source = _source(subgraph, operation, kind)
+    data = source.type if source else made[0].type
     for index, word, operand in zip(operation.outputs, full, made, strict=True):
-        if not accepts(word, operand.type, source.type if source else None):
+        fits = accepts(Word(TABLE[kind][0]) if word.text == "x" and not source else word, operand.type, data)
+        if not fits:
             text = f"a result may not be {operand.type.name} ('{word.text}' is needed)"
             raise ModelInvalid(text, number, index, kind)
         if word.text == "same" and source is not None and source.type in SCALED:
@@ -380,8 +401,9 @@ def _outputs(subgraph: Subgraph, number: int, operation: Operation, kind: str) -
 def _source(subgraph: Subgraph, operation: Operation, kind: str) -> Operand | None:
     """Return the first input that is `x` in the table."""
     given = [subgraph.operands[index] for index in operation.inputs]
+    made = [subgraph.operands[index] for index in operation.outputs]
     for form in forms(kind):
-        if _form_problem(kind, form, given) is None:
+        if _form_problem(kind, form, given, made) is None:
             for word, operand in zip(_expanded(form, len(given)), given, strict=True):
                 if word.text == "x":
                     return operand
@@ -389,15 +411,9 @@ def _source(subgraph: Subgraph, operation: Operation, kind: str) -> Operand | No
 
 
 def _rules(subgraph: Subgraph, number: int, operation: Operation, kind: str) -> None:
-    """Check rules beyond the types: fixed scales, scales of the bias, ranks."""
+    """Check rules beyond the types: ranks, channel dimensions, the scale of a product."""
     given = [subgraph.operands[index] for index in operation.inputs]
     made = [subgraph.operands[index] for index in operation.outputs]
-    if kind in FIXED_OUTPUTS and made[0].type in SCALED:
-        scale, zero = FIXED_OUTPUTS[kind]
-        zero -= 128 if made[0].type is T.TENSOR_QUANT8_ASYMM_SIGNED else 0
-        if made[0].scale != scale or made[0].zero_point != zero:
-            text = f"the result must have scale {scale} and zero point {zero}"
-            raise ModelInvalid(text, number, operation.outputs[0], kind)
     if kind in RANKS:
         for place, index in enumerate(operation.inputs[: RANKS[kind][1]]):
             rank = len(subgraph.operands[index].dimensions)
@@ -414,6 +430,57 @@ def _rules(subgraph: Subgraph, number: int, operation: Operation, kind: str) -> 
         if ranks[0] not in (2, 3, 4) or ranks[1:] != [2, 1]:
             text = f"the ranks of data, weights and bias are {ranks}, not 2 to 4, 2 and 1"
             raise ModelInvalid(text, number, kind=kind)
+    if kind == "PACK":
+        _packed(number, operation, given[1:], made[0])
+    if kind == "REVERSE":
+        _reversed(number, operation, given, made[0])
+    extra = given[1].extra_params if kind in CHANNEL_DIMS or kind == "FULLY_CONNECTED" else None
+    if extra is not None and extra.channel_dim != CHANNEL_DIMS.get(kind):
+        text = f"the channel dimension is {extra.channel_dim}, not {CHANNEL_DIMS.get(kind)}"
+        raise ModelInvalid(text, number, operation.inputs[1], kind)
+
+
+def _packed(number: int, operation: Operation, given: Sequence[Operand], made: Operand) -> None:
+    """Check that the inputs of PACK have one rank less than its result (AOSP, Pack.cpp)."""
+    ranks = [len(operand.dimensions) + 1 for operand in given if operand.dimensions]
+    wanted = len(made.dimensions) or next(iter(ranks), 0)
+    for rank in ranks:
+        if rank != wanted:
+            text = f"an input has rank {rank - 1}, not {wanted - 1}, one less than the result"
+            raise ModelInvalid(text, number, kind="PACK")
+
+
+def _reversed(number: int, operation: Operation, given: Sequence[Operand], made: Operand) -> None:
+    """Check that REVERSE has one axis, and a result of its input's rank (AOSP, Reverse.cpp)."""
+    if given[1].dimensions and given[1].dimensions not in ((0,), (1,)):
+        text = f"the axis has dimensions {list(given[1].dimensions)}, not [1]"
+        raise ModelInvalid(text, number, operation.inputs[1], "REVERSE")
+    ranks = len(given[0].dimensions), len(made.dimensions)
+    if all(ranks) and ranks[0] != ranks[1]:
+        text = f"the result has rank {ranks[1]}, the input {ranks[0]}"
+        raise ModelInvalid(text, number, operation.outputs[0], "REVERSE")
+
+
+def check_scales(subgraph: Subgraph, number: int, operation: Operation) -> None:
+    """Check the scales that an operation may execute with: those of fixed results and of a bias.
+
+    AOSP takes a model that breaks these rules, and its execution fails (common/OperationsExecutionUtils.cpp,
+    GetQuantizedConvolutionMultiplier, and `prepare` of the operations in common/cpu_operations).
+
+    Raises
+    ------
+    ModelInvalid
+        If a scale or a zero point is another one; it names operation and operand.
+    """
+    kind = _name(operation, number)
+    given = [subgraph.operands[index] for index in operation.inputs]
+    made = [subgraph.operands[index] for index in operation.outputs]
+    if kind in FIXED_OUTPUTS and made[0].type in SCALED:
+        scale, zero = FIXED_OUTPUTS[kind]
+        zero -= 128 if made[0].type is T.TENSOR_QUANT8_ASYMM_SIGNED else 0
+        if made[0].scale != scale or made[0].zero_point != zero:
+            text = f"the result must have scale {scale} and zero point {zero}"
+            raise ModelInvalid(text, number, operation.outputs[0], kind)
     if kind in CHANNEL_DIMS or kind == "FULLY_CONNECTED":
         _bias(number, operation, kind, given)
 
@@ -439,18 +506,12 @@ AOSP, common/types/operations/src, and for maps of four axes the operations them
 
 
 def _bias(number: int, operation: Operation, kind: str, given: Sequence[Operand]) -> None:
-    """Check scale and channel dimension of a quantised product's filter and bias."""
+    """Check the scale of a quantised product's bias."""
     data, kernel, bias = given[:3]
     place = operation.inputs[2]
     if data.type not in SCALED:
         return
     if kernel.extra_params is not None:
-        dim = CHANNEL_DIMS.get(kind)
-        if dim is None or kernel.extra_params.channel_dim != dim:
-            found = kernel.extra_params.channel_dim
-            raise ModelInvalid(
-                f"the channel dimension is {found}, not {dim}", number, operation.inputs[1], kind
-            )
         if bias.scale or bias.zero_point:
             raise ModelInvalid("a bias with scales per channel has the scale 0", number, place, kind)
         return

@@ -189,6 +189,10 @@ def _cut(text: str, most: int) -> str:
 
 
 def _text_of(error: Exception) -> str:
+    if lacks_memory(error):
+        what = f"memory is used up{_NO_FILE[errno.ENOMEM]}"
+        where = str(error).rstrip(": ")
+        return f"{where}: {what}" if where else what
     if isinstance(error, FileNotFoundError):
         return f"{error.filename}: no such file{_hint(str(error.filename))}"
     if isinstance(error, OSError):  # an OSError of writing names the file
@@ -221,6 +225,13 @@ def _hint(name: str) -> str:
     return " (the shell has not replaced the ~; write $HOME)" if name.startswith("~") else ""
 
 
+def lacks_memory(error: BaseException | None) -> bool:
+    """Return whether an error, or the one that caused it (its attribute `cause`), is a lack of memory."""
+    while error is not None and not isinstance(error, MemoryError):
+        error = getattr(error, "cause", None)
+    return error is not None
+
+
 def _no_thread(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "start new thread" in str(error)
 
@@ -228,8 +239,8 @@ def _no_thread(error: BaseException) -> bool:
 def exit_code(error: Exception) -> int | None:
     """Return the exit code of an error; None if it is handled elsewhere, `INTERNAL` for an unexpected one.
 
-    Expected errors have an attribute `exit_code`, or are a ValueError or OSError (bad input). The exit code
-    of the attribute `cause` takes precedence.
+    Expected errors have an attribute `exit_code`, or are a ValueError or OSError (bad input), or a lack of
+    memory, threads or packages (the same code). The exit code of the attribute `cause` takes precedence.
     """
     if isinstance(error, BrokenPipeError):
         return None
@@ -237,14 +248,14 @@ def exit_code(error: Exception) -> int | None:
     if isinstance(error, ModuleNotFoundError) and extra_of(error.name or ""):
         return BAD_INPUT
     if code is None:
-        expected = isinstance(error, (ValueError, OSError, MissingPackage)) or _no_thread(error)
+        expected = isinstance(error, (ValueError, OSError, MissingPackage, MemoryError)) or _no_thread(error)
         return BAD_INPUT if expected else INTERNAL
     cause = getattr(error, "cause", None)
     if not isinstance(cause, Exception):
         return code
     found = exit_code(cause)
     # A refusal of a library of this package without an exit code is as foreseen as the error around it.
-    foreseen = not is_internal(cause) and not isinstance(cause, MemoryError)
+    foreseen = not is_internal(cause)
     return code if found is None or (found == INTERNAL and foreseen) else found
 
 

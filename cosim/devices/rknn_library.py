@@ -15,6 +15,7 @@ from rkcosim.devices.program import place_library, put_first
 from rkcosim.engines import cache
 from rkcosim.engines.cache import Progress
 from rkcosim.rknn_api import declarations
+from rkcosim.rknn_api.types import VERSION
 
 SOURCES = PACKAGE / "rknn_api" / "native"
 LITE = PACKAGE / "rknn_api" / "lite"
@@ -25,6 +26,9 @@ from rknnlite.api.rknn_lite import RKNNLite
 __all__ = ["RKNNLite", "rknn_log", "rknn_runtime"]
 """
 """Text of the module `rknnlite.api`."""
+
+DISTRIBUTIONS = ("rknn-toolkit-lite2", "rknn-toolkit2")
+"""Names under which programs look for the modules `rknnlite` and `rknn` among the installed packages."""
 
 TOOLKIT = PACKAGE / "rknn_api" / "toolkit"
 NAME = "librknnrt.so"
@@ -96,6 +100,10 @@ def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
     for module in ("api.py", "conversion.py", "hybrid.py"):
         shutil.copyfile(TOOLKIT / module, package / module)
     shutil.copyfile(SEVERAL, package / SEVERAL.name)
+    for name in DISTRIBUTIONS:
+        about = folder / "python" / f"{name.replace('-', '_')}-{VERSION}.dist-info"
+        about.mkdir(exist_ok=True)
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {VERSION}+rkcosim\n")
 
 
 def _package(folder: Path) -> str:

@@ -17,6 +17,9 @@ from rkcosim.compiler.graph import ModelError, Tensor, Window, from_cube, to_cub
 from rkcosim.compiler.steps import HostStep
 from rkcosim.hostops.geometry import Sliding
 from rkcosim.hostops.pooling import largest, means, sums
+from rkcosim.hostops.quantise import coded, recoded
+from rkcosim.hostops.rounding import Halves
+from rkcosim.hostops.softmax import softmax
 from rkcosim.hostops.windows import counted
 
 Cube = npt.NDArray[Any]
@@ -28,12 +31,7 @@ def requantise(values: npt.NDArray[Any], x: Tensor, y: Tensor) -> Cube:
         return values.astype(np.float16)
     if x.same_values(y) and values.dtype == np.int8:
         return values
-    real = (values.astype(np.float64) - x.zero_point) * (x.scale / y.scale)
-    return _saturated(np.rint(real) + y.zero_point)
-
-
-def _saturated(values: npt.NDArray[Any]) -> Cube:
-    return np.clip(values, -128, 127).astype(np.int8)
+    return recoded(values, x.zero_point, x.scale / y.scale, y.zero_point, np.int8)
 
 
 def _concat(step: HostStep, cubes: Sequence[Cube]) -> Cube:
@@ -91,7 +89,7 @@ def _average_pool(step: HostStep, cubes: Sequence[Cube]) -> Cube:
     total = sums(cubes[0].astype(np.int64), _sliding(step), 1)
     count = counted(_sliding(step), cubes[0].shape[1:])
     if step.inputs[0].same_values(step.output):
-        return _saturated(np.sign(total) * ((2 * np.abs(total) + count) // (2 * count)))
+        return coded(total / count, 0, np.int8, Halves.AWAY)
     return requantise(total / count, step.inputs[0], step.output)
 
 
@@ -108,14 +106,10 @@ def _rearrange(step: HostStep, cubes: Sequence[Cube]) -> Cube:
 def _softmax(step: HostStep, cubes: Sequence[Cube]) -> Cube:
     x, y, axis = step.inputs[0], step.output, step.attributes["axis"]
     if x.real:
-        reals = from_cube(cubes[0], x).astype(np.float64)
-        powers = np.exp(reals - reals.max(axis=axis, keepdims=True))
-        return to_cube((powers / powers.sum(axis=axis, keepdims=True)).astype(np.float16), y)
-    codes = from_cube(cubes[0], x).astype(np.float64)
-    real = (codes - codes.max(axis=axis, keepdims=True)) * (x.scale * step.attributes.get("beta", 1.0))
-    powers = np.exp(real)
-    result = powers / powers.sum(axis=axis, keepdims=True)
-    return to_cube(_saturated(np.rint(result / y.scale) + y.zero_point), y)
+        return to_cube(softmax(from_cube(cubes[0], x).astype(np.float64), axis).astype(np.float16), y)
+    beta = x.scale * step.attributes.get("beta", 1.0)
+    result = softmax(from_cube(cubes[0], x).astype(np.float64), axis, beta)
+    return to_cube(coded(result / y.scale, y.zero_point, np.int8), y)
 
 
 def _function(step: HostStep, cubes: Sequence[Cube]) -> Cube:

@@ -16,8 +16,8 @@ from rkcosim.rknn_api.perf import detail_text
 from rkcosim.rknn_api.signatures import QUERIES, type_named
 from rkcosim.rknn_api.state import CLOCK_MHZ, Context, Expected, Refusal, Verbatim, api, context_of, target_of
 
-API_VERSION = "2.3.2 (rkcosim)"
-"""Version of the header that is implemented, as SDK_VERSION reports it."""
+API_VERSION = f"{t.VERSION} (rkcosim)"
+"""What SDK_VERSION reports."""
 
 DRIVER_VERSION = "0.9.8"
 """Version of the vendor driver that is implemented [HW 15]."""

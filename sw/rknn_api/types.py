@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from rkcosim.driver.kernel.structs import c_fields
 
+VERSION = "2.3.2"
+"""Version of the interface that is implemented."""
+
 RKNN_MAX_DIMS = 16
 RKNN_MAX_NUM_CHANNEL = 15
 RKNN_MAX_NAME_LEN = 256

@@ -11,12 +11,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from importlib.metadata import distributions
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
@@ -139,6 +142,18 @@ except Exception as error:
 lite.release()
 assert lite.rknn_runtime is None
 """
+
+
+def test_the_toolkits_are_installed_packages(prefix: Path) -> None:
+    """Ultralytics asks for both by name and version, and installs the vendor's if they are missing.
+
+    Its conditions: rknn-toolkit-lite2 (nn/backends/rknn.py), and rknn-toolkit2>=2.3.2,<2.5
+    (utils/export/rknn.py), of the package ultralytics 8.4.190.
+    """
+    found = {one.name: one.version for one in distributions(path=[str(prefix / "python")])}
+    assert set(found) == {"rknn-toolkit-lite2", "rknn-toolkit2"}
+    condition = SpecifierSet(">=2.3.2,<2.5")
+    assert all(Version(number) in condition for number in found.values()), found
 
 
 def test_inner_objects(prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -409,3 +409,95 @@ def test_a_log_that_nobody_named_is_not_written_without_events(tmp_path: Path) -
         log = EventLog.of([], dict(meta))
         EventFiles(path, last=99, beside=beside).write(log)
         assert path.exists() != beside
+
+
+class _CausedError(Exception):
+    """An error of the package around another one."""
+
+    exit_code = 3
+
+    def __init__(self, text: str, cause: Exception) -> None:
+        super().__init__(text)
+        self.cause = cause
+
+
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (MemoryError(), ""),
+        (MemoryError("Unable to allocate 8 GiB"), "Unable to allocate 8 GiB: "),
+        (_CausedError("model.onnx: ", MemoryError()), "model.onnx: "),
+    ],
+)
+def test_too_little_memory_is_no_internal_error(
+    error: Exception, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended, exits.reported():
+        raise error
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"rkcosim: {said}memory is used up (limit of memory: ulimit -v)\n"
+
+
+WRITER = """
+import os, signal, sys
+from pathlib import Path
+from rkcosim.waves.whole_file import whole_file
+
+with whole_file(Path(sys.argv[1])) as place, place.open("w") as file:
+    for number in range(100):
+        file.write("x" * 1000)
+        file.flush()
+        if number == 50:
+            os.kill(os.getpid(), int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_of_a_file(number: signal.Signals, tmp_path: Path) -> None:
+    """What was there stays; only a process that is killed leaves its part."""
+    path = tmp_path / "out.json"
+    path.write_text("before")
+    words = [sys.executable, "-c", WRITER, str(path), str(int(number))]
+    code = subprocess.run(words, **LIMITS).returncode
+    assert code == -number or (number == signal.SIGINT and code in (1, 130, -number))
+    assert path.read_text() == "before"
+    left = sorted(file.name for file in tmp_path.iterdir() if file != path)
+    assert len(left) == (number != signal.SIGINT) and all(name.endswith(".part") for name in left)
+
+
+def test_only_the_age_of_leftovers_depends_on_the_clock() -> None:
+    """A clock that jumps ends no wait and changes no measurement: these use the monotonic clock."""
+    places = [
+        f"{path.relative_to(ROOT)}"
+        for folder in ("cosim", "sw", "apis", "waves")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if "time.time()" in path.read_text(encoding="utf-8")
+    ]
+    assert places == ["cosim/engines/cache.py"]
+
+
+BUILDER = """
+import time
+from pathlib import Path
+from rkcosim.engines.cache import built
+
+done = []
+
+def build(folder):
+    done.append(folder)
+    time.sleep(0.5)
+    (folder / "library").write_text("contents")
+
+path = built("key", "library", "a test", build, lambda text: None)
+print("built" if done else "found", path)
+"""
+
+
+def test_two_processes_build_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one waits for the first and takes its entry."""
+    monkeypatch.setenv("RKCOSIM_CACHE", str(tmp_path))
+    words = [sys.executable, "-c", BUILDER]
+    both = [subprocess.Popen(words, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [one.communicate(timeout=60)[0].split() for one in both]
+    assert sorted(line[0] for line in said) == ["built", "found"]
+    assert said[0][1] == said[1][1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,11 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rkcosim.apis.nnapi.model import DataLocation, Model, Operation, SymmPerChannelQuantParams
-from rkcosim.apis.nnapi.operations import TABLE, OperationType, forms
+from rkcosim.apis.nnapi.device import IDevice
+from rkcosim.apis.nnapi.model import (
+    DataLocation,
+    Model,
+    Operand,
+    Operation,
+    Subgraph,
+    SymmPerChannelQuantParams,
+)
+from rkcosim.apis.nnapi.ndk.compilations import Compilation
+from rkcosim.apis.nnapi.ndk.models import ModelBuilder
+from rkcosim.apis.nnapi.ndk.result_codes import NdkError, ResultCode
+from rkcosim.apis.nnapi.operations import LETTERS, TABLE, OperationType, forms
 from rkcosim.apis.nnapi.prepared import Unsupported, prepare
 from rkcosim.apis.nnapi.supported import supported_operations
-from rkcosim.apis.nnapi.validation import RANKS, ModelInvalid, validate
+from rkcosim.apis.nnapi.validation import RANKS, SCALED, ModelInvalid, check_operation, validate
 from rkcosim.apis.nnapi.values import ExecutionError
 from tests.models.nnapi_models import F16, F32, I32, S8, U8, Builder, L, T, changed, conv_model, nested
 
@@ -137,6 +148,13 @@ def product(scale: float) -> Model:
     return b.model()
 
 
+def reverse(result: tuple[int, ...], axes: tuple[int, ...]) -> Model:
+    """Return REVERSE of a tensor of [2, 3]."""
+    b = Builder()
+    b.add("REVERSE", [b.input(F32, (2, 3)), b.input(I32, axes)], b.output(F32, result))
+    return b.model()
+
+
 LIMITED = """RELU FLOOR DEQUANTIZE CHANNEL_SHUFFLE PAD PAD_V2 RESHAPE SQUEEZE TRANSPOSE MEAN
 REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD REDUCE_SUM SOFTMAX STRIDED_SLICE L2_NORMALIZATION
 LOCAL_RESPONSE_NORMALIZATION""".split()
@@ -189,7 +207,6 @@ CASES: dict[str, tuple[Callable[[], Model], int | None, int | None, str]] = {
     "negative scale": (lambda: changed(add_model(U8), 1, scale=-1.0), None, 1, "scale -1.0"),
     "rank": (lambda: changed(add_model(), 0, dimensions=(1, 1, 1, 2, 3)), 0, 0, "rank 5"),
     "conv rank": (lambda: changed(conv(), 0, dimensions=(5, 4, 3)), 0, 0, "rank 3, not 4"),
-    "bias scale": (lambda: changed(conv(), 2, scale=0.5), 0, 2, "scale 0.125"),
     "bias zero": (lambda: changed(conv(), 2, zero_point=1), None, 2, "zero point"),
     "bias type": (lambda: changed(conv(), 2, type=F32, scale=0.0), 0, 2, "'bias' is needed"),
     "channel dimension": (lambda: per_channel(3, (0.25,) * 3), 0, 1, "dimension is 3, not 0"),
@@ -199,9 +216,6 @@ CASES: dict[str, tuple[Callable[[], Model], int | None, int | None, str]] = {
         lambda: changed(conv(), 1, extra_params=SymmPerChannelQuantParams((1.0,) * 4, 0)),
         *(None, 1, "no scales per channel"),
     ),
-    "channel bias": (lambda: changed(per_channel(0), 2, scale=0.1), 0, 2, "scale 0"),
-    "softmax scale": (lambda: softmax(1 / 128, 0), 0, 2, "scale 0.00390625"),
-    "softmax zero": (lambda: softmax(1 / 256, 1), 0, 2, "zero point 0"),
     "constant length": (
         lambda: changed(conv(), 1, location=DataLocation(length=3)),
         *(None, 1, "72 bytes, but its location has 3"),
@@ -241,6 +255,10 @@ CASES: dict[str, tuple[Callable[[], Model], int | None, int | None, str]] = {
     "connected ranks": (lambda: connected((2, 3, 1)), 0, None, "are [5, 2, 1], not"),
     "weights rank": (lambda: connected((6,)), 0, None, "are [1, 2, 1], not 2 to 4, 2 and 1"),
     "own subgraph": (own_subgraph, None, 1, "contains itself"),
+    "packed ranks": (lambda: changed(pack(0.5, 3), 3, dimensions=(2, 2, 2)), 0, None, "has rank 1, not 2"),
+    "reversed rank": (lambda: reverse((2,), (1,)), 0, 2, "the result has rank 1, the input 2"),
+    "axes": (lambda: reverse((2, 3), (2,)), 0, 1, "dimensions [2], not [1]"),
+    "model of another type": (lambda: changed(branch(((2,), 0.5, 3)), 0, type=I32), 0, None, "two subgraphs"),
 }
 
 
@@ -255,6 +273,93 @@ def test_rule(name: str) -> None:
         assert f"operation {operation} (" in str(caught.value)
 
 
+SCALES: dict[str, tuple[Callable[[], Model], str]] = {
+    "bias scale": (lambda: changed(conv(), 2, scale=0.5), "operand 2: the bias must have the scale 0.125"),
+    "channel bias": (lambda: changed(per_channel(0), 2, scale=0.1), "operand 2: a bias with scales per"),
+    "softmax scale": (lambda: softmax(1 / 128, 0), "operand 2: the result must have scale 0.00390625"),
+    "softmax zero": (lambda: softmax(1 / 256, 1), "and zero point 0"),
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_scales_are_looked_at_by_the_execution(name: str) -> None:
+    """AOSP takes the model, and its execution fails (runtime/test/TestValidateOperations.cpp, *_quant8)."""
+    make, text = SCALES[name]
+    model = make()
+    validate(model)
+    data = model.main.operands[model.main.input_indexes[0]]
+    with prepare(model, npu=False) as prepared, pytest.raises(ExecutionError, match=text):
+        prepared.execute([np.ones(data.dimensions, data.type.dtype)])
+
+
+SHORT = LETTERS | {"F": T.FLOAT32, "H": T.FLOAT16, "I": T.INT32, "B": T.BOOL}
+
+TYPES: dict[str, tuple[str, ...]] = {
+    "AXIS_ALIGNED_BBOX_TRANSFORM": ("ffif f", "hhih h", "vuiv v", "vsiv v"),
+    "BOX_WITH_NMS_LIMIT": ("ffiFIIFFF ffii", "hhiHIIHHH hhii", "uviFIIFFF uvii", "sviFIIFFF svii"),
+    "CAST": ("f h", "h f", "i u", "u i", "b b", "v v", "w w", "s s", "y y"),
+    "DETECTION_POSTPROCESSING": ("fffFFFFBIIIFFB ffii", "hhhHHHHBIIIHHB hhii"),
+    "FILL": ("iF f", "iH h", "iI i"),
+    "GENERATE_PROPOSALS": ("ffffFFIIFFB ffi", "hhhhHHIIHHB hhi", "uuwvFFIIFFB uvi", "sswvFFIIFFB svi"),
+    "HEATMAP_MAX_KEYPOINT": ("ffB ff", "hhB hh", "uvB uv", "svB sv"),
+    "LSH_PROJECTION": ("fffI i", "hhhI i", "fifI i", "fufI i"),
+    "ROI_ALIGN": ("ffiIIFFIIB f", "hhiIIHHIIB h", "uviIIFFIIB u", "sviIIFFIIB s"),
+    "ROI_POOLING": ("ffiIIFFB f", "hhiIIHHB h", "uviIIFFB u", "sviIIFFB s"),
+}
+"""Types of inputs and results that AOSP @19f042d takes (common/types/operations/src), by letters of `SHORT`.
+"""
+
+
+def fits(name: str, given: Sequence[T], made: Sequence[T]) -> bool:
+    """Whether an operation may have operands of these types, and of dimensions that are not known."""
+    operands = [
+        Operand(kind, scale=0.5 if kind in SCALED else 0.0, lifetime=L.TEMPORARY_VARIABLE)
+        for kind in (*given, *made)
+    ]
+    ends = tuple(range(len(given))), tuple(range(len(given), len(operands)))
+    try:
+        check_operation(Subgraph(tuple(operands), (), (), ()), 0, Operation(OperationType[name], *ends))
+    except ModelInvalid:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_types_of_aosp(name: str) -> None:
+    """Every type of an operand by which AOSP's forms differ from one that AOSP refuses is refused."""
+    known = {form for form in TYPES[name]}
+    if name == "CAST":
+        known |= {f"{x} {y}" for x in "fhiu" for y in "fhiu"}
+    if name == "LSH_PROJECTION":
+        known |= {f"{x}{y}{x}I i" for x in "fh" for y in "fhiu"}
+    for form in sorted(known):
+        given, made = form.split()
+        assert fits(name, [SHORT[one] for one in given], [SHORT[one] for one in made]), form
+        for place in range(len(given) + len(made)):
+            for letter in SHORT:
+                one = f"{given}{made}"[:place] + letter + f"{given}{made}"[place + 1 :]
+                other = f"{one[: len(given)]} {one[len(given) :]}"
+                if other not in known:
+                    halves = [[SHORT[x] for x in half] for half in other.split()]
+                    assert not fits(name, *halves), other
+
+
+RESULTS = {
+    "UNIDIRECTIONAL_SEQUENCE_RNN": (1, 2),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (1, 3),
+    "BIDIRECTIONAL_SEQUENCE_RNN": (1, 2, 3, 4),
+    "BIDIRECTIONAL_SEQUENCE_LSTM": (1, 2, 5, 6),
+}
+"""Numbers of results that AOSP takes, without and with merged halves and states."""
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_numbers_of_results_of_aosp(name: str) -> None:
+    scalars = {"act": T.INT32, "int": T.INT32, "real": T.FLOAT32, "bool": T.BOOL}
+    given = [scalars.get(word.text, F32) for word in forms(name)[0]]
+    assert tuple(count for count in range(9) if fits(name, given, [F32] * count)) == RESULTS[name]
+
+
 @pytest.mark.parametrize("kind", [F32, F16, U8, S8, I32])
 def test_valid(kind: T) -> None:
     validate(add_model(kind))
@@ -267,7 +372,7 @@ def test_valid_convolutions() -> None:
 
 
 def test_every_operation_is_described() -> None:
-    assert [kind.value for kind in OperationType] == list(range(106))
+    assert [kind.value for kind in OperationType] == [*range(106), 10000]
     assert set(TABLE) == {kind.name for kind in OperationType}
     assert (OperationType.CONV_2D, OperationType.IF, OperationType.REVERSE) == (3, 96, 105)
     assert sorted({len(form) for form in forms("CONV_2D")}) == [7, 8, 10, 11, 13]
@@ -326,3 +431,21 @@ def test_damaged_models(
     except (ModelInvalid, Unsupported, ExecutionError):
         return
     assert all(isinstance(array, np.ndarray) for array in made)
+
+
+def test_operations_of_a_maker() -> None:
+    """AOSP takes OEM types and OEM_OPERATION; a device that has it not refuses it (TestValidation.cpp)."""
+    model = ModelBuilder()
+    model.add_operand(T.OEM_SCALAR, (), 0.25, 3)
+    model.set_value(0, bytes(20))
+    for _ in range(2):
+        model.add_operand(T.TENSOR_OEM_BYTE, (1,), 0.0, 0)
+    model.add_operation(OperationType.OEM_OPERATION, (1, 0), (2,))
+    model.identify((1,), (2,))
+    model.finish()
+    with IDevice(engine="golden") as device:
+        assert device.supported_operations(*model.merged()) == [False]
+        compilation = Compilation(model, explicit=True)
+        with pytest.raises(NdkError, match="the device has no operation OEM_OPERATION") as caught:
+            compilation.finish(device)
+    assert caught.value.code is ResultCode.BAD_DATA and not compilation.ready

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rkcosim.base.processes import resident
-from rkcosim.cli.exits import exit_code, said
+from rkcosim.cli.exits import exit_code, lacks_memory, said
 from rkcosim.compiler import litert
 from tools.file_fuzz.changes import mutated
 from tools.file_fuzz.kinds import KINDS, of_sample
@@ -137,6 +137,8 @@ class Judge:
 
     def _unfit(self, error: Exception) -> str:
         """Return why a reader must not refuse a file with an error; "" if it may."""
+        if lacks_memory(error):
+            return "runs out of memory"
         if exit_code(error) not in self._kind.codes:
             where = traceback.extract_tb(error.__traceback__)[-1]
             return f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rkcosim.waves.whole_file import whole_file
-from tools.outside.checkouts import locate
+from tools.outside.checkouts import installed, locate
 from tools.outside.page import page
 from tools.outside.programs import ROOT
 from tools.outside.record import Kept, Ran, Record, fallen, read, write
@@ -98,9 +98,13 @@ def _run(suite: Suite, engine: str, kept: Kept, options: argparse.Namespace) -> 
     options.work.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{suite.name}-", dir=options.work))
     try:
-        here = locate(options.folder, suite.repository, options.work, options.python)
+        if suite.package:
+            here = installed(suite.repository, suite.package, options.python)
+        else:
+            here = locate(options.folder, suite.repository, options.work, options.python)
         if here is None:
-            raise NotHere(f"no folder of {suite.repository}")
+            missing = f"package {suite.package}" if suite.package else f"folder of {suite.repository}"
+            raise NotHere(f"no {missing}")
         print(f"{suite.name} on {ENGINES[engine]}", flush=True)
         outcomes = suite.run(here, engine, folder)
         if not outcomes:

@@ -31,6 +31,17 @@ def locate(folder: Path, repository: str, work: Path, python: str) -> Checkout |
     return None
 
 
+def installed(repository: str, package: str, python: str) -> Checkout | None:
+    """Return a package that an interpreter has, with its version as the commit, or None."""
+    asked = f"import importlib.metadata as m; d = m.distribution({package!r})"
+    asked += "; print(d.version); print(d.locate_file(''))"
+    done = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=False)
+    if done.returncode:
+        return None
+    version, folder = done.stdout.splitlines()
+    return Checkout(repository, Path(folder), version, python)
+
+
 def _is_bare(folder: Path) -> bool:
     return (folder / "HEAD").is_file() and (folder / "objects").is_dir()
 

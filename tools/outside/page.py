@@ -109,7 +109,12 @@ def anchor(name: str) -> str:
 
 def _section(suite: Suite, kept: Kept) -> Iterator[str]:
     commits = list(dict.fromkeys(ran.commit for ran in kept.runs.values() if ran.commit))
-    at = f", commit {' and '.join(commit[:7] for commit in commits)}" if commits else ""
+    kind = f"package {suite.package}" if suite.package else "commit"
+    at = (
+        f", {kind} {' and '.join(commit if suite.package else commit[:7] for commit in commits)}"
+        if commits
+        else ""
+    )
     yield from (f"## {suite.name}", "", f"{suite.repository}{at}: {suite.tests}. {suite.how}", "")
     if suite.board_source:
         yield from (f"On a board: {suite.board_source}", "")

@@ -18,7 +18,7 @@ class Ran:
 
     Members
     -------
-    commit : of the repository; "" if unknown.
+    commit : of the repository; "" if unknown. Of a package, its version.
     date : day of the run, YYYY-MM-DD.
     tests : the outcomes by name, sorted.
     """

@@ -51,7 +51,7 @@ class Checkout:
     -------
     repository : owner/name.
     folder : its files.
-    commit : what they are of, as hexadecimal digits; "" if nothing says it.
+    commit : what they are of, as hexadecimal digits; "" if nothing says it. Of a package, its version.
     python : the interpreter that runs Python programs of the suite.
     """
 
@@ -105,6 +105,8 @@ class Suite:
         test by its name. None for a suite that is shown elsewhere.
     shown : the page of docs with its verdicts, if another command writes them.
     engines : the engines that run it.
+    package : the package of PyPI that is the suite, if it is run as its users install it; its version takes
+        the place of a commit.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Suite:
     run: Run | None = None
     shown: str = ""
     engines: tuple[str, ...] = tuple(ENGINES)
+    package: str = ""
 
     def reason(self, test: str) -> str:
         """Why the verdict of a test differs; "" if nothing is said."""

@@ -14,6 +14,7 @@ from rkcosim.apis.diopi.operators.registry import OperatorCall, axis_of, operato
 from rkcosim.apis.diopi.operators.types import as_factor, promoted, real, refuse, with_scalar
 from rkcosim.apis.diopi.tensor import diopiTensor
 from rkcosim.apis.diopi.values import DiopiError, diopiScalar
+from rkcosim.hostops.softmax import log_softmax, softmax
 
 Array = npt.NDArray[Any]
 
@@ -167,8 +168,7 @@ def _softmax(call: OperatorCall, out: diopiTensor, input: diopiTensor, dim: int)
     def host() -> Array:
         if not x.ndim:
             return np.ones(())
-        made = np.exp(x - x.max(axis, keepdims=True, initial=-np.inf))
-        return np.asarray(made / made.sum(axis, keepdims=True))
+        return softmax(x, axis)
 
     call.on_host(out, host)
 
@@ -183,7 +183,6 @@ def _log_softmax(call: OperatorCall, out: diopiTensor, input: diopiTensor, dim: 
     def host() -> Array:
         if not x.ndim:
             return np.zeros(())
-        made = x - x.max(axis, keepdims=True, initial=-np.inf)
-        return np.asarray(made - np.log(np.exp(made).sum(axis, keepdims=True)))
+        return log_softmax(x, axis)
 
     call.on_host(out, host)

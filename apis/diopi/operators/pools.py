@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.apis.diopi.host.moves import interpolated, nearest
 from rkcosim.apis.diopi.npu import EmittedNode, Network
 from rkcosim.apis.diopi.operators.registry import OperatorCall, operator
 from rkcosim.apis.diopi.operators.types import LARGEST, TOO_FINE, fits_half, wide
 from rkcosim.apis.diopi.tensor import diopiTensor
 from rkcosim.apis.diopi.values import DiopiError, diopiSize
+from rkcosim.hostops import resize
 from rkcosim.hostops.geometry import Sliding
 from rkcosim.hostops.pooling import adaptive_largest, adaptive_means, largest_with_places, means, sums
+from rkcosim.hostops.resize import Coordinates
 
 Array = npt.NDArray[Any]
 Ints = Sequence[int]
@@ -279,6 +280,34 @@ def _batch_norm(
         with np.errstate(all="ignore"):
             call.put(save_mean, mean)
             call.put(save_invstd, 1 / np.sqrt(variance + eps))
+
+
+def nearest(x: Array, sizes: Ints) -> Array:
+    """Return maps of other sizes; each element is the one at floor(index * size / new size)."""
+    for axis, size in enumerate(sizes, x.ndim - len(sizes)):
+        step = resize.step_of(x.shape[axis], size, dtype=np.float32)
+        x = resize.nearest(x, axis, resize.places(size, step, Coordinates.ASYMMETRIC, np.float32))
+    return x
+
+
+def interpolated(x: Array, sizes: Ints, align: bool, cubic: bool) -> Array:
+    """Return maps of other sizes, interpolated axis by axis, float64.
+
+    Places are computed in the type of the arithmetic, float32 also for float16, as PyTorch does.
+
+    Parameters
+    ----------
+    x : (N, C, ...).
+    sizes : new sizes of the last axes.
+    align : the corners' elements lie at the corners.
+    cubic : cubic convolution with -0.75 instead of linear interpolation.
+    """
+    made, real = x.astype(np.float64), np.float64 if x.dtype == np.float64 else np.float32
+    rule = Coordinates.ASYMMETRIC if align else Coordinates.HALF_PIXEL
+    for axis, size in enumerate(sizes, x.ndim - len(sizes)):
+        at = resize.places(size, resize.step_of(made.shape[axis], size, align, real), rule, real)
+        made = resize.cubic(made, axis, at) if cubic else resize.linear(made, axis, np.maximum(at, 0))
+    return made + 0.0  # no zero is negative
 
 
 @operator("UpsampleNearest")

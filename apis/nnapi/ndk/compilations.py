@@ -10,6 +10,8 @@ from rkcosim.apis.nnapi.device import IDevice, IPreparedModel
 from rkcosim.apis.nnapi.model import Operand
 from rkcosim.apis.nnapi.ndk.models import ModelBuilder
 from rkcosim.apis.nnapi.ndk.result_codes import as_results, bad_data, bad_state
+from rkcosim.apis.nnapi.operations import OperationType
+from rkcosim.apis.nnapi.runner import known
 
 PREFERENCES = range(3)
 PRIORITIES = (90, 100, 110)
@@ -61,11 +63,24 @@ class Compilation:
         self.need_explicit()
 
     def finish(self, device: IDevice) -> None:
-        """Compile the model; a compilation that fails cannot be executed."""
+        """Compile the model; a compilation that fails cannot be executed.
+
+        Raises
+        ------
+        NdkError
+            BAD_DATA if the device has not one of the operations (AOSP, runtime/ExecutionPlan.cpp,
+            findBestDeviceForEachOperation).
+        """
         self._change()
         self._finished = True
+        model, pools = self.model.merged()
+        for subgraph in (model.main, *model.referenced):
+            for operation in subgraph.operations:
+                kind = OperationType(operation.type)
+                if not known(kind):
+                    raise bad_data(f"the device has no operation {kind.name}")
         with as_results():
-            self._prepared = device.prepare_model(*self.model.merged())
+            self._prepared = device.prepare_model(model, pools)
 
     @property
     def ready(self) -> bool:

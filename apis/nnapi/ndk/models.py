@@ -204,6 +204,8 @@ class ModelBuilder:
     def _check_size(self, index: int, operand: Operand, length: int) -> None:
         if operand.type is OperandType.SUBGRAPH:
             raise bad_data(f"the value of operand {index} is a model")
+        if operand.type is OperandType.OEM_SCALAR:
+            return
         if not operand.type.scalar and (not operand.dimensions or 0 in operand.dimensions):
             raise bad_data(f"operand {index} has a value, so its dimensions must be known")
         size = byte_size(operand, operand.dimensions)

@@ -25,6 +25,7 @@ from rkcosim.compiler.loaders.node import (
 from rkcosim.compiler.loaders.tflite_file import ACTIVATIONS, TfModel, TfNode, TfTensor
 from rkcosim.compiler.tiling import CONV_KERNEL
 from rkcosim.hostops.geometry import same_pads
+from rkcosim.hostops.resize import Coordinates, picked, places, step_of
 
 TO_FIRST = (0, 3, 1, 2)
 """Axes of (N, H, W, C) in the order N, C, H, W."""
@@ -377,9 +378,7 @@ class TfliteNode(FileNode):
             raise self.wrong(f"'{y.name}' {y.shape} has other channels than the input")
         for size, out in zip(x.cube[1:], y.cube[1:], strict=True):
             corners = self.attributes["AlignCorners"] and out > 1
-            ratio = (size - 1) / (out - 1) if corners else size / out
-            half = 0.5 if self.attributes["HalfPixelCenters"] else 0.0
-            spots = (np.arange(out) + half) * ratio
-            rounded = np.floor(spots + 0.5) if corners else np.floor(spots)
-            picks.append(tuple(int(n) for n in rounded.clip(0, size - 1)))
+            rule = Coordinates.CENTRES if self.attributes["HalfPixelCenters"] else Coordinates.ASYMMETRIC
+            spots = places(out, step_of(size, out, corners), rule)
+            picks.append(tuple(int(n) for n in picked(spots, size, half_up=corners)))
         return picks, (1, *y.cube)

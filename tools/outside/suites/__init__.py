@@ -13,8 +13,10 @@ from tools.outside.suites import (
     ork_regcmd,
     rk_llama,
     rocket_userspace,
+    rockllama,
     shown,
     tinygrad,
+    ultralytics,
 )
 
 SUITES: tuple[Suite, ...] = (
@@ -26,9 +28,11 @@ SUITES: tuple[Suite, ...] = (
     ork_regcmd.SUITE,
     ez_rknn_async.SUITE,
     rk_llama.SUITE,
+    rockllama.SUITE,
     llama_rknpu2.SUITE,
     immich.SUITE,
     frigate.SUITE,
+    ultralytics.SUITE,
     aosp_runtime.SUITE,
     *shown.SUITES,
 )

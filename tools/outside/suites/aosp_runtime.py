@@ -10,31 +10,9 @@ from tools.outside.suite import Checkout, Outcome, Suite
 
 PROGRAMS = (
     *("TrivialModel", "Memory", "Free", "Wrapper", "OperandExtraParams", "Validation", "ValidateOperations"),
-    "UnspecifiedDimensions",
+    *("UnspecifiedDimensions", "ControlFlow"),
 )
 """Names in the source files `runtime/test/Test<name>.cpp`; each file is built as one program."""
-
-_PAGE = "([differences](../nnapi.md#differences-from-aosps-runtime))"
-OEM = f"the types of OEMs are refused here {_PAGE}."
-SCALES = (
-    "the scale of a fixed result or of a bias is wrong in the test's model: AOSP looks at it when the model "
-    f"is executed, this library when the operation is added {_PAGE}."
-)
-TYPES = f"AOSP's addOperation refuses a type of an operand that this library's takes {_PAGE}."
-RESULTS = f"AOSP's addOperation refuses a number of results that this library's takes {_PAGE}."
-RANKS = f"a rank is refused at another time than AOSP's {_PAGE}."
-
-_SCALED = (
-    *("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "GROUPED_CONV_2D", "TRANSPOSE_CONV_2D"),
-    *("L2_NORMALIZATION", "LOGISTIC", "SOFTMAX", "TANH"),
-)
-_OF = "ValidateOperations: OperationValidationTest::"
-WHY = (
-    {f"{_OF}{name}_quant8*": SCALES for name in _SCALED}
-    | {f"{_OF}{name}": RESULTS for name in ("*SEQUENCE_RNN*", "*SEQUENCE_LSTM*", "LSTM_*")}
-    | {f"{_OF}{name}_float32_rank_*": RANKS for name in ("PACK", "REVERSE")}
-    | {"ValidateOperations: *": TYPES, "Validation: *": OEM, "OperandExtraParams: *": OEM}
-)
 
 
 def _run(here: Checkout, engine: str, folder: Path) -> Mapping[str, Outcome]:
@@ -59,10 +37,9 @@ SUITE = Suite(
     how="The files runtime/test/Test*.cpp of CTS that need no other runtime are built, unchanged, as "
     "programs in the folder `build` with gtest 1.12, AOSP's headers, `-DNNTEST_ONLY_PUBLIC_API` and "
     "`libneuralnetworks.so` of `rkcosim nnapi --prefix` (on Linux with stand-ins for the headers of "
-    "android-base), and run under `rkcosim nnapi` on the golden model. TestControlFlow needs more of "
-    "Android; TestUnknownDimensions makes 5,761 models and is left out.",
+    "android-base and of ControlFlow.h), and run under `rkcosim nnapi` on the golden model. "
+    "TestUnknownDimensions makes 5,761 models and is left out.",
     board_source="none: they test an interface.",
-    why=WHY,
     run=_run,
     engines=("golden",),
 )

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rkcosim.devices.native_library import c_compiler
-from rkcosim.rknn_api import declarations
 from tools.outside.gguf import write_model
-from tools.outside.programs import ROOT, last_line, note, under
-from tools.outside.suite import FAIL, LIMIT, PASS, Checkout, Outcome, Suite
+from tools.outside.llama import compared, exact_library, generated
+from tools.outside.programs import note
+from tools.outside.suite import FAIL, PASS, Checkout, Outcome, Suite
 
 PROGRAM = "build/bin/main"
 COUNT = 16
@@ -38,17 +36,6 @@ CASES = {
     "256 x 512": Case(1, "Hello,_tiny_world", 512),
 }
 
-EXACT = ROOT / "tools/outside/drivers/exact_matmul.c"
-"""The calls that the back end needs, with exact sums on the processor."""
-
-
-def _exact_library(folder: Path) -> Path:
-    library = folder / "exact_matmul.so"
-    (folder / declarations.HEADER).write_text(declarations.header())
-    command = [*c_compiler(), "-shared", "-fPIC", "-O2", f"-I{folder}", "-o", str(library), str(EXACT)]
-    subprocess.run(command, check=True)
-    return library
-
 
 def _tokens(
     here: Checkout,
@@ -60,50 +47,17 @@ def _tokens(
     options: Sequence[str] = (),
     library: Path | None = None,
 ) -> bytes | Outcome:
-    """Return what a run with some layers in the back end writes behind the prompt, or how it failed.
-
-    `library` takes the place of the NPU's.
-    """
-    out = folder / "text"
-    out.unlink(missing_ok=True)
-    words = [
-        "-m",
-        str(folder / "model.gguf"),
-        "-p",
-        case.prompt,
-        "-n",
-        str(COUNT),
-        "--temp",
-        "0",
-        "-c",
-        "128",
-    ]
-    words += ["-t", "1", "--seed", "1", "--ignore-eos", "--log-disable", "-ngl", str(layers)]
-    program = str((here.folder / PROGRAM).resolve())
-    first = "" if library is None else f'LD_PRELOAD="{library}:$LD_PRELOAD" '
-    command = ["sh", "-c", f'{first}exec "$@" > "{out}"', "sh", program, *words]
-    done = under("rknn", engine, command, 1200, options=options, folder=folder)
-    if done.code is None:
-        return Outcome(LIMIT, note(f"ended after {done.seconds:.0f} s"))
-    if done.code:
-        return Outcome(FAIL, note(f"exit code {done.code}: {last_line(done.text)}"))
-    text = re.sub(LINES, b"", out.read_bytes())
-    return text.partition(case.prompt.encode())[2]
-
-
-def _compared(wanted: bytes | Outcome, given: bytes | Outcome) -> Outcome:
-    if isinstance(wanted, Outcome):
-        return wanted
-    if isinstance(given, Outcome):
-        return given
-    if wanted == given and len(given) >= COUNT:
-        return Outcome(PASS)
-    return Outcome(FAIL, note(f"expected {wanted.hex()}, NPU {given.hex()}"))
+    """Return what a run with some layers in the back end writes behind the prompt, or how it failed."""
+    words = [str((here.folder / PROGRAM).resolve()), "-m", str(folder / "model.gguf"), "-p", case.prompt]
+    words += ["-n", str(COUNT), "--temp", "0", "-c", "128", "-t", "1", "--seed", "1"]
+    words += ["--ignore-eos", "--log-disable", "-ngl", str(layers)]
+    text = generated(engine, folder, words, case.prompt, options=options, library=library)
+    return text if isinstance(text, Outcome) else re.sub(LINES, b"", text)
 
 
 def _run(here: Checkout, engine: str, folder: Path) -> Mapping[str, Outcome]:
     here.needs(PROGRAM)
-    library = _exact_library(folder)
+    library = exact_library(folder)
     found: dict[str, Outcome] = {}
     for name, case in CASES.items():
         write_model(folder / "model.gguf", seed=case.seed, inner=case.inner)
@@ -111,9 +65,9 @@ def _run(here: Checkout, engine: str, folder: Path) -> Mapping[str, Outcome]:
         report.unlink(missing_ok=True)
         given = _tokens(here, engine, folder, case, 2, options=["--json", str(report)])
         exact = _tokens(here, engine, folder, case, 2, library=library)
-        found[f"{name}: tokens of exact products"] = _compared(exact, given)
+        found[f"{name}: tokens of exact products"] = compared(exact, given, COUNT)
         plain = _tokens(here, engine, folder, case, 0)
-        found[f"{name}: tokens without the back end"] = _compared(plain, given)
+        found[f"{name}: tokens without the back end"] = compared(plain, given, COUNT)
         rows = json.loads(report.read_text())["products"] if report.is_file() else []
         shapes = sorted({(row["k"], row["n"]) for row in rows})
         expected = sorted({(256, 256), (256, case.inner), (case.inner, 256)})

@@ -39,8 +39,8 @@ SUITE = Suite(
     "`rknn_B_normal_layout_to_native_layout`: the results with A and C in the native layout are those in "
     "rows, and the processor's",
     how="`docs/backend/test-rknpu2-native-equivalence`, built as Makefile.rknpu2-tools beside it says "
-    "against `rkcosim rknn --prefix`, runs under `rkcosim rknn`. The whole of llama.cpp with this back end "
-    "is in no stored copy and is not built.",
+    "against `rkcosim rknn --prefix`, runs under `rkcosim rknn`. Whole llama.cpp with this back end is "
+    "[rockllama](#rockllama).",
     board_source="unimatrix099/rk-llama.cpp @0292a4e, docs/backend/RKNPU2-native-layout-plan.md, phase 1: "
     "bit-identical results and full agreement with the processor for the four shapes, on an RK3588 with "
     "librknnrt 2.3.2.",

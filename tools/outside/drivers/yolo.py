@@ -1,0 +1,99 @@
+"""Ultralytics: OUTCOMES and a folder. Networks with random weights, exported, run, and compared.
+
+Each network is one that the package describes, with weights that keep the size of numbers. Ultralytics' own
+exporter writes it as ONNX and, by `rknn.api`, for the RK3588; its `AutoBackend` runs both files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tools.outside.drivers import arguments, expect, judge
+
+SIDE = 64
+NETWORKS = {
+    "yolo26n": (1.6, 40),
+    "yolo11n": (1.64, 41),
+    "yolo11n-cls": (1.7, 42),
+    "yolov8n-seg": (1.7, 43),
+    "yolo11n-pose": (1.62, 44),
+}
+"""Networks with a gain, the standard deviation of their weights times the square root of the number that is
+added, and a seed.
+
+SiLU keeps 0.36 of a variance, which a gain of 1.7 makes up for. With it some networks leave the range of
+fp16, in PyTorch too.
+"""
+
+PART = 8
+"""The largest difference from onnxruntime is at most this part of the largest one between two pictures.
+
+The numbers go through about 100 layers in fp16. PyTorch's own half precision is a 24th to a 300th away."""
+
+
+def codes(rng: np.random.Generator) -> np.ndarray:
+    """Return a picture (1, 3, SIDE, SIDE) of codes that survive the division and multiplication by 255.
+
+    `RKNNBackend.forward` cuts `im * 255` off, so that other codes lose one there.
+    """
+    every = np.arange(256, dtype=np.float32)
+    whole = every[(every / np.float32(255) * np.float32(255)).astype(np.uint8) == every]
+    return rng.choice(whole, (1, 3, SIDE, SIDE)).astype(np.float32) / np.float32(255)
+
+
+def randomised(torch: Any, network: Any, seed: int, gain: float) -> None:
+    """Draw weights, and set all biases to 0."""
+    torch.manual_seed(seed)
+    for name, value in network.model.named_parameters():
+        if value.ndim > 1:
+            torch.nn.init.normal_(value, 0, gain / value[0].numel() ** 0.5)
+        elif name.endswith("bias"):
+            torch.nn.init.zeros_(value)
+
+
+def main() -> None:
+    """Run the tests."""
+    outcomes, (folder,) = arguments()
+    os.environ |= {"YOLO_AUTOINSTALL": "false", "YOLO_OFFLINE": "true", "YOLO_CONFIG_DIR": folder}
+    os.chdir(folder)
+    import torch
+    import ultralytics
+    from ultralytics.nn.autobackend import AutoBackend
+
+    def answers(file: Path, pictures: list[np.ndarray]) -> list[list[np.ndarray]]:
+        model = AutoBackend(model=str(file), verbose=False)
+        found = []
+        for picture in pictures:
+            made = model(torch.from_numpy(picture))
+            found.append([value.numpy() for value in (made if isinstance(made, list) else [made])])
+        return found
+
+    def network(name: str, gain: float, seed: int) -> Callable[[], None]:
+        def test() -> None:
+            drawn = ultralytics.YOLO(f"{name}.yaml")
+            randomised(torch, drawn, seed, gain)
+            drawn.export(format="rknn", imgsz=SIDE, name="rk3588", verbose=False)
+            rng = np.random.default_rng(seed)
+            pictures = [codes(rng), codes(rng)]
+            ours = answers(Path(f"{name}_rknn_model"), pictures)
+            known = answers(Path(f"{name}.onnx"), pictures)
+            for place, (one, other) in enumerate(zip(*known, strict=True)):
+                for part in [slice(0, 4), slice(4, None)] if one.ndim == 3 else [slice(None)]:
+                    seen = float(np.abs(one[:, part] - other[:, part]).max())
+                    for given, right in zip(ours, known, strict=True):
+                        worst = float(np.abs(given[place][:, part] - right[place][:, part]).max())
+                        said = f"output {place}: {worst:.3g} away; two pictures differ by {seen:.3g}"
+                        expect(worst <= seen / PART, said)
+
+        return test
+
+    judge(outcomes, {name: network(name, *drawn) for name, drawn in NETWORKS.items()})
+
+
+if __name__ == "__main__":
+    main()
