@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.hostops.quantise import coded
 from rkcosim.hostops.rounding import Halves, nearest
 
 Array = npt.NDArray[Any]
@@ -67,7 +68,7 @@ class Range:
         """Return real numbers as codes: rounded half away from 0, and saturated."""
         gain = f32(LEVELS) / np.maximum(f32(LEAST_RANGE), f32(self.high) - f32(self.low))
         scaled = (values.astype(np.float32) - f32(self.low)) * gain
-        return saturate(half_away(scaled))
+        return coded(scaled, 0, np.uint8, Halves.AWAY)
 
     def reals(self, codes: Array) -> npt.NDArray[np.float32]:
         """Return the real numbers of codes, float32: (code - zero) * step."""

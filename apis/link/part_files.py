@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler import RunReport, host
+from rkcosim.compiler import RunReport
+from rkcosim.hostops.quantise import dequantize
 from rkcosim.running.machine import AnyModel, Listener, RunningModel
 
 Array = npt.NDArray[Any]
@@ -54,7 +55,7 @@ class PartFiles(Listener):
 def _reals(model: AnyModel, values: Sequence[Array]) -> list[Array]:
     """Return inputs as real numbers."""
     return [
-        host.dequantize(array, info.scale, info.zero_point)
+        dequantize(array, info.scale, info.zero_point)
         if info.quantised and array.dtype.kind in "iu"
         else np.asarray(array)
         for array, info in zip(values, model.inputs, strict=True)

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.hostops.quantise import multiplied_twice
 from rkcosim.hostops.rounding import Halves, shifted
 
 Raw = npt.NDArray[np.int64]
@@ -43,17 +43,8 @@ def times(first: Raw | int, second: Raw | int) -> Raw:
     return saturated(np.sign(nudged) * (np.abs(nudged) >> 15))
 
 
-def scaled(values: npt.NDArray[Any], factor: npt.ArrayLike) -> Raw:
-    """Return integers times positive numbers, each as an integer of 31 bits and a shift, rounded twice.
-
-    Quantised kernels multiply so: the product with the integer is rounded at bit 31, then the shift.
-    """
-    mantissa, exponent = np.frexp(np.asarray(factor, np.float64))
-    return _scaled(values, np.rint(mantissa * 2.0**31).astype(np.int64), exponent.astype(np.int64))
-
-
 def over_root(values: Raw, squares: Raw) -> Raw:
-    """Return integers divided by the square roots of integers, rounded as `scaled` rounds.
+    """Return integers divided by the square roots of integers, rounded twice.
 
     The multiplier of the reciprocal root has 31 bits less its pairs of leading zeros: its shift is that of
     gemmlowp's users (GetInvSqrtQuantizedMultiplierExp), which decides where the first rounding is.
@@ -63,17 +54,7 @@ def over_root(values: Raw, squares: Raw) -> Raw:
     shift = np.maximum(11 - ((31 - length) // 2 - 1), 0).astype(np.int64)
     shift = np.where(squares == 1, 0, shift)
     whole = np.rint(2.0**31 * 2.0**shift / np.sqrt(squares.astype(np.float64))).astype(np.int64)
-    return _scaled(values, np.minimum(whole, 2**31 - 1), -shift)
-
-
-def _scaled(values: npt.NDArray[Any], whole: Raw, exponent: Raw) -> Raw:
-    """Return values * whole * 2**(exponent - 31), rounded after the product and after the shift."""
-    left, right = np.maximum(exponent, 0), np.maximum(-exponent, 0)
-    product = (values.astype(np.int64) << left) * whole
-    nudged = product + np.where(product >= 0, 1 << 30, 1 - (1 << 30))
-    high = np.sign(nudged) * (np.abs(nudged) >> 31)
-    half = (np.int64(1) << right) >> 1
-    return np.asarray(np.sign(high) * ((np.abs(high) + half) >> right))
+    return multiplied_twice(values, np.minimum(whole, 2**31 - 1), -shift)
 
 
 def constant(value: float, bits: int = 0) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from rkcosim.apis.nnapi import fixed_point as fp
 from rkcosim.apis.nnapi.fixed_point import Raw
 from rkcosim.apis.nnapi.values import Array, OperationCall, Reals, host
+from rkcosim.hostops.quantise import multiplied
 
 GATE = 12
 """Fraction bits of a gate."""
@@ -18,7 +19,7 @@ GATE = 12
 
 def coded(values: Array, factor: float) -> Raw:
     """Return integers times a number, which is that of a float32, saturated to 16 bits."""
-    return fp.saturated(fp.scaled(values, float(np.float32(factor))))
+    return fp.saturated(multiplied(values, float(np.float32(factor))))
 
 
 def _log2(call: OperationCall, scale: float) -> int:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from rkcosim.apis.nnapi.model import Operand, OperandType
 from rkcosim.apis.nnapi.operations import OperationType
 from rkcosim.compiler.graph import MAX_ELEMENTS
+from rkcosim.hostops.quantise import coded
 
 Array = npt.NDArray[Any]
 Reals = npt.NDArray[np.float64]
@@ -91,9 +92,8 @@ def stored(values: Array, operand: Operand) -> Array:
     """
     dtype = operand.type.dtype
     if operand.type in QUANTISED:
-        codes = np.rint(np.nan_to_num(values / np.float64(operand.scale), nan=0.0)) + operand.zero_point
-        limits = np.iinfo(dtype)
-        return np.clip(codes, limits.min, limits.max).astype(dtype)
+        steps = np.nan_to_num(values / np.float64(operand.scale), nan=0.0)
+        return coded(steps, operand.zero_point, dtype)
     if dtype.kind == "i" and values.dtype.kind == "f":
         limits = np.iinfo(dtype)
         return np.clip(np.nan_to_num(np.trunc(values)), limits.min, limits.max).astype(dtype)

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from rkcosim.apis.tnn.enums import DataFormat, DataType, DeviceType
 from rkcosim.apis.tnn.loader.network import BlobScale
+from rkcosim.hostops.quantise import coded
+from rkcosim.hostops.rounding import Halves
 
 Array = npt.NDArray[Any]
 
@@ -115,8 +117,7 @@ def dequantised(codes: Array, scale: BlobScale) -> npt.NDArray[np.float32]:
 
 def to_int8(values: Array) -> npt.NDArray[np.int8]:
     """Round half away from zero and limit to -128 .. 127: TNN's float2int8 (utils/naive_compute.cc)."""
-    away = np.trunc(values + np.where(values >= 0, 0.5, -0.5))
-    return np.clip(away, -128, 127).astype(np.int8)
+    return coded(values, 0, np.int8, Halves.AWAY)
 
 
 def _spread(scale: BlobScale, rank: int) -> Array:

@@ -268,10 +268,10 @@ def check_parts(folder: Path) -> list[bool]:
 
 def as_real(array: Array, detail: tuple[str, float, int], subject: Subject) -> Array:
     """Return an array of the runtime as `rkcosim run` takes and gives it."""
-    from rkcosim.compiler import host
+    from rkcosim.hostops.quantise import dequantize
 
     _, scale, zero = detail
-    real = host.dequantize(array, scale, zero) if scale else np.asarray(array).astype(np.float32)
+    real = dequantize(array, scale, zero) if scale else np.asarray(array).astype(np.float32)
     return real.transpose(0, 3, 1, 2) if real.ndim == 4 and subject.channels_last else real
 
 

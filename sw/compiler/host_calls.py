@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler.graph import Graph, ModelError, Port, Tensor, from_cube, to_cube
-from rkcosim.compiler.host import dequantize, quantize
 from rkcosim.compiler.host_runtimes import load_program
 from rkcosim.compiler.steps import CallStep
+from rkcosim.hostops.quantise import dequantize, quantize
 
 Array = npt.NDArray[Any]
 

@@ -311,7 +311,9 @@ def missing(name: str, extra: str, error: ImportError | None = None) -> ModelErr
 
 
 def refuse_external(data: bytes) -> Any:
-    """Return an ONNX model (ModelProto); refuse one whose tensors are in other files.
+    """Return an ONNX model (ModelProto); refuse one whose tensors are in other files or of an unknown type.
+
+    onnx' checker takes element types that the package does not have, and its functions then raise KeyError.
 
     Raises
     ------
@@ -325,9 +327,18 @@ def refuse_external(data: bytes) -> Any:
         proto = onnx.load_model_from_string(data)
     except Exception as error:  # protobuf's DecodeError; its class is not part of onnx' interface
         raise ModelError(f"a part of the model is damaged: {_short(error)}") from error
+    known = set(onnx.TensorProto.DataType.values())
     for tensor in onnx_tensors(proto.graph, *proto.functions):
         if uses_external_data(tensor):
             raise ModelError(f"tensor '{tensor.name}' is in another file; save the model as one file")
+        if tensor.data_type not in known:
+            raise ModelError(
+                f"tensor '{tensor.name}' has the element type {tensor.data_type}, which is unknown"
+            )
+    for info in (*proto.graph.input, *proto.graph.output, *proto.graph.value_info):
+        if info.type.tensor_type.elem_type not in known:
+            kind = info.type.tensor_type.elem_type
+            raise ModelError(f"value '{info.name}' has the element type {kind}, which is unknown")
     return proto
 
 

@@ -17,6 +17,8 @@ from rkcosim.compiler.graph import ModelError, Tensor, Window, from_cube, to_cub
 from rkcosim.compiler.steps import HostStep
 from rkcosim.hostops.geometry import Sliding
 from rkcosim.hostops.pooling import largest, means, sums
+from rkcosim.hostops.quantise import coded, recoded
+from rkcosim.hostops.rounding import Halves
 from rkcosim.hostops.softmax import softmax
 from rkcosim.hostops.windows import counted
 
@@ -29,12 +31,7 @@ def requantise(values: npt.NDArray[Any], x: Tensor, y: Tensor) -> Cube:
         return values.astype(np.float16)
     if x.same_values(y) and values.dtype == np.int8:
         return values
-    real = (values.astype(np.float64) - x.zero_point) * (x.scale / y.scale)
-    return _saturated(np.rint(real) + y.zero_point)
-
-
-def _saturated(values: npt.NDArray[Any]) -> Cube:
-    return np.clip(values, -128, 127).astype(np.int8)
+    return recoded(values, x.zero_point, x.scale / y.scale, y.zero_point, np.int8)
 
 
 def _concat(step: HostStep, cubes: Sequence[Cube]) -> Cube:
@@ -92,7 +89,7 @@ def _average_pool(step: HostStep, cubes: Sequence[Cube]) -> Cube:
     total = sums(cubes[0].astype(np.int64), _sliding(step), 1)
     count = counted(_sliding(step), cubes[0].shape[1:])
     if step.inputs[0].same_values(step.output):
-        return _saturated(np.sign(total) * ((2 * np.abs(total) + count) // (2 * count)))
+        return coded(total / count, 0, np.int8, Halves.AWAY)
     return requantise(total / count, step.inputs[0], step.output)
 
 
@@ -112,7 +109,7 @@ def _softmax(step: HostStep, cubes: Sequence[Cube]) -> Cube:
         return to_cube(softmax(from_cube(cubes[0], x).astype(np.float64), axis).astype(np.float16), y)
     beta = x.scale * step.attributes.get("beta", 1.0)
     result = softmax(from_cube(cubes[0], x).astype(np.float64), axis, beta)
-    return to_cube(_saturated(np.rint(result / y.scale) + y.zero_point), y)
+    return to_cube(coded(result / y.scale, y.zero_point, np.int8), y)
 
 
 def _function(step: HostStep, cubes: Sequence[Cube]) -> Cube:

@@ -22,6 +22,7 @@ from rkcosim.compiler.plan import Plan
 from rkcosim.compiler.planner import make_plan, refusals, replan, rounded_in_vain
 from rkcosim.compiler.steps import HostStep, Step
 from rkcosim.compiler.tiling import holding
+from rkcosim.hostops.quantise import dequantize, quantize
 
 if TYPE_CHECKING:
     from rkcosim.compiler.preprocessing import Preprocessing
@@ -156,7 +157,7 @@ class CompiledModel:
         if np.issubdtype(array.dtype, np.floating):
             if not np.isfinite(array).all():
                 raise ModelError(f"input '{info.name}': values are not all finite")
-            codes = host.quantize(array, info.scale, info.zero_point, info.dtype.type)
+            codes = quantize(array, info.scale, info.zero_point, info.dtype.type)
         elif array.dtype == info.dtype:
             codes = array
         else:
@@ -216,7 +217,7 @@ class CompiledModel:
             values, zero = values.view(np.uint8) ^ np.uint8(0x80), zero + 128  # + 128
         if raw:
             return values
-        return values.astype(np.float32) if tensor.real else host.dequantize(values, tensor.scale, zero)
+        return values.astype(np.float32) if tensor.real else dequantize(values, tensor.scale, zero)
 
     def _host_value(self, name: str, codes: Callable[[str], Codes]) -> Codes:
         """Return a tensor (as real numbers) or the result of a host operation, computed on demand."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.host import quantize
+from rkcosim.hostops.quantise import quantize
 from rkcosim.rknn_api.types import (
     RKNN_MAX_DIMS,
     RKNN_MAX_NAME_LEN,

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler import ModelError, RunReport, TensorInfo
+from rkcosim.compiler.host_runtimes import refuse_external
 from rkcosim.compiler.tiling import holding
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def split(data: bytes) -> tuple[bytes, Tail, list[TensorInfo]] | None:
     custom = [node for node in graph.node if node.domain not in domains]
     if not custom:
         return None
+    refuse_external(data)
     behind: set[str] = set()
     nodes = []
     for node in graph.node:

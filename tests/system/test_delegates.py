@@ -18,7 +18,7 @@ pytest.importorskip("tflite", reason="needs the extra tflite")
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 
 from rkcosim.apis.litert.library import delegate_library
-from rkcosim.compiler import host
+from rkcosim.hostops.quantise import dequantize
 from rkcosim.measure.models.run import run_model
 from tests.models.litert_scripts import delegate, divided, inputs_of, interpreter, parts, results, small
 from tests.models.tflite_models import Tf
@@ -44,7 +44,7 @@ def of_run(path: Path, made: Any, values: list[np.ndarray], engine: str = "golde
     real = []
     for array, detail in zip(values, made.get_input_details(), strict=True):
         scale, zero = detail["quantization"]
-        array = host.dequantize(array, scale, zero) if scale else array
+        array = dequantize(array, scale, zero) if scale else array
         real.append(array.transpose(0, 3, 1, 2) if array.ndim == 4 else array)
     found = run_model(path, [real], engine=engine, check=False).results[0]
     return [array.transpose(0, 2, 3, 1) if array.ndim == 4 else array for array in found]
@@ -54,7 +54,7 @@ def real_results(made: Any, values: list[np.ndarray]) -> list[np.ndarray]:
     found = []
     for array, detail in zip(results(made, values), made.get_output_details(), strict=True):
         scale, zero = detail["quantization"]
-        found.append(host.dequantize(array, scale, zero) if scale else array)
+        found.append(dequantize(array, scale, zero) if scale else array)
     return found
 
 

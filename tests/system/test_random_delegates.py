@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("tflite", reason="needs the extra tflite")
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 
-from rkcosim.compiler import host
+from rkcosim.hostops.quantise import dequantize
 from rkcosim.measure.models.compare import compare
 from rkcosim.measure.models.run import run_model
 from tests.extent import extent
@@ -85,5 +85,5 @@ def test_random_networks_have_the_numbers_of_litert(number: int, tmp_path: Path)
 
 def _real(codes: np.ndarray, detail: dict[str, Any]) -> np.ndarray:
     """Return the numbers of a tensor of LiteRT, with the channels in front."""
-    array = host.dequantize(codes, *detail["quantization"])
+    array = dequantize(codes, *detail["quantization"])
     return array.transpose(0, 3, 1, 2) if array.ndim == 4 else array

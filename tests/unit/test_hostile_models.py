@@ -20,6 +20,7 @@ from rkcosim.compiler import host_runtimes
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.loaders.onnx_bounds import MOST_NODES, check_bounds
 from rkcosim.compiler.model import compile_model
+from rkcosim.rknn_api.custom_graph import split
 
 SHAPE = [1, 4, 4, 4]
 
@@ -107,6 +108,29 @@ def test_what_a_file_becomes_is_bounded(made, said):
     with pytest.raises(ModelError, match=said):
         compile_model(made.SerializeToString())
     assert time.monotonic() - begin < 20
+
+
+@pytest.mark.parametrize("domain", ["", "custom"])
+@pytest.mark.parametrize("place", ["initializer", "attribute", "input", "output"])
+def test_unknown_element_types_are_refused(place: str, domain: str):
+    """onnx' checker takes types that the package does not have, and reading such a tensor is a KeyError."""
+    made = model(
+        [
+            helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.ones(4, np.float32))),
+            helper.make_node("Add", ["x", "c"], ["s"]),
+            helper.make_node("Mul", ["s", "w"], ["y"], domain=domain),
+        ],
+        initializers=[numpy_helper.from_array(np.ones(4, np.float32), "w")],
+    )
+    made.opset_import.add(domain="custom", version=1)
+    if place == "initializer":
+        made.graph.initializer[0].data_type = 35
+    elif place == "attribute":
+        made.graph.node[0].attribute[0].t.data_type = 35
+    else:
+        getattr(made.graph, place)[0].type.tensor_type.elem_type = 35
+    with pytest.raises(ModelError, match="has the element type 35, which is unknown"):
+        (split if domain else compile_model)(made.SerializeToString())
 
 
 def test_functions_of_usual_models_are_taken():

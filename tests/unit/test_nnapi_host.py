@@ -445,7 +445,6 @@ def test_fixed_point_functions() -> None:
         assert np.abs(fixed_point.tanh(raw) - np.rint(np.tanh(x) * 2.0**15)).max() <= 20
     assert fixed_point.sigmoid(np.array([0, 4096])).tolist() == [16384, fixed_point.sigmoid(np.array(4096))]
     assert fixed_point.over_root(np.array([6000]), np.array([9])).tolist() == [2000]
-    assert fixed_point.scaled(np.array([100, -100]), 0.255).tolist() == [26, -26]
 
 
 def test_quantised_lstm_of_16_bits() -> None:

@@ -1,7 +1,9 @@
 """The device NAIVE: the host, with every layer written from its definition in numpy.
 
 It is the standard that the other device is compared with.  Layers of real numbers compute in float64 and
-round once to float32; int8 layers compute exact sums of codes.
+round once to float32; int8 layers compute exact sums of codes.  No layer uses a kernel of `rkcosim.hostops`,
+with which the compiler computes its steps on the host: a fault of such a kernel would be on both sides of
+the comparison.  Only the rounding of codes is shared; the compiler rounds halves to even, TNN away from zero.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import MAX_ELEMENTS, Clamp, Graph, ModelError, Op, Tensor, Window
 from rkcosim.compiler.host_steps import REAL_FUNCTIONS
+from rkcosim.hostops.quantise import coded
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -376,7 +377,7 @@ def lookup(
     with np.errstate(all="ignore"):
         values = REAL_FUNCTIONS[kind]((np.arange(-128, 128) - x.zero_point) * x.scale, slope, offset)
         values = np.clip(np.nan_to_num(values, posinf=np.inf, neginf=-np.inf), limits.low, limits.high)
-    table = np.clip(np.rint(values / y.scale) + y.zero_point, -128, 127).astype(np.int8)
+    table = coded(values / y.scale, y.zero_point, np.int8)
     return g.Lookup(name, (x.name,), y.name, table, kind)
 
 
