@@ -21,9 +21,9 @@ from rkcosim.apis.litert.library import delegate_library
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.driver import Driver
 from rkcosim.engines.named import open_named
-from tests.models.litert_scripts import small
-from tests.models.ort_scripts import registered, session
-from tests.models.rknn_models import image_model
+from tests.makers.litert_scripts import small
+from tests.makers.ort_scripts import registered, session
+from tests.makers.rknn_models import image_model
 
 
 def measured(call: Callable[[], object], count: int) -> float:

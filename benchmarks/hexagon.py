@@ -20,8 +20,8 @@ from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.driver import Driver
 from rkcosim.engines.named import open_named
 from rkcosim.running.settings import Settings
-from tests.models.hexagon_graphs import execute
-from tests.models.hexagon_networks import Form, graph_of_tflite, random_layer
+from tests.makers.hexagon_graphs import execute
+from tests.makers.hexagon_networks import Form, graph_of_tflite, random_layer
 
 SHAPES = [
     *((3, 16, 3, False), (16, 32, 1, False), (32, 32, 3, False)),

@@ -63,14 +63,14 @@ from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from rkcosim.verify.crosscheck.kick import run_kick
 from tests import seeds
-from tests.models.diopi_tensors import Calls
-from tests.models.hexagon_graphs import Builder, execute
-from tests.models.kernel_client import CARD, LOW, Program, submit_of, sums
-from tests.models.nnapi_models import conv_model
-from tests.models.rknn_models import image_model
-from tests.models.small_streams import streams
-from tests.models.small_tasks import add_task
-from tests.models.tnn_layers import CASES, network_of, run_instance
+from tests.makers.diopi_tensors import Calls
+from tests.makers.hexagon_graphs import Builder, execute
+from tests.makers.kernel_client import CARD, LOW, Program, submit_of, sums
+from tests.makers.nnapi_models import conv_model
+from tests.makers.rknn_models import image_model
+from tests.makers.small_streams import streams
+from tests.makers.small_tasks import add_task
+from tests.makers.tnn_layers import CASES, network_of, run_instance
 from tests.system import test_device_hostile as device_client
 from tests.system import test_librknnrt_hostile as rknn_client
 from tests.unit.test_tnn_status import on_device

@@ -108,7 +108,7 @@ FILES: list[Public] = [
     *_of(
         _SMALL,
         ORANGE,
-        "librocketnpu/tests/models/fc_model_int8.tflite",
+        "librocketnpu/tests/makers/fc_model_int8.tflite",
         "test_models/test_2conv.tflite",
         "test_models/test_concat.tflite",
         "test_models/test_logistic.tflite",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.models.array_model import CellInputs
+from tests.twins.array_model import CellInputs
 
 ROOT = Path(__file__).resolve().parents[2]
 CELL = ROOT / "cosim" / "engines" / "harness" / "cell"

@@ -6,14 +6,14 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.models.dpu_model import (
+from tests.twins.dpu_model import (
     NO_CLIP,
     NO_TABLES,
     Clip,
     Tables,
 )
-from tests.models.float_model import half_bits, word_of
-from tests.models.rdma_model import (
+from tests.twins.float_model import half_bits, word_of
+from tests.twins.rdma_model import (
     BF16,
     BITS,
     FLOATS,

@@ -18,10 +18,10 @@ from rkcosim.rtl.layouts import ACC_BITS
 from rkcosim.rtl.npu.array import CELL_LATENCY, CELL_MODULE, ArrayCell, ArrayCellPorts
 from tests import seeds
 from tests.extent import extent
-from tests.models import array_model
-from tests.models.array_model import INT4, TF32, ArrayModel, CellInputs
 from tests.programs import require_program
 from tests.simulation import shared, simulation
+from tests.twins import array_model
+from tests.twins.array_model import INT4, TF32, ArrayModel, CellInputs
 
 SEED = seeds.seed(__name__)
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,8 +13,8 @@ from rkcosim.rtl.bus import AxiLiteSlave, DiagnosticMerge, Response, SkidBuffer
 from rkcosim.rtl.layouts import DiagnosticCode
 from rkcosim.rtl.regbus import BLOCKS, RegisterFabric, op_enable_fields
 from rkcosim.spec.regs import registers
-from tests.models.axi_model import axil_read, axil_write
 from tests.streams import put
+from tests.twins.axi_model import axil_read, axil_write
 
 R = registers()
 

@@ -14,8 +14,8 @@ from rkcosim.spec.layouts.compressed import SegmentCode, compress_weights
 from rkcosim.spec.regs import registers
 from rkcosim.spec.weight_code import REGNUM
 from tests.block.cna_bench import Image, Memory, configure
-from tests.models.packed_weights import segment_places, some_code, some_weights
 from tests.simulation import shared, simulation
+from tests.twins.packed_weights import segment_places, some_code, some_weights
 
 BASE = 0x1230
 START = 10 * SMALL.cbuf_bank_bytes

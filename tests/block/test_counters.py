@@ -27,7 +27,7 @@ from rkcosim.spec.regs.counters import (
     states,
 )
 from tests import seeds
-from tests.models.axi_model import axil_read, axil_write
+from tests.twins.axi_model import axil_read, axil_write
 
 SEED = seeds.seed(__name__)
 ROOT = Path(__file__).resolve().parents[2]

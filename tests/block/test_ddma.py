@@ -10,7 +10,7 @@ from amaranth.sim import Simulator
 from rkcosim.rtl.layouts import DiagnosticCode, ReadClient, WriteClient
 from rkcosim.rtl.npu.ddma import Ddma
 from rkcosim.spec.regs import registers
-from tests.models.axi_model import BEAT, AxiMemory
+from tests.twins.axi_model import BEAT, AxiMemory
 
 SIZE = 64 * 1024
 

@@ -1,4 +1,4 @@
-"""Dpu alone and with DpuRdma: random tasks against tests/models/dpu_model.py; the whole image is compared."""
+"""Dpu alone and with DpuRdma: random tasks against tests/twins/dpu_model.py; the whole image is compared."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from rkcosim.spec.regs import registers
 from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import Task, fill_memory, random_task
 from tests.extent import extent
-from tests.models.dpu_model import (
+from tests.simulation import shared
+from tests.twins.dpu_model import (
     NO_TABLES,
     Tables,
     run_dpu,
 )
-from tests.models.rdma_model import (
+from tests.twins.rdma_model import (
     INT8,
     INT32,
     Registers,
     group_channels,
     run_rdma,
 )
-from tests.simulation import shared
 
 LIMIT = 60_000
 READERS = ("mrdma", "brdma", "nrdma", "erdma")

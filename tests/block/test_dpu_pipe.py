@@ -26,11 +26,12 @@ from tests.block.dpu_tasks import (
 )
 from tests.block.test_dpu import configure, load_tables
 from tests.extent import extent
-from tests.models.dpu_model import (
+from tests.simulation import shared
+from tests.twins.dpu_model import (
     NO_TABLES,
     element_value,
 )
-from tests.models.rdma_model import (
+from tests.twins.rdma_model import (
     BITS,
     FLOATS,
     FP32,
@@ -41,7 +42,6 @@ from tests.models.rdma_model import (
     shift_round,
     signed,
 )
-from tests.simulation import shared
 
 LIMIT = 3000
 

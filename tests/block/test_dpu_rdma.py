@@ -11,13 +11,13 @@ from rkcosim.spec.regs import registers
 from tests.block.dpu_bench import Bench
 from tests.block.dpu_tasks import Task, fill_memory, random_task
 from tests.block.test_dpu import READERS, configure
-from tests.models.rdma_model import (
+from tests.simulation import shared
+from tests.twins.rdma_model import (
     Fields,
     group_channels,
     run_rdma,
     signed,
 )
-from tests.simulation import shared
 
 LIMIT = 30_000
 

@@ -9,8 +9,8 @@ import pytest
 from rkcosim.rtl.npu.dpu_writer import StripeWriter
 from tests.block.dpu_bench import Bench
 from tests.block.test_dpu import configure
-from tests.models.packets_model import packets
 from tests.simulation import shared
+from tests.twins.packets_model import packets
 
 INT8, INT16, FP16, BF16, INT32, FP32, INT4, NONE = range(8)
 BITS = {INT8: 8, INT16: 16, FP16: 16, BF16: 16, INT32: 32, FP32: 32, INT4: 4, NONE: 8}

@@ -15,7 +15,7 @@ from rkcosim.golden.task import dpu_float as fp
 from rkcosim.rtl.npu import float32
 from rkcosim.rtl.npu.dpu_divide import HalfDivider
 from tests.extent import extent
-from tests.models.float_model import half_quotient
+from tests.twins.float_model import half_quotient
 
 SEED = 20
 SPECIALS = [

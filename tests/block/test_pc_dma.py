@@ -10,7 +10,7 @@ from amaranth.sim import Simulator
 
 from rkcosim.rtl.layouts import ReadClient
 from rkcosim.spec.regs import registers
-from tests.models.pc_bench import Bench, amount, body, chain, decoded, task, word
+from tests.makers.pc_bench import Bench, amount, body, chain, decoded, task, word
 
 R = registers()
 CONV, POOL = 0x1D, 0x60

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rkcosim.rtl.layouts import DiagnosticCode
 from rkcosim.spec.regs import registers
-from tests.models.pc_bench import Bench, task, word, write_word
+from tests.makers.pc_bench import Bench, task, word, write_word
 
 R = registers()
 CONV = 0x1D

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rkcosim.spec.regs import registers
-from tests.models.pc_bench import ALL_EVENTS, Bench, chain, word, write_word
+from tests.makers.pc_bench import ALL_EVENTS, Bench, chain, word, write_word
 
 R = registers()
 CONV = 0x1D

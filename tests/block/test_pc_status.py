@@ -6,7 +6,7 @@ import pytest
 
 from rkcosim.rtl.layouts import DiagnosticCode
 from rkcosim.spec.regs import registers
-from tests.models.pc_bench import Bench, amount, chain, task
+from tests.makers.pc_bench import Bench, amount, chain, task
 
 R = registers()
 CONV, POOL = 0x1D, 0x60
@@ -100,7 +100,7 @@ def test_registers_of_the_window():
         assert await bench.read(ctx, "PC.VERSION") == R["PC"]["VERSION"].reset
 
     async def axil(ctx, offset):
-        from tests.models.axi_model import axil_read, axil_write
+        from tests.twins.axi_model import axil_read, axil_write
 
         assert await axil_write(ctx, bench.dut.slave.axil, offset, 3) == 0
         return (await axil_read(ctx, bench.dut.slave.axil, offset))[0]

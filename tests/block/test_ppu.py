@@ -19,8 +19,8 @@ from rkcosim.spec.config import SMALL
 from rkcosim.spec.regs import registers
 from tests import seeds
 from tests.block.dpu_bench import Bench
-from tests.models.ppu_model import AVERAGE, FP16, INT8, INT16, MAX, MIN, Pool
 from tests.simulation import shared
+from tests.twins.ppu_model import AVERAGE, FP16, INT8, INT16, MAX, MIN, Pool
 
 GUARD = 0xA5
 SOURCE, TARGET = 0x1010, 0x8010

@@ -10,8 +10,8 @@ from amaranth.sim import Simulator
 from rkcosim.rtl.npu.ppu_finish import PpuFinish
 from rkcosim.rtl.npu.ppu_lanes import FIXED_BITS, FLOAT_BITS, Lanes
 from tests import seeds
-from tests.models.ppu_model import average, float_average, half_value
 from tests.streams import get, put
+from tests.twins.ppu_model import average, float_average, half_value
 
 SHAPES = ((1, 1), (2, 2), (3, 3), (2, 3), (4, 2), (6, 5), (7, 7), (16, 16), (8, 1), (12, 2))
 

@@ -9,7 +9,7 @@ import cocotb
 
 from rkcosim.cocotb import NpuAgent
 from rkcosim.engines.library import DramConfig
-from tests.models.small_streams import memory_hash, streams
+from tests.makers.small_streams import memory_hash, streams
 
 EXPECTED = json.loads(os.environ.get("RKCOSIM_EXPECTED", "[]"))
 

@@ -26,8 +26,8 @@ from rkcosim.engines.protocol import BusError
 from rkcosim.regcmd import op_enable_mask, op_enable_word, words_from_bytes, words_to_bytes
 from rkcosim.spec.regs import registers
 from rkcosim.verify.crosscheck.kick import run_kick
-from tests.models.small_streams import OTHER, SOURCE, TARGET, stream_of, streams
-from tests.models.small_tasks import add_task, conv_task, pool_task
+from tests.makers.small_streams import OTHER, SOURCE, TARGET, stream_of, streams
+from tests.makers.small_tasks import add_task, conv_task, pool_task
 
 PC = registers()["PC"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import cocotb
 
 from rkcosim.cocotb import Monitors, NpuAgent
-from tests.models.small_streams import streams
+from tests.makers.small_streams import streams
 
 
 @cocotb.test()

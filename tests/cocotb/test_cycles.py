@@ -13,7 +13,7 @@ from rkcosim.cocotb import missing, simulate
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.protocol import BuildError
 from rkcosim.spec.config import RK3588, SMALL
-from tests.models.small_streams import counted_run, memory_hash, streams
+from tests.makers.small_streams import counted_run, memory_hash, streams
 
 BENCH = Path(__file__).with_name("bench_cycles.py")
 SLOW_MEMORY = {

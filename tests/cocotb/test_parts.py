@@ -16,8 +16,8 @@ from rkcosim.cocotb.values import RegisterValue, words_stream
 from rkcosim.spec.config import RK3588, SMALL
 from rkcosim.spec.regs import registers
 from rkcosim.verify.conformance.groups import draw_case
-from tests.models.small_streams import SOURCE, TARGET
-from tests.models.small_tasks import conv_task, pool_task
+from tests.makers.small_streams import SOURCE, TARGET
+from tests.makers.small_tasks import conv_task, pool_task
 
 
 def test_the_package_does_not_hide_cocotb():

@@ -1,6 +1,6 @@
 /* Everything a native program may do with the device's names and descriptors, each with a check.
  *
- * Runs on tests/models/fake_kernel.py, whose ioctls use memory and descriptors as the caller requests. */
+ * Runs on tests/makers/fake_kernel.py, whose ioctls use memory and descriptors as the caller requests. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>

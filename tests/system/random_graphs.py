@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.models.tflite_models import Tf
+from tests.makers.tflite_models import Tf
 
 FUSED = (0, 0, 1, 3)
 

@@ -26,7 +26,7 @@ from rkcosim.measure.perf.estimator import estimate_model
 from rkcosim.measure.report.data import from_json
 from rkcosim.rknn_api.server import RknnServer
 from rkcosim.rknn_file.opening import open_file
-from tests.models.batch_models import APART, MIXED, N, Net, drawn, model
+from tests.makers.batch_models import APART, MIXED, N, Net, drawn, model
 
 PROGRAM = Path(__file__).with_name("programs") / "floats.c"
 LITE = """
@@ -185,7 +185,7 @@ def test_samples_run_on_the_rtl(name: str, tmp_path: Path):
 
 
 def test_onnxruntimes_provider_has_the_samples_on_the_npu(tmp_path: Path):
-    from tests.models.ort_scripts import inputs_of, results, session
+    from tests.makers.ort_scripts import inputs_of, results, session
 
     file = tmp_path / "run.json"
     data = model("convolutions").SerializeToString()

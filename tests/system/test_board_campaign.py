@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.models.board_bench import (
+from tests.makers.board_bench import (
     ABS,
     ADD,
     CEIL,

@@ -9,7 +9,7 @@ import pytest
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import Engine, open_engine
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
-from tests.models.board_convolutions import BoardConvolution, board_convolutions
+from tests.makers.board_convolutions import BoardConvolution, board_convolutions
 
 ALL = board_convolutions()
 QUICK_MACS = 100_000

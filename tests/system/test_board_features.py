@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.models.board_bench import BN, MAIN, Board, convolution, open_board, pixels
+from tests.makers.board_bench import BN, MAIN, Board, convolution, open_board, pixels
 
 
 @pytest.fixture(scope="module", params=["golden", "verilator"])

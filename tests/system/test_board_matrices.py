@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from rkcosim.regcmd import TaskBuilder
-from tests.models.board_bench import (
+from tests.makers.board_bench import (
     ADD,
     BASE,
     ELEMENT,

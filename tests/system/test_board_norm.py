@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.models.board_bench import (
+from tests.makers.board_bench import (
     ADD,
     BASE,
     BF16,

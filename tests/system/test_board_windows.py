@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from tests.models.board_bench import (
+from tests.makers.board_bench import (
     BN,
     ELEMENT,
     MAIN,

@@ -21,8 +21,8 @@ from rkcosim.engines.engine import Engine, open_engine
 from rkcosim.measure.models.compare import compare
 from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
 from tests import seeds
-from tests.models.attention import Attention
-from tests.models.tflite_models import Tf
+from tests.makers.attention import Attention
+from tests.makers.tflite_models import Tf
 from tests.system.qdq_models import Net, quantise, reference
 from tests.system.test_compiler_golden import run
 from tests.system.test_products import BLOCKS, hosted, products

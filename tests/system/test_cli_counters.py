@@ -12,7 +12,7 @@ from rkcosim.cli.main import app
 from rkcosim.measure.perf.counted import count_model
 from rkcosim.measure.perf.page import read_section
 from rkcosim.spec.regs.counters import state_blocks
-from tests.models.jobs import engine_or_skip
+from tests.makers.jobs import engine_or_skip
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"

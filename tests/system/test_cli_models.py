@@ -14,7 +14,7 @@ pytest.importorskip("tflite", reason="needs the extra tflite")
 
 from rkcosim.cli.main import app
 from rkcosim.measure.perf import layer_models
-from tests.models.tflite_models import Tf
+from tests.makers.tflite_models import Tf
 
 
 @pytest.fixture

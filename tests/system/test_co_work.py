@@ -10,7 +10,7 @@ import pytest
 from rkcosim.driver import Driver, DriverTimeout
 from rkcosim.engines import open_engine
 from rkcosim.golden.task import GoldenNpu
-from tests.models.co_working import MODES, Network
+from tests.makers.co_working import MODES, Network
 
 MAX_CYCLES = 2_000_000
 CUTS = {2: (2, 15), 3: (2, 5, 18)}

@@ -12,9 +12,9 @@ from rkcosim.regcmd import TaskBuilder, blocks_of_mask, decode_word, pack_word, 
 from rkcosim.regcmd.tasks import TAIL_WORDS
 from rkcosim.regcmd.word import target_code
 from rkcosim.spec.regs import registers
-from tests.models.jobs import first_difference, golden_image, records_of_builders
-from tests.models.small_bench import BOUND, HEIGHT, NOWHERE, WIDTH, Bench, bench
-from tests.models.small_tasks import conv_task, pool_task
+from tests.makers.jobs import first_difference, golden_image, records_of_builders
+from tests.makers.small_bench import BOUND, HEIGHT, NOWHERE, WIDTH, Bench, bench
+from tests.makers.small_tasks import conv_task, pool_task
 
 R = registers()
 PC = R["PC"]

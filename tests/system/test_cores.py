@@ -11,7 +11,7 @@ from rkcosim.driver import Driver, DriverError, DriverTimeout, Job, interrupt_bi
 from rkcosim.engines import DramConfig
 from rkcosim.spec.regs import registers
 from tests import seeds
-from tests.models.jobs import (
+from tests.makers.jobs import (
     draw_at,
     driver_for,
     engine_or_skip,
@@ -21,7 +21,7 @@ from tests.models.jobs import (
     records_of,
     records_of_builders,
 )
-from tests.models.small_tasks import add_task, conv_task, pool_task
+from tests.makers.small_tasks import add_task, conv_task, pool_task
 
 SEED = seeds.seed(__name__, 24)
 MAX_CYCLES = 1_000_000

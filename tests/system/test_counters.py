@@ -17,9 +17,9 @@ from rkcosim.engines.block_counters import BlockCounters, read_counters
 from rkcosim.spec.regs import counter_registers
 from rkcosim.spec.regs.counters import BASE_ADDRESS, LEVEL_BITS, WINDOW_BYTES, levels, state_blocks
 from rkcosim.waves.spec import TraceSpec
-from tests.models.jobs import engine_or_skip, filled, records_of_builders
-from tests.models.small_bench import Bench
-from tests.models.small_tasks import add_task, pool_task
+from tests.makers.jobs import engine_or_skip, filled, records_of_builders
+from tests.makers.small_bench import Bench
+from tests.makers.small_tasks import add_task, pool_task
 
 LAYERS: dict[str, dict[str, Any]] = {
     "direct": dict(channels=48, kernels=40, height=7, width=9, kernel=3, pad=1, stride=2),

@@ -21,8 +21,8 @@ from benchmarks.delegate_models.page import good, page, state
 from benchmarks.onnx_nodes import cases, with_constants
 from benchmarks.ort_nodes import grouped, run_case, run_together
 from benchmarks.public_models.files import Public
-from tests.models.litert_scripts import delegate, divided, inputs_of, interpreter, results, small
-from tests.models.ort_scripts import floats
+from tests.makers.litert_scripts import delegate, divided, inputs_of, interpreter, results, small
+from tests.makers.ort_scripts import floats
 from tests.programs import needs_program
 
 pytestmark = needs_program("cc")

@@ -20,9 +20,9 @@ pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 from rkcosim.apis.litert.library import delegate_library
 from rkcosim.hostops.quantise import dequantize
 from rkcosim.measure.models.run import run_model
-from tests.models.litert_scripts import delegate, divided, inputs_of, interpreter, parts, results, small
-from tests.models.tflite_models import Tf
-from tests.models.tflite_networks import NETWORKS
+from tests.makers.litert_scripts import delegate, divided, inputs_of, interpreter, parts, results, small
+from tests.makers.tflite_models import Tf
+from tests.makers.tflite_networks import NETWORKS
 from tests.programs import needs_program
 
 pytestmark = needs_program("cc")
@@ -205,7 +205,7 @@ def test_a_forked_process_does_not_use_the_connection() -> None:
     code = f"""
 import os, sys
 sys.path.insert(0, {str(ROOT)!r})
-from tests.models.litert_scripts import *
+from tests.makers.litert_scripts import *
 ours = interpreter(small(), [delegate()])
 values = inputs_of(ours, 0)
 pid = os.fork()

@@ -25,7 +25,7 @@ from rkcosim.driver.server import Server, ServerError
 from rkcosim.driver.server.protocol import CHUNK, VERSION, Channel, Op
 from rkcosim.engines import BuildError, toolchain
 from tests import seeds
-from tests.models.fake_kernel import ECHO, NEST, SIGNAL, WAIT, FakeKernel
+from tests.makers.fake_kernel import ECHO, NEST, SIGNAL, WAIT, FakeKernel
 from tests.native.build import compiled
 
 

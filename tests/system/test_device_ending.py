@@ -16,7 +16,7 @@ from rkcosim.driver.kernel import Kernel
 from rkcosim.driver.kernel import structs as s
 from rkcosim.engines import BuildError, open_engine, toolchain
 from rkcosim.regcmd import TaskBuilder, build_task_list
-from tests.models.kernel_client import Program, records, submit_of, sums
+from tests.makers.kernel_client import Program, records, submit_of, sums
 from tests.native.build import compiled
 from tools.kernel_fuzz.programs import copy_task
 
@@ -95,7 +95,7 @@ STUCK = (
     """
 import time
 from rkcosim.devices import simulated
-from tests.models.kernel_client import SlowNpu
+from tests.makers.kernel_client import SlowNpu
 
 class Stuck(SlowNpu):
     def run_until_irq(self, core_mask, max_cycles):

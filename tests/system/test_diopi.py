@@ -16,7 +16,7 @@ import pytest
 from rkcosim.apis.diopi import runtime
 from rkcosim.apis.diopi.enums import Error
 from rkcosim.apis.diopi.npu import COMPARE_VARIABLE, OPTIONS_VARIABLE
-from tests.models.diopi_tensors import Calls, scalar, size
+from tests.makers.diopi_tensors import Calls, scalar, size
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "diopi" / "block.py"

@@ -19,7 +19,7 @@ from rkcosim.driver.kernel import BoardView, Credentials, Kernel
 from rkcosim.driver.kernel import structs as s
 from rkcosim.driver.kernel.boards import board_named
 from rkcosim.golden.task import GoldenNpu
-from tests.models.kernel_client import LOW, Program
+from tests.makers.kernel_client import LOW, Program
 from tests.programs import needs_program
 
 ROOT = Path(__file__).parents[2]

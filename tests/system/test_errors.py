@@ -20,8 +20,8 @@ from rkcosim.regcmd import TaskBuilder, pack_word, words_to_bytes
 from rkcosim.spec.regs import registers
 from rkcosim.spec.regs.events import EVENTS
 from rkcosim.verify.streams.stream import Stream
-from tests.models.jobs import first_difference, golden_image, records_of_builders
-from tests.models.small_bench import BOUND, HEIGHT, NOWHERE, WIDTH, Bench, bench
+from tests.makers.jobs import first_difference, golden_image, records_of_builders
+from tests.makers.small_bench import BOUND, HEIGHT, NOWHERE, WIDTH, Bench, bench
 
 R = registers()
 POOL = Path(__file__).resolve().parents[2] / "examples" / "streams" / "pool.json"

@@ -9,7 +9,7 @@ import pytest
 
 from rkcosim.engines import open_engine
 from rkcosim.spec.layouts import pack_feature, pack_weights
-from tests.models.field_programs import BASE, SIZE, Program, run
+from tests.makers.field_programs import BASE, SIZE, Program, run
 
 MAIN, WEIGHTS, OUT = BASE, BASE + 0x8_0000, BASE + 0x10_0000
 KERNELS = 32

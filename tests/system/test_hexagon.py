@@ -25,9 +25,9 @@ from rkcosim.driver import Driver
 from rkcosim.engines.named import open_named
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
-from tests.models.hexagon_graphs import Builder, execute
-from tests.models.hexagon_networks import Form, graph_of_tflite
-from tests.models.tflite_models import Tf
+from tests.makers.hexagon_graphs import Builder, execute
+from tests.makers.hexagon_networks import Form, graph_of_tflite
+from tests.makers.tflite_models import Tf
 from tests.programs import needs_program
 
 pytestmark = needs_program("cc")

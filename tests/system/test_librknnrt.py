@@ -34,8 +34,8 @@ from rkcosim.rknn_api.signatures import SIGNATURES
 from rkcosim.rknn_api.state import runtime
 from rkcosim.rknn_file import read_rknn
 from rkcosim.rknn_file.writer import write_rknn
-from tests.models.rknn_containers import as_version_6
-from tests.models.rknn_models import CUSTOM_DOMAIN, Qdq, image_model
+from tests.makers.rknn_containers import as_version_6
+from tests.makers.rknn_models import CUSTOM_DOMAIN, Qdq, image_model
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).with_name("programs")

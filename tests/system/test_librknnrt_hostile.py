@@ -30,7 +30,7 @@ from rkcosim.rknn_api.server.calls import Calls
 from rkcosim.rknn_api.server.protocol import Channel, Gone, Op, Packet
 from rkcosim.rknn_api.session import Model
 from rkcosim.rknn_api.signatures import SIGNATURES
-from tests.models.rknn_models import Qdq, image_model
+from tests.makers.rknn_models import Qdq, image_model
 from tests.system.test_librknnrt import scaled_model
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"

@@ -12,7 +12,7 @@ from rkcosim.engines import BuildError, SocEngine, open_engine, toolchain
 from rkcosim.regcmd import build_task_list
 from rkcosim.verify.crosscheck.compare import copy_memory
 from rkcosim.verify.crosscheck.lockstep import lockstep
-from tests.models.small_tasks import add_task, conv_task
+from tests.makers.small_tasks import add_task, conv_task
 
 BASE = 0x0010_0000
 FEATURES, WEIGHTS, OUT, SUM, COMMANDS = (BASE + 0x4000 * i for i in range(5))

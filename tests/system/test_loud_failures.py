@@ -29,7 +29,7 @@ from rkcosim.rknn_api.server import calls as server_calls
 from rkcosim.rknn_api.server.session import Session
 from rkcosim.rknn_api.signatures import SIGNATURES
 from rkcosim.running.settings import read_settings
-from tests.models.rknn_models import image_model
+from tests.makers.rknn_models import image_model
 from tests.programs import needs_program
 
 ROOT = Path(__file__).parents[2]
@@ -307,9 +307,9 @@ def test_a_command_whose_process_had_an_error_ends_with_70(
 ):
     if needed:
         pytest.importorskip(needed, reason="needs an extra")
-    from tests.models.litert_scripts import small
+    from tests.makers.litert_scripts import small
 
-    monkeypatch.setattr(place, "tests.models.broken_worker")
+    monkeypatch.setattr(place, "tests.makers.broken_worker")
     monkeypatch.setenv("TMPDIR", str(kept))
     model = tmp_path / "model"
     model.write_bytes(small() if name == "litert" else image_model())

@@ -14,8 +14,8 @@ from rkcosim.apis.nnapi.native import NativeTensor
 from rkcosim.apis.nnapi.prepared import prepare
 from rkcosim.cli.main import app
 from rkcosim.running.settings import Settings
-from tests.models.nnapi_models import F16, F32, S8, U8, codes, conv_model, naive_conv
-from tests.models.nnapi_specs import make_checkout
+from tests.makers.nnapi_models import F16, F32, S8, U8, codes, conv_model, naive_conv
+from tests.makers.nnapi_specs import make_checkout
 
 
 def rkcosim(*arguments: object) -> tuple[int, str, str]:

@@ -19,7 +19,7 @@ import onnxruntime
 
 from rkcosim.apis.ort.library import provider_library
 from rkcosim.measure.models.run import run_model
-from tests.models.ort_scripts import (
+from tests.makers.ort_scripts import (
     NAME,
     bodies,
     divided,
@@ -30,7 +30,7 @@ from tests.models.ort_scripts import (
     results,
     session,
 )
-from tests.models.rknn_models import image_model
+from tests.makers.rknn_models import image_model
 from tests.programs import needs_program
 
 pytestmark = needs_program("cc")

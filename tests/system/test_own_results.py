@@ -12,8 +12,8 @@ from rkcosim.golden.task import GoldenNpu
 from rkcosim.verify.crosscheck.compare import compare_images, copy_memory
 from rkcosim.verify.crosscheck.kick import run_kick
 from rkcosim.verify.crosscheck.program import link
-from tests.models.field_programs import BASE, COMMANDS, SIZE, vector_device
-from tests.models.int8_tasks import flying_task
+from tests.makers.field_programs import BASE, COMMANDS, SIZE, vector_device
+from tests.makers.int8_tasks import flying_task
 
 ATOM = 16
 

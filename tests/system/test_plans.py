@@ -1,6 +1,6 @@
 """The vendor's tile plans as jobs on one to three cores: every output equals numpy.
 
-The numbers of ten layers of each type are re-tabulated in tests/models/vendor_plans, from
+The numbers of ten layers of each type are re-tabulated in tests/makers/vendor_plans, from
 boydjohnson/iree-rocket 2362a1f, iree-rocket-hal/tests/fixtures/conv_vendor_fixtures_i8.json and
 conv_vendor_fixtures.json (source `iree-plans` of [HW 15]).
 """
@@ -15,7 +15,7 @@ from rkcosim.driver import Driver
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.verify.conformance.plan_tables import CORES, Plan, read_plans
 from rkcosim.verify.conformance.plans import run_plans
-from tests.models.jobs import engine_or_skip
+from tests.makers.jobs import engine_or_skip
 
 FOLDER = Path(__file__).parents[1] / "models" / "vendor_plans"
 SMALL = 6000

@@ -17,7 +17,7 @@ from rkcosim.verify.differences.streams import first_byte
 from rkcosim.verify.streams.capture import Expected, save
 from rkcosim.verify.streams.programs import program_of_stream
 from rkcosim.verify.streams.stream import Region, Stream
-from tests.models.long_stream import Plant, long_stream, plant
+from tests.makers.long_stream import Plant, long_stream, plant
 from tests.system.test_cli import rkcosim
 
 Known = set[tuple[int, str, str]]

@@ -21,9 +21,9 @@ pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 from tests.extent import extent
-from tests.models import ort_scripts as ort
-from tests.models.litert_scripts import delegate, inputs_of, interpreter, results, small
-from tests.models.rknn_models import image_model
+from tests.makers import ort_scripts as ort
+from tests.makers.litert_scripts import delegate, inputs_of, interpreter, results, small
+from tests.makers.rknn_models import image_model
 from tests.programs import needs_program
 
 pytestmark = needs_program("cc")
@@ -48,9 +48,9 @@ def python(code: str, *arguments: object, **variables: str) -> subprocess.Comple
 DAMAGED = """
 import os
 import numpy as np
-from tests.models.litert_scripts import *
-from tests.models import ort_scripts as ort
-from tests.models.rknn_models import image_model
+from tests.makers.litert_scripts import *
+from tests.makers import ort_scripts as ort
+from tests.makers.rknn_models import image_model
 
 out = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # onnxruntime prints messages
@@ -178,9 +178,9 @@ def test_a_destroyed_delegate_is_an_error_of_its_interpreters() -> None:
 
 
 END = """
-from tests.models.litert_scripts import *
-from tests.models import ort_scripts as ort
-from tests.models.rknn_models import image_model
+from tests.makers.litert_scripts import *
+from tests.makers import ort_scripts as ort
+from tests.makers.rknn_models import image_model
 import gc, sys
 gc.disable()
 mine = delegate(json=sys.argv[1])
@@ -208,8 +208,8 @@ def test_results_are_written_at_the_end_of_a_script(fails: bool, tmp_path: Path)
 def test_a_library_may_be_unregistered_before_its_sessions_end() -> None:
     code = """
 import onnxruntime
-from tests.models.ort_scripts import *
-from tests.models.rknn_models import image_model
+from tests.makers.ort_scripts import *
+from tests.makers.rknn_models import image_model
 made, other = session(image_model()), session(image_model())
 values = inputs_of(made, 0)
 expected = results(made, values)
@@ -271,8 +271,8 @@ def test_a_killed_process_is_an_error_of_a_new_session_only_for_its_own() -> Non
 def test_a_forked_process_cannot_use_the_session() -> None:
     code = """
 import os
-from tests.models.ort_scripts import *
-from tests.models.rknn_models import image_model
+from tests.makers.ort_scripts import *
+from tests.makers.rknn_models import image_model
 ours = session(image_model())
 values = inputs_of(ours, 0)
 expected = results(ours, values)
@@ -322,9 +322,9 @@ import onnxruntime
 from ai_edge_litert.interpreter import load_delegate
 from rkcosim.apis.litert.library import delegate_library
 from rkcosim.apis.ort.library import provider_library
-from tests.models import litert_scripts as litert
-from tests.models.ort_scripts import *
-from tests.models.rknn_models import image_model
+from tests.makers import litert_scripts as litert
+from tests.makers.ort_scripts import *
+from tests.makers.rknn_models import image_model
 
 onnxruntime.register_execution_provider_library(NAME, str(provider_library(sanitize=True)))
 for data in (bodies("Loop"), divided(), floats((1, 3, "h", "w"), body=True)):

@@ -23,7 +23,7 @@ from rkcosim.engines.engine import Engine, open_engine
 from rkcosim.measure.models.compare import compare
 from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
 from tests import seeds
-from tests.models.attention import Attention, vision_block
+from tests.makers.attention import Attention, vision_block
 from tests.system.qdq_models import Net
 from tests.system.test_compiler_float import FLOAT_TOLERANCE
 from tests.system.test_compiler_golden import run

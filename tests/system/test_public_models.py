@@ -14,7 +14,7 @@ from benchmarks.public_models import __main__ as command
 from benchmarks.public_models.files import FILES, Public, found_in
 from benchmarks.public_models.measure import measure
 from benchmarks.public_models.page import loaded, matching, page, summary
-from tests.models.tflite_models import Tf
+from tests.makers.tflite_models import Tf
 
 
 def test_files_are_found_by_their_path(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rkcosim.hostops.quantise import dequantize
 from rkcosim.measure.models.compare import compare
 from rkcosim.measure.models.run import run_model
 from tests.extent import extent
-from tests.models.litert_scripts import delegate, inputs_of, interpreter, results
+from tests.makers.litert_scripts import delegate, inputs_of, interpreter, results
 from tests.programs import needs_program
 from tests.seeds import seed
 from tests.system.random_graphs import Draw

@@ -20,7 +20,7 @@ from rkcosim.verify.crosscheck.kick import run_kick
 from rkcosim.verify.streams.capture import Expected, save
 from rkcosim.verify.streams.programs import program_of_stream
 from rkcosim.verify.streams.stream import Region, Stream
-from tests.models.long_stream import long_stream
+from tests.makers.long_stream import long_stream
 from tests.system.test_cli import ROOT, rkcosim
 
 POOL = ROOT / "examples" / "streams" / "pool.json"

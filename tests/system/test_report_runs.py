@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rkcosim.measure.perf.spent import PARTS
-from tests.models.tflite_networks import mobilenet_uint8
+from tests.makers.tflite_networks import mobilenet_uint8
 from tests.programs import needs_program, program
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,7 +16,7 @@ from rkcosim.measure.models.rknn_folder import run_folder
 from rkcosim.measure.models.run import run_model
 from rkcosim.measure.perf import layer_models
 from rkcosim.rknn_file.writer import write_rknn
-from tests.models.rknn_files import as_version_2
+from tests.makers.rknn_files import as_version_2
 from tests.programs import needs_program
 
 pytestmark = needs_program("g++")

@@ -32,7 +32,7 @@ from rkcosim.engines import BuildError
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.rknn_api.server import RknnServer
 from tests import seeds
-from tests.models.rknn_models import float_model
+from tests.makers.rknn_models import float_model
 
 Dims = Sequence[int | str]
 

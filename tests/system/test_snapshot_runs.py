@@ -24,7 +24,7 @@ from rkcosim.engines.snapshots.orders import Border, SaveOrder, SnapshotTaken
 from rkcosim.engines.snapshots.plan import planned
 from rkcosim.measure.models.run import run_model
 from tests import seeds
-from tests.models.jobs import engine_or_skip
+from tests.makers.jobs import engine_or_skip
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples/digits/digits_int8.onnx"

@@ -29,7 +29,7 @@ from rkcosim.verify.crosscheck.kick import start
 from rkcosim.verify.streams.stream import Stream
 from rkcosim.waves.spec import TraceSpec
 from tests import seeds
-from tests.models.jobs import draw_at, driver_for, engine_or_skip, records_of
+from tests.makers.jobs import draw_at, driver_for, engine_or_skip, records_of
 
 ROOT = Path(__file__).parents[2]
 STREAM = ROOT / "examples/streams/digits.json"

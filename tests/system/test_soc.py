@@ -22,7 +22,7 @@ from rkcosim.spec.config import SMALL, NpuConfig
 from rkcosim.spec.regs import counter_registers
 from rkcosim.spec.regs.counters import WINDOW_BYTES
 from tests import seeds
-from tests.models.axi_model import axil_write
+from tests.twins.axi_model import axil_write
 
 WORD = 1 << 64
 MULTIPLIER = 0x9E3779B97F4A7C15

@@ -17,8 +17,8 @@ from rkcosim.rtl.soc import COUNTER_PREFIX, INNER_PORTS, NpuSoc, core_prefix
 from rkcosim.spec.config import SMALL
 from rkcosim.spec.regs import counter_registers, registers
 from rkcosim.spec.regs.counters import WINDOW_BYTES
-from tests.models.axi_model import AxiMemory, axil_read, axil_write
-from tests.models.small_tasks import pool_task
+from tests.makers.small_tasks import pool_task
+from tests.twins.axi_model import AxiMemory, axil_read, axil_write
 
 pytestmark = pytest.mark.heavy  # the design of three whole cores takes a minute to simulate
 

@@ -14,7 +14,7 @@ from rkcosim.compiler.steps import FoldStep, HostStep
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import Engine, open_engine
 from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
-from tests.models.attention import Attention
+from tests.makers.attention import Attention
 from tests.system.qdq_models import Net
 from tests.system.test_compiler_golden import run
 from tests.system.test_products import reference

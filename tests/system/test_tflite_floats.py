@@ -24,7 +24,7 @@ from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.models.float_units import BOUND, last_place, units
 from rkcosim.measure.models.outputs import class_outputs
 from rkcosim.verify.crosscheck.graph_nodes import graph_nodes
-from tests.models.tflite_models import Tf
+from tests.makers.tflite_models import Tf
 from tests.system.test_tflite_ops import CASES, IMAGE, run
 
 ONLY_BYTES = {"softmax", "softmax of a map", "requantise", "concat rescaled"}

@@ -19,7 +19,7 @@ from rkcosim.compiler import compile_model
 from rkcosim.measure.models.compare import compare
 from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.models.run import run_model
-from tests.models.tflite_networks import NETWORKS
+from tests.makers.tflite_networks import NETWORKS
 
 MODELS = {
     "ad01_int8.tflite": 10,

@@ -16,7 +16,7 @@ from rkcosim.compiler.steps import HostStep
 from rkcosim.measure.models.compare import compare
 from rkcosim.measure.models.draw import random_reals
 from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
-from tests.models.tflite_models import Tf
+from tests.makers.tflite_models import Tf
 
 Build = Callable[[Tf], int]
 IMAGE = (1, 9, 10, 20)

@@ -15,7 +15,7 @@ from rkcosim.driver import Driver
 from rkcosim.engines.engine import Engine, open_engine
 from rkcosim.measure.models.draw import random_reals
 from rkcosim.verify.crosscheck.model_check import ModelChecker
-from tests.models.tflite_models import Tf
+from tests.makers.tflite_models import Tf
 from tests.system.test_tflite_ops import CASES
 
 MAX_CYCLES = 2_000_000

@@ -12,7 +12,7 @@ from rkcosim.apis.tnn.loader import TnnNetwork
 from rkcosim.apis.tnn.network import DefaultNetwork
 from rkcosim.apis.tnn.rk3588 import Rk3588LayerAcc
 from rkcosim.compiler.steps import Step
-from tests.models.tnn_layers import CASES, INT8, coded_network, inputs_of, network_of, run, run_instance
+from tests.makers.tnn_layers import CASES, INT8, coded_network, inputs_of, network_of, run, run_instance
 
 EXACT = {
     *("ReLU", "Abs", "Neg", "Floor", "Ceil", "Sign", "Dropout", "Identity", "Split", "Concat", "SplitV"),

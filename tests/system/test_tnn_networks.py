@@ -37,7 +37,7 @@ from rkcosim.base.files import read_model
 from rkcosim.cli.main import app
 from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
-from tests.models.tnn_layers import run_instance
+from tests.makers.tnn_layers import run_instance
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"

@@ -14,7 +14,7 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 from rkcosim.rknn_file import read_rknn
 from tests import seeds
-from tests.models.shape_models import by_onnxruntime, enlarging
+from tests.makers.shape_models import by_onnxruntime, enlarging
 from tests.system.qdq_models import Net
 
 ROOT = Path(__file__).parents[2]
@@ -359,7 +359,7 @@ assert (results[0] == results[1]).all() and results[0].std() > 0
 
 def test_quantised_tflite_models(tmp_path: Path) -> None:
     pytest.importorskip("tflite", reason="needs the extra tflite")
-    from tests.models.tflite_models import Tf
+    from tests.makers.tflite_models import Tf
 
     t = Tf()
     x = t.input((1, 12, 14, 3), scale=1 / 128, zero=0)
@@ -402,7 +402,7 @@ assert 0 < apart < 0.03 * np.abs(outputs["float"]).max(), apart
 def test_float_tflite_models_are_quantised(tmp_path: Path) -> None:
     pytest.importorskip("tflite", reason="needs the extra tflite")
     pytest.importorskip("ai_edge_quantizer", reason="needs the extra quantizer")
-    from tests.models.tflite_models import Tf
+    from tests.makers.tflite_models import Tf
 
     t = Tf(dtype="float32")
     x = t.input((1, 12, 14, 3))

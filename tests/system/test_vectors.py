@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rkcosim.regcmd import amount_code
-from tests.models.field_programs import BASE, Program, conv_common, run, vector_device
+from tests.makers.field_programs import BASE, Program, conv_common, run, vector_device
 
 FEATURES, WEIGHTS, OUT, OPERANDS = (BASE + 0x100 + 0x8000 * i for i in range(4))
 POOL_OUT = BASE + 0x20100

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from rkcosim.spec.layouts import pack_feature, pack_weights
-from tests.models.field_programs import BASE, Program, run, vector_device
+from tests.makers.field_programs import BASE, Program, run, vector_device
 
 MAIN, ELEMENT, WEIGHTS, OUT = BASE, BASE + 0x4_0000, BASE + 0x8_0000, BASE + 0xC_0000
 FLYING, RDMA_HALF = 0x1E5, 0x17849

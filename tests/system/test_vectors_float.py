@@ -20,7 +20,7 @@ from rkcosim.spec.layouts import (
     pack_weights_depthwise,
     unpack_feature,
 )
-from tests.models.field_programs import BASE, COMMANDS, Program, float_common, run, vector_device
+from tests.makers.field_programs import BASE, COMMANDS, Program, float_common, run, vector_device
 
 FEATURES, WEIGHTS, OUT = BASE, BASE + 0x8_0000, BASE + 0xC_0000
 Half = np.ndarray[Any, np.dtype[np.float16]]

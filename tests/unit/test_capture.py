@@ -25,7 +25,7 @@ from rkcosim.spec.regs import registers
 from rkcosim.verify.differences.streams import walked, writes_of
 from rkcosim.verify.streams.capture import CaptureError, import_capture, load_expected, save
 from rkcosim.verify.streams.stream import Stream, StreamError
-from tests.models.rknn_models import Qdq
+from tests.makers.rknn_models import Qdq
 
 runner = CliRunner()
 

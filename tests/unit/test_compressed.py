@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rkcosim.spec.layouts.compressed import SegmentCode, best_code, compress_weights, segment_values
-from tests.models.packed_weights import decode_segment, decode_weights, some_weights
+from tests.twins.packed_weights import decode_segment, decode_weights, some_weights
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -19,7 +19,7 @@ from rkcosim.compiler import compile_model
 from rkcosim.compiler.custom_operators import KEY, CustomOperators, custom_program, read_options
 from rkcosim.compiler.graph import ModelError
 from rkcosim.measure.models.run import run_model
-from tests.models.tflite_models import Tf
+from tests.makers.tflite_models import Tf
 
 POSE = {"max_detections": 4, "score_threshold": 0.2, "stride": 16, "nms_radius": 10.0}
 REGION = {

@@ -23,7 +23,7 @@ from rkcosim.driver.server.protocol import Channel, Op
 from rkcosim.driver.server.server import _Connection
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.measure.models.references import OnnxRuntime, ReferenceProblem
-from tests.models.kernel_client import HIGH, Program
+from tests.makers.kernel_client import HIGH, Program
 from tests.unit.test_report import run as report_of_a_run
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -20,7 +20,7 @@ import pytest
 
 from rkcosim.driver.hooks import Hooks
 from rkcosim.driver.server import Descriptors
-from tests.models.fake_kernel import ECHO, EXPORT, FENCE, NEST, SIGNAL, FakeKernel
+from tests.makers.fake_kernel import ECHO, EXPORT, FENCE, NEST, SIGNAL, FakeKernel
 
 CARD = "/dev/dri/card1"
 BUFFER = 0x100000000

@@ -23,7 +23,7 @@ from rkcosim.apis.diopi.names import NAMES
 from rkcosim.apis.diopi.operators import OPERATORS, pools, products
 from rkcosim.apis.diopi.tensor import TensorP, diopiTensor
 from rkcosim.apis.diopi.values import DiopiError, diopiScalar
-from tests.models.diopi_tensors import Calls, scalar, size
+from tests.makers.diopi_tensors import Calls, scalar, size
 
 
 @pytest.fixture

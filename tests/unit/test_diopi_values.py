@@ -20,8 +20,8 @@ from rkcosim.apis.diopi.operators import OPERATORS
 from rkcosim.apis.diopi.runtime import NPU
 from rkcosim.apis.diopi.tensor import TensorP, diopiTensor
 from rkcosim.apis.diopi.values import DiopiError
-from tests.models.diopi_tensors import Calls, scalar, size
-from tests.models.torch_values import FILE, array_of, cases
+from tests.makers.diopi_tensors import Calls, scalar, size
+from tests.makers.torch_values import FILE, array_of, cases
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -27,11 +27,11 @@ from rkcosim.driver.kernel import structs as s
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.golden.task.errors import GoldenError
 from rkcosim.regcmd import TaskBuilder, build_task_list
-from tests.models.board_bench import FP16, INT8, Task, flying
-from tests.models.board_bench import INT32 as INT32_TYPE
-from tests.models.jobs import records_of_builders
-from tests.models.kernel_client import Buffer as ClientBuffer
-from tests.models.kernel_client import Program, records
+from tests.makers.board_bench import FP16, INT8, Task, flying
+from tests.makers.board_bench import INT32 as INT32_TYPE
+from tests.makers.jobs import records_of_builders
+from tests.makers.kernel_client import Buffer as ClientBuffer
+from tests.makers.kernel_client import Program, records
 
 SIDE = 33
 """A map of 33 x 33 pixels of 64 fp16 channels has 139,392 bytes, one of 32 x 32 has 131,072."""

@@ -9,7 +9,7 @@ from rkcosim.golden.task import GoldenDevice
 from rkcosim.measure.perf.formula import conv_npu, ddr, formula_npu
 from rkcosim.spec.regs import registers
 from rkcosim.verify.conformance.groups import draw_case
-from tests.models.jobs import memory_of
+from tests.makers.jobs import memory_of
 
 VENDOR_ROWS = [
     # pixels, kernels, channels, taps, depthwise, NPU cycles

@@ -21,8 +21,8 @@ from rkcosim.compiler.graph import ModelError
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
-from tests.models.hexagon_graphs import run_node, whole
-from tests.models.nnapi_models import F16, F32, Builder
+from tests.makers.hexagon_graphs import run_node, whole
+from tests.makers.nnapi_models import F16, F32, Builder
 from tests.seeds import seed
 
 Array = npt.NDArray[Any]

@@ -28,11 +28,11 @@ from rkcosim.compiler.graph import ModelError
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
-from tests.models.diopi_tensors import Calls
-from tests.models.hexagon_graphs import run_node, whole
-from tests.models.nnapi_models import F16, F32, I32, S8, U8, Builder, T
-from tests.models.tflite_models import Tf
-from tests.models.tnn_layers import network_of, run
+from tests.makers.diopi_tensors import Calls
+from tests.makers.hexagon_graphs import run_node, whole
+from tests.makers.nnapi_models import F16, F32, I32, S8, U8, Builder, T
+from tests.makers.tflite_models import Tf
+from tests.makers.tnn_layers import network_of, run
 from tests.seeds import seed
 from tests.unit.test_tflite_host import by_litert, by_npu
 

@@ -12,7 +12,7 @@ from rkcosim.golden.task.arith import decode, shift_away, shift_by_sign, shift_e
 from rkcosim.golden.task.core_float import Operands, tile_sums
 from rkcosim.spec.types import BF16, FP16, INT4, TF32, ElementType
 from tests import seeds
-from tests.models.exact_sums import exact_sum, number, round_to_binary32, special_sum, window_rule
+from tests.twins.exact_sums import exact_sum, number, round_to_binary32, special_sum, window_rule
 
 GROUPS = 2400
 """Random product sums for each type and style."""

@@ -7,8 +7,8 @@ import pytest
 
 from rkcosim.golden.task import GoldenError, GoldenHang
 from rkcosim.spec.types import BF16, FP16, INT8, INT16, ElementType
-from tests.models.golden_bench import MAIN, device
-from tests.models.golden_conv import Layer, Recorder, check, of, program, run, signed, with_fields
+from tests.makers.golden_bench import MAIN, device
+from tests.twins.golden_conv import Layer, Recorder, check, of, program, run, signed, with_fields
 
 # -- first-layer input --------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ import pytest
 
 from rkcosim.golden.task import GoldenHang
 from rkcosim.spec.types import BF16, FP16, INT4, INT8, INT16, TF32, ElementType
-from tests.models.golden_bench import OUT, device, get
-from tests.models.golden_conv import (
+from tests.makers.golden_bench import OUT, device, get
+from tests.twins.golden_conv import (
     Case,
     Layer,
     Recorder,

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from rkcosim.golden.task import dpu_float as fp
-from tests.models import scalar_floats as sf
-from tests.models.golden_bench import (
+from tests.makers.golden_bench import (
     BITS,
     BN,
     BS,
@@ -21,7 +20,8 @@ from tests.models.golden_bench import (
     pattern,
     put,
 )
-from tests.models.scalar_dpu import FLOATS, Operands, ScalarDpu, signed
+from tests.twins import scalar_floats as sf
+from tests.twins.scalar_dpu import FLOATS, Operands, ScalarDpu, signed
 
 INTEGERS = (0, 1, 4, 6)
 

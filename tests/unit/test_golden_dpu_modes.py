@@ -14,7 +14,7 @@ from rkcosim.golden.task.dpu import Dpu
 from rkcosim.golden.task.rdma import RdmaData, StageOperands
 from rkcosim.golden.task.registers import View
 from rkcosim.spec.regs import registers
-from tests.models.golden_bench import (
+from tests.makers.golden_bench import (
     BITS,
     ELEMENT,
     MAIN,
@@ -28,7 +28,7 @@ from tests.models.golden_bench import (
     pattern,
     put,
 )
-from tests.models.scalar_dpu import Operands, ScalarDpu, signed
+from tests.twins.scalar_dpu import Operands, ScalarDpu, signed
 
 R = registers()
 

@@ -7,7 +7,7 @@ import pytest
 
 from rkcosim.golden.task import GoldenError, GoldenHang, GoldenNpu
 from rkcosim.spec.regs import registers
-from tests.models.golden_bench import BN, BS, ELEMENT, MAIN, OUT, Program, device, flying, pattern, put
+from tests.makers.golden_bench import BN, BS, ELEMENT, MAIN, OUT, Program, device, flying, pattern, put
 
 R = registers()
 

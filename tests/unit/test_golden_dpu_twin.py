@@ -17,10 +17,10 @@ from rkcosim.golden.task.rdma import fetch
 from rkcosim.golden.task.registers import View
 from rkcosim.spec.regs import registers
 from tests.block.dpu_tasks import Task, fill_memory, random_task
-from tests.models.dpu_model import (
+from tests.twins.dpu_model import (
     run_dpu,
 )
-from tests.models.rdma_model import (
+from tests.twins.rdma_model import (
     run_rdma,
 )
 

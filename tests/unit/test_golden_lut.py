@@ -8,7 +8,7 @@ import pytest
 from rkcosim.golden.task import GoldenError, GoldenHang, GoldenNpu
 from rkcosim.regcmd import register_word
 from rkcosim.spec.regs import registers
-from tests.models.golden_bench import MAIN, OUT, device, flying, get, pattern, put
+from tests.makers.golden_bench import MAIN, OUT, device, flying, get, pattern, put
 
 R = registers()
 

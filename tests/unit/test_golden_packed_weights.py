@@ -12,9 +12,9 @@ from rkcosim.golden.task import GoldenDevice, GoldenError, GoldenHang
 from rkcosim.spec.layouts.compressed import SegmentCode, compress_weights
 from rkcosim.spec.types import INT8
 from rkcosim.spec.weight_code import REGNUM
-from tests.models.golden_bench import device
-from tests.models.golden_conv import WEIGHTS, Case, Layer, Recorder, of, program, with_fields
-from tests.models.packed_weights import segment_places, some_code
+from tests.makers.golden_bench import device
+from tests.twins.golden_conv import WEIGHTS, Case, Layer, Recorder, of, program, with_fields
+from tests.twins.packed_weights import segment_places, some_code
 
 SHAPE = {"channels": 16, "kernels": 8, "size": (4, 5), "kernel": (3, 3), "out": (4, 5), "pad": (1, 1)}
 

@@ -7,7 +7,7 @@ import pytest
 from rkcosim.golden.task import GoldenError, GoldenHang, GoldenNpu
 from rkcosim.regcmd import op_enable_word, pack_word, register_word
 from rkcosim.spec.regs import registers
-from tests.models.golden_bench import MAIN, OUT, Program, flying
+from tests.makers.golden_bench import MAIN, OUT, Program, flying
 
 R = registers()
 LISTS = 0x1000

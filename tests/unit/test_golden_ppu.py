@@ -9,9 +9,9 @@ import pytest
 
 from rkcosim.golden.task import GoldenDevice, GoldenError, GoldenHang
 from rkcosim.golden.task.ppu import reciprocal
-from tests.models import scalar_floats as sf
-from tests.models.golden_bench import MAIN, OUT, Program, device, flying, get, pattern, put
-from tests.models.scalar_dpu import sat, signed
+from tests.makers.golden_bench import MAIN, OUT, Program, device, flying, get, pattern, put
+from tests.twins import scalar_floats as sf
+from tests.twins.scalar_dpu import sat, signed
 
 INDEX = 0x8000
 """Bytes from the output to the positions."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rkcosim.golden.task.arith import signed
-from tests.models.int8_tasks import (
+from tests.makers.int8_tasks import (
     FEATURES,
     OPERANDS,
     OUT,

@@ -10,7 +10,7 @@ from rkcosim.golden.task import GoldenError, GoldenHang, GoldenNpu, Memory
 from rkcosim.spec.regs import registers
 from rkcosim.verify.crosscheck.kick import start
 from rkcosim.verify.crosscheck.program import Task, link
-from tests.models.int8_tasks import (
+from tests.makers.int8_tasks import (
     COMMANDS,
     FEATURES,
     OPERANDS,

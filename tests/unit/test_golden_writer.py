@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rkcosim.golden.task import GoldenHang
-from tests.models.golden_bench import BITS, MAIN, OUT, Program, device, flying
-from tests.models.packets_model import packets
+from tests.makers.golden_bench import BITS, MAIN, OUT, Program, device, flying
+from tests.twins.packets_model import packets
 from tests.unit.test_golden_dpu_modes import FromCore
 
 FILL = 0xAA

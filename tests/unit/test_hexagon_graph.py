@@ -16,7 +16,7 @@ from rkcosim.apis.hexagon.names import NAMES, NUMBERS
 from rkcosim.apis.hexagon.operations import OPERATIONS
 from rkcosim.apis.hexagon.tensors import Declared, Edge, Failure, Value, value
 from tests import seeds
-from tests.models.hexagon_graphs import Builder, execute
+from tests.makers.hexagon_graphs import Builder, execute
 
 ROOT = Path(__file__).resolve().parents[2]
 F = np.float32

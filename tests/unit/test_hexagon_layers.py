@@ -18,7 +18,7 @@ from rkcosim.apis.hexagon.tensors import value
 from rkcosim.apis.link.instruments import open_machine
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
-from tests.models.hexagon_networks import Form, random_layer
+from tests.makers.hexagon_networks import Form, random_layer
 
 SHAPES = [(3, 8, 3, False), (16, 32, 1, False), (24, 24, 3, True)]
 """Depth, kernels, rows of a kernel, depthwise."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rkcosim.apis.hexagon.arithmetic import Adder, Quotient, Range, with_zero, with_zero_between
 from rkcosim.apis.hexagon.geometry import Padding, geometry
 from rkcosim.apis.hexagon.tensors import Failure, value
-from tests.models.hexagon_graphs import run_node, scalar, shape_only, whole
+from tests.makers.hexagon_graphs import run_node, scalar, shape_only, whole
 
 F, U, WIDE = np.float32, np.uint8, np.int32
 

@@ -16,7 +16,7 @@ from rkcosim.golden.task import GoldenNpu
 from rkcosim.regcmd import build_task_list
 from rkcosim.regcmd.job import MAX_TASKS_PER_KICK
 from rkcosim.spec.regs import registers
-from tests.models.kernel_client import (
+from tests.makers.kernel_client import (
     ACCEL,
     CARD,
     RENDER,

@@ -15,7 +15,7 @@ from rkcosim.driver.kernel import Kernel, KernelError
 from rkcosim.driver.kernel import structs as s
 from rkcosim.driver.kernel.heaps import HEAPS
 from rkcosim.golden.task import GoldenNpu
-from tests.models.kernel_client import HIGH, LOW, RENDER, Program, submit_of, sums
+from tests.makers.kernel_client import HIGH, LOW, RENDER, Program, submit_of, sums
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from rkcosim.driver.kernel import Credentials, Kernel, KernelError
 from rkcosim.driver.kernel import structs as s
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.regcmd import build_task_list
-from tests.models.kernel_client import (
+from tests.makers.kernel_client import (
     ACCEL,
     HIGH,
     LOW,

@@ -19,7 +19,7 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
 
 def tflite_file() -> bytes:
     pytest.importorskip("tflite", reason="needs the extra tflite")
-    from tests.models.tflite_models import Tf
+    from tests.makers.tflite_models import Tf
 
     t = Tf()
     x = t.input((1, 6, 7, 8))

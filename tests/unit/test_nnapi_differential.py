@@ -21,7 +21,7 @@ from rkcosim.apis.nnapi.values import ExecutionError
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from tests import seeds
-from tests.models.nnapi_models import F16, I32, S8, U8, Builder, T
+from tests.makers.nnapi_models import F16, I32, S8, U8, Builder, T
 
 Array = npt.NDArray[Any]
 Draw = Callable[[int, int], int]

@@ -13,7 +13,7 @@ import pytest
 from rkcosim.apis.nnapi import fixed_point
 from rkcosim.apis.nnapi.prepared import Unsupported, prepare
 from rkcosim.apis.nnapi.values import ExecutionError, MissedDeadline
-from tests.models.nnapi_models import F16, F32, I32, S8, U8, Builder, T, nested
+from tests.makers.nnapi_models import F16, F32, I32, S8, U8, Builder, T, nested
 
 Array = npt.NDArray[Any]
 Given = tuple[T, npt.ArrayLike] | tuple[T, npt.ArrayLike, float, int] | int | float | bool | None

@@ -27,7 +27,7 @@ from rkcosim.apis.nnapi.memory import (
 from rkcosim.apis.nnapi.model import DataLocation, Model, OperandLifeTime
 from rkcosim.apis.nnapi.native import NativeTensor
 from rkcosim.apis.nnapi.status import ErrorStatus, HalError, OutputShape
-from tests.models.nnapi_models import F32, I32, S8, Builder, T
+from tests.makers.nnapi_models import F32, I32, S8, Builder, T
 
 SIZE = (1, 6, 7, 32)
 BYTES = int(np.prod(SIZE))

@@ -22,7 +22,7 @@ from rkcosim.apis.nnapi.segments import View, natural
 from rkcosim.apis.nnapi.values import ExecutionError
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
-from tests.models.nnapi_models import F16, F32, I32, S8, U8, Builder, T, codes, conv_model, naive_conv
+from tests.makers.nnapi_models import F16, F32, I32, S8, U8, Builder, T, codes, conv_model, naive_conv
 
 Array = npt.NDArray[Any]
 

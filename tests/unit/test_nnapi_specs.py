@@ -19,8 +19,8 @@ from rkcosim.apis.nnapi.conformance import (
 )
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
-from tests.models.nnapi_models import F16, F32, I32, U8
-from tests.models.nnapi_specs import make_checkout
+from tests.makers.nnapi_models import F16, F32, I32, U8
+from tests.makers.nnapi_specs import make_checkout
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -27,7 +27,7 @@ from rkcosim.apis.nnapi.prepared import Unsupported, prepare
 from rkcosim.apis.nnapi.supported import supported_operations
 from rkcosim.apis.nnapi.validation import RANKS, SCALED, ModelInvalid, check_operation, validate
 from rkcosim.apis.nnapi.values import ExecutionError
-from tests.models.nnapi_models import F16, F32, I32, S8, U8, Builder, L, T, changed, conv_model, nested
+from tests.makers.nnapi_models import F16, F32, I32, S8, U8, Builder, L, T, changed, conv_model, nested
 
 
 def add_model(kind: T = F32) -> Model:

@@ -16,7 +16,7 @@ from rkcosim.compiler.interpreters import MOST_SAMPLES, batch_of
 from rkcosim.compiler.loaders.onnx_batch import Division, NotProven, divided
 from rkcosim.compiler.loaders.onnx_file import input_shape, read_onnx
 from rkcosim.compiler.options import LoadOptions, using_options
-from tests.models.batch_models import (
+from tests.makers.batch_models import (
     APART,
     MIXED,
     N,

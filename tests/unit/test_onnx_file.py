@@ -21,7 +21,7 @@ from rkcosim.compiler.steps import CallStep, HostStep
 from rkcosim.driver import Driver
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.verify.crosscheck.model_check import ModelChecker
-from tests.models.ort_scripts import flattened
+from tests.makers.ort_scripts import flattened
 
 FLOAT = TensorProto.FLOAT
 RNG = np.random.default_rng(21)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tools.outside.__main__ import RECORD, main
-from tools.outside.checkouts import locate
-from tools.outside.page import anchor
+from tools.outside.checkouts import installed, locate
+from tools.outside.page import anchor, counted
 from tools.outside.programs import junit, note
 from tools.outside.record import Ran, fallen, read
 from tools.outside.suite import Checkout, NotHere, Outcome, Suite, differs
@@ -162,3 +163,23 @@ def test_the_kept_ledger():
             for name, outcome in ran.tests.items():
                 if differs(suite, name, outcome.verdict):
                     assert suite.reason(name), f"{suite.name}: {name} differs and nothing says why"
+
+
+def test_counts_of_other_pages(tmp_path: Path) -> None:
+    """They are those of the page, and a page that has them no longer is an error, not an empty cell."""
+    suite = Suite(
+        "s", "a/b", "t", "h", "b", shown="p.md#x", figures=(r"(\d+) cases, (\d+) right", r"\2 of \1")
+    )
+    (tmp_path / "p.md").write_text("All 12 cases, 11 right.\n")
+    assert counted(suite, tmp_path) == "11 of 12; "
+    assert counted(replace(suite, figures=("", "")), tmp_path) == ""
+    (tmp_path / "p.md").write_text("11 of 12 are right.\n")
+    with pytest.raises(ValueError, match="nothing there fits"):
+        counted(suite, tmp_path)
+
+
+def test_packages_are_suites(tmp_path: Path) -> None:
+    """A suite that is a package has its version in the place of a commit; a missing one is not run."""
+    here = installed("pytest-dev/pytest", "pytest", sys.executable)
+    assert here is not None and here.commit == pytest.__version__ and (here.folder / "pytest").is_dir()
+    assert installed("a/b", "no-such-package-here", sys.executable) is None

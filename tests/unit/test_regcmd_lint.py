@@ -25,7 +25,7 @@ from rkcosim.spec.regs import registers
 from rkcosim.verify.conformance.groups import GROUPS, draw_case
 from rkcosim.verify.crosscheck.kick import run_kick
 from rkcosim.verify.streams.programs import program_of_stream, programs_of_model
-from tests.models.long_stream import long_stream
+from tests.makers.long_stream import long_stream
 
 ROOT = Path(__file__).parents[2]
 FAULTY = (

@@ -15,7 +15,7 @@ from rkcosim.regcmd.listing import Piece, parse_listing, program_lines, stream_l
 from rkcosim.regcmd.program import ListedTask, Program, program_of_words
 from rkcosim.regcmd.scan import address_of, find_lists, programs_of_buffer
 from rkcosim.spec.regs import registers
-from tests.models.long_stream import long_stream
+from tests.makers.long_stream import long_stream
 
 WORD = st.integers(0, 2**64 - 1)
 OFFSETS = [register.offset for block in registers() for register in block]

@@ -20,7 +20,7 @@ from rkcosim.verify.differences.waves import first_signal
 from rkcosim.verify.streams.sources import SourceError, open_source, stream_of_listing
 from rkcosim.verify.streams.stream import Region, Stream
 from rkcosim.verify.streams.timing import TimingError, align, around, interleaved, read_times
-from tests.models.long_stream import long_stream
+from tests.makers.long_stream import long_stream
 
 ROOT = Path(__file__).parents[2]
 POOL = ROOT / "examples" / "streams" / "pool.json"

@@ -16,9 +16,9 @@ from rkcosim.compiler.batch import BatchModel
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.rknn_api.session import Model
 from rkcosim.rknn_api.state import runtime
-from tests.models.batch_models import Net, drawn
-from tests.models.rknn_models import Qdq
-from tests.models.tflite_models import Tf
+from tests.makers.batch_models import Net, drawn
+from tests.makers.rknn_models import Qdq
+from tests.makers.tflite_models import Tf
 
 RNG = np.random.default_rng(11)
 

@@ -18,7 +18,7 @@ from rkcosim.rknn_api.server.board import Board, BoardHead, BoardTensor, board_o
 from rkcosim.rknn_api.session import Model
 from rkcosim.rknn_file.opening import open_model
 from rkcosim.rknn_file.writer import write_rknn
-from tests.models.rknn_models import float_model, image_model
+from tests.makers.rknn_models import float_model, image_model
 
 RNG = np.random.default_rng(8)
 

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import rkcosim.rknn_api as rk
 from rkcosim.golden.task import GoldenNpu
-from tests.models.rknn_models import (
+from tests.makers.rknn_models import (
     CUSTOM_DOMAIN,
     Qdq,
     get_float,

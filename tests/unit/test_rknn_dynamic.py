@@ -12,7 +12,7 @@ import pytest
 
 import rkcosim.rknn_api as rk
 from rkcosim.golden.task import GoldenNpu
-from tests.models.rknn_models import get_float, image_model, open_model, query_attr, run_float, set_float
+from tests.makers.rknn_models import get_float, image_model, open_model, query_attr, run_float, set_float
 
 RNG = np.random.default_rng(12)
 SIZES = ((4, 6), (12, 10), (8, 8))

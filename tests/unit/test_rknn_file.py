@@ -37,8 +37,8 @@ from rkcosim.verify.crosscheck.file_meaning import NotJudged, judge
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
 from rkcosim.verify.streams.sources import open_source
 from tests.extent import extent
-from tests.models.rknn_files import _Builder, as_version_2
-from tests.models.rknn_models import Qdq
+from tests.makers.rknn_files import _Builder, as_version_2
+from tests.makers.rknn_models import Qdq
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
 

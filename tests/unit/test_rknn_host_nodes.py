@@ -23,7 +23,7 @@ from rkcosim.rknn_file.schema import Kind, Layout, LayoutSlot
 from rkcosim.rknn_file.writer import write_rknn
 from rkcosim.spec.regs import registers
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
-from tests.models.rknn_files import as_version_2
+from tests.makers.rknn_files import as_version_2
 
 
 @pytest.fixture(autouse=True)

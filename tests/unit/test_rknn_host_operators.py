@@ -24,8 +24,8 @@ from rkcosim.rknn_file.schema import Kind, Layout
 from rkcosim.rknn_file.writer import write_rknn
 from rkcosim.verify.crosscheck.file_check import FileChecker
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
-from tests.models.rknn_containers import as_version_6
-from tests.models.rknn_models import Qdq
+from tests.makers.rknn_containers import as_version_6
+from tests.makers.rknn_models import Qdq
 
 SHAPE = (1, 16, 8, 8)
 Array = npt.NDArray[Any]

@@ -14,7 +14,7 @@ from onnxruntime import InferenceSession
 
 import rkcosim.rknn_api as rk
 from rkcosim.golden.task import GoldenNpu
-from tests.models.rknn_models import bytes_of, get_float, open_model, query_attr
+from tests.makers.rknn_models import bytes_of, get_float, open_model, query_attr
 
 QUERIES = (
     (rk.RKNN_QUERY_INPUT_ATTR, rk.RKNN_QUERY_OUTPUT_ATTR),

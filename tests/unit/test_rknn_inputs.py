@@ -26,8 +26,8 @@ from rkcosim.rknn_file.opening import open_model
 from rkcosim.rknn_file.writer import write_rknn
 from rkcosim.running.session import Session
 from rkcosim.verify.crosscheck.checks import checker_for
-from tests.models.rknn_containers import as_version_6
-from tests.models.rknn_files import as_version_2
+from tests.makers.rknn_containers import as_version_6
+from tests.makers.rknn_files import as_version_2
 
 IMAGENET = "'mean': [123.675, 116.28, 103.53], 'std': [58.395, 57.12, 57.375]"
 """Numbers of the attributes in swdee/go-rknnlite-data c58e7b3b, models/rk3588/mobilenetv2-rk3588.rknn."""

@@ -12,7 +12,7 @@ import rkcosim.rknn_api as rk
 from rkcosim.compiler.matmul import KINDS, Matmul, pack_elements
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.rknn_api.state import runtime
-from tests.models.rknn_models import bytes_of
+from tests.makers.rknn_models import bytes_of
 
 RNG = np.random.default_rng(11)
 

@@ -11,7 +11,7 @@ import pytest
 
 import rkcosim.rknn_api as rk
 from rkcosim.golden.task import GoldenNpu
-from tests.models.rknn_models import (
+from tests.makers.rknn_models import (
     bytes_of,
     float_model,
     get_float,

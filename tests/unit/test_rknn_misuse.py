@@ -11,7 +11,7 @@ import pytest
 
 import rkcosim.rknn_api as rk
 from rkcosim.golden.task import GoldenNpu
-from tests.models.rknn_models import image_model, open_model
+from tests.makers.rknn_models import image_model, open_model
 from tests.unit.test_rknn_types import FUNCTIONS
 
 ARGUMENTS = {

@@ -27,9 +27,9 @@ from rkcosim.rknn_file.writer import write_rknn
 from rkcosim.spec.regs import registers
 from rkcosim.verify.crosscheck.file_check import FileChecker
 from rkcosim.verify.crosscheck.model_check import GoldenDriver
-from tests.models.rknn_containers import as_version_6
-from tests.models.rknn_files import as_version_2
-from tests.models.rknn_models import Qdq
+from tests.makers.rknn_containers import as_version_6
+from tests.makers.rknn_files import as_version_2
+from tests.makers.rknn_models import Qdq
 
 
 def as_vendor(model: bytes, cores: int = 1) -> RknnFile:

@@ -15,7 +15,7 @@ import rkcosim.rknn_api as rk
 from rkcosim.compiler.runtime import TaskMeasure
 from rkcosim.driver import DriverTimeout
 from rkcosim.golden.task import GoldenNpu
-from tests.models.rknn_models import get_float, image_model, open_model, query_attr, run_float, set_float
+from tests.makers.rknn_models import get_float, image_model, open_model, query_attr, run_float, set_float
 
 RNG = np.random.default_rng(8)
 

@@ -10,7 +10,7 @@ import pytest
 import rkcosim.rknn_api as rk
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.rknn_api.session import Model, RknnError, matmul, use
-from tests.models.rknn_models import image_model
+from tests.makers.rknn_models import image_model
 from tests.unit.test_rknn_custom import scaled_net
 
 RNG = np.random.default_rng(2)

@@ -1,6 +1,6 @@
 """RKNN's division of convolutions against plans of the vendor's compiler: tasks, rows, kernels, banks.
 
-Three sources, none of which was left out where it disagreed: the tables in tests/models/vendor_plans
+Three sources, none of which was left out where it disagreed: the tables in tests/makers/vendor_plans
 (`iree-plans` of [HW 15]), the decoded fp16 plans of allbilly/rk3588 (commit 40fae7b, folder
 conv_expt/capture_harness/decoded, key `rknn-plans`), and the numbers of tasks in a profile of YOLOv5s (key
 `yolov5-profile`), which are sums over the plans for one, two and three cores.

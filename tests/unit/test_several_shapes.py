@@ -22,8 +22,8 @@ from rkcosim.compiler.quantization.quantizer import activation_scales
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.rknn_api.state import runtime
 from tests import seeds
-from tests.models.rknn_models import open_model, set_float
-from tests.models.shape_models import by_onnxruntime, enlarging, free
+from tests.makers.rknn_models import open_model, set_float
+from tests.makers.shape_models import by_onnxruntime, enlarging, free
 
 SETS = [[[1, 3, 16, 16]], [[1, 3, 24, 40]], [[1, 3, 20, 12]]]
 

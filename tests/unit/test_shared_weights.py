@@ -19,7 +19,7 @@ from rkcosim.compiler.container import is_without_weights
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.rknn_file.opening import open_model as open_file_model
 from rkcosim.rknn_file.writer import write_rknn
-from tests.models.rknn_models import float_model, get_float, image_model, open_model, set_float
+from tests.makers.rknn_models import float_model, get_float, image_model, open_model, set_float
 
 RNG = np.random.default_rng(11)
 FLAG = rk.RKNN_FLAG_SHARE_WEIGHT_MEM

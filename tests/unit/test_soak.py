@@ -12,7 +12,7 @@ from rkcosim.golden.task.npu import KEPT_REPORTS
 from rkcosim.verify.crosscheck.kick import run_kick
 from tests import soak
 from tests.extent import everything, extent
-from tests.models.small_streams import streams
+from tests.makers.small_streams import streams
 
 SHORT = 150
 """Jobs of each load; `make soak` and `make test-all` have 10,000."""

@@ -22,7 +22,7 @@ from rkcosim.driver import Driver
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.measure.models.compare import compare
 from rkcosim.verify.crosscheck.model_check import ModelChecker
-from tests.models.tflite_models import Tf
+from tests.makers.tflite_models import Tf
 
 IMAGE = (1, 6, 7, 8)
 

@@ -13,7 +13,7 @@ from rkcosim.compiler import ModelError, compile_model
 from rkcosim.compiler.graph import Binary, Clamp, Conv, OnHost, Pad, Pool
 from rkcosim.compiler.loaders import is_tflite, load_model, load_tflite, tflite_data
 from rkcosim.compiler.options import using_options
-from tests.models.tflite_models import Tf
+from tests.makers.tflite_models import Tf
 
 IMAGE = (1, 6, 7, 8)
 

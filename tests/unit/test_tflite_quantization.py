@@ -15,7 +15,7 @@ from rkcosim.compiler.loaders.tflite_file import read_tflite
 from rkcosim.compiler.loaders.tflite_program import schema
 from rkcosim.compiler.quantization import FloatModel, Normalisation, Settings, open_float_model
 from rkcosim.measure.models.accuracy import npu_figures
-from tests.models.tflite_models import Tf
+from tests.makers.tflite_models import Tf
 
 RELU = 1
 

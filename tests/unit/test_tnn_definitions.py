@@ -16,7 +16,7 @@ from rkcosim.apis.tnn.loader import to_onnx
 from rkcosim.apis.tnn.loader.params import read_params
 from rkcosim.apis.tnn.loader.proto import LayerInfo, read_proto, write_proto
 from rkcosim.compiler.graph import ModelError
-from tests.models.tnn_layers import network_of, run
+from tests.makers.tnn_layers import network_of, run
 from tests.seeds import seed
 
 F = np.float32

@@ -27,7 +27,7 @@ from rkcosim.base.files import GivenFileError, identify, read_model
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.interpreters import ModelInterpreter, find, interpreter_of, kinds, register
 from rkcosim.compiler.loaders import open_source
-from tests.models.tnn_layers import CASES, INT8, coded_network, network_of, run
+from tests.makers.tnn_layers import CASES, INT8, coded_network, network_of, run
 from tools.file_fuzz import mutated
 
 TEXT = b""""1 3 1 4206624770 ,"

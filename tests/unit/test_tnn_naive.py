@@ -9,7 +9,7 @@ import pytest
 from rkcosim.apis.tnn import NetworkConfig
 from rkcosim.apis.tnn.loader import to_onnx
 from rkcosim.apis.tnn.loader.params import PARAMS
-from tests.models.tnn_layers import CASES, INT8, coded_network, inputs_of, network_of, run
+from tests.makers.tnn_layers import CASES, INT8, coded_network, inputs_of, network_of, run
 
 SEEDS = range(8)
 

@@ -19,7 +19,7 @@ from rkcosim.apis.tnn import (
     NetworkType,
     StatusCode,
 )
-from tests.models.tnn_layers import CASES, inputs_of, network_of, run_instance
+from tests.makers.tnn_layers import CASES, inputs_of, network_of, run_instance
 from tests.seeds import seed
 
 MUTATIONS = 12

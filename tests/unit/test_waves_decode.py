@@ -11,7 +11,7 @@ from rkcosim.spec.regs import registers
 from rkcosim.waves import WaveError, pins
 from rkcosim.waves.decode import cycle_of
 from rkcosim.waves.spec import When
-from tests.models.small_wave import core_signals, pulses, write_vcd
+from tests.makers.small_wave import core_signals, pulses, write_vcd
 
 
 def test_tables_are_those_of_the_hardware():

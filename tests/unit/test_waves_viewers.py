@@ -24,8 +24,8 @@ from rkcosim.waves.layout import Mark, chosen, layout, marks, opening
 from rkcosim.waves.surfer import write_surfer
 from rkcosim.waves.svg import draw
 from rkcosim.waves.translate import register_field
-from tests.models import ron
-from tests.models.small_wave import core_signals, pulses, write_vcd
+from tests.makers import ron
+from tests.makers.small_wave import core_signals, pulses, write_vcd
 from tests.programs import needs_program
 
 CONV_MODE = registers()["CNA"]["CONV_CON1"]

@@ -59,12 +59,12 @@ from rkcosim.waves.events import Event, EventLog
 from rkcosim.waves.events import load as load_events
 from rkcosim.waves.events import save as save_events
 from rkcosim.waves.timeline import write_timeline
-from tests.models.rknn_containers import as_version_6
-from tests.models.rknn_files import as_version_2
-from tests.models.rknn_models import image_model
-from tests.models.small_tasks import add_task
-from tests.models.tflite_models import Tf
-from tests.models.tflite_networks import keywords
+from tests.makers.rknn_containers import as_version_6
+from tests.makers.rknn_files import as_version_2
+from tests.makers.rknn_models import image_model
+from tests.makers.small_tasks import add_task
+from tests.makers.tflite_models import Tf
+from tests.makers.tflite_networks import keywords
 from tools.file_fuzz.changes import EXTREMES, mutated, mutated_value
 from tools.file_fuzz.reports import Kind
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from os.path import relpath
+from pathlib import Path
 
 from rkcosim.measure.perf.page import table
+from tools.outside.programs import ROOT
 from tools.outside.record import Kept, Ran, Record
 from tools.outside.suite import ENGINES, VERDICTS, Suite, differs
 
@@ -61,7 +64,7 @@ def _row(suite: Suite, kept: Kept) -> list[str]:
     title = f"[{suite.name}](#{anchor(suite.name)})"
     if suite.run is None:
         where = f"[its page]({relpath(suite.shown, 'results')})"
-        return [title, suite.tests, "", where, where, "", ""]
+        return [title, suite.tests, "", f"{counted(suite)}{where}", where, "", ""]
     names = sorted({name for ran in kept.runs.values() for name in ran.tests})
     known = [suite.board(name) for name in names]
     board = _counts(Counter(" or ".join(verdicts) for verdicts in known if verdicts))
@@ -72,6 +75,24 @@ def _row(suite: Suite, kept: Kept) -> list[str]:
     if kept.not_run or not kept.runs:
         dates = "; ".join(filter(None, (dates, "not run this time" if kept.runs else "not run yet")))
     return [title, suite.tests, board or "unknown", *cells, dates, _differing(suite, kept)]
+
+
+def counted(suite: Suite, docs: Path = ROOT / "docs") -> str:
+    """Return the counts that the page of a suite has, with a separator, or "" if it has none.
+
+    Raises
+    ------
+    ValueError
+        If the page has not the sentence that has them.
+    """
+    pattern, form = suite.figures
+    if not pattern:
+        return ""
+    page = docs / suite.shown.partition("#")[0]
+    found = re.search(pattern, page.read_text(encoding="utf-8"))
+    if found is None:
+        raise ValueError(f"{page}: nothing there fits {pattern!r}")
+    return f"{found.expand(form)}; "
 
 
 def _engine(suite: Suite, ran: Ran | None, engine: str) -> str:

@@ -104,6 +104,8 @@ class Suite:
     run : runs it: checkout, engine ("golden" or "rtl"), an empty folder for its files; the outcome of each
         test by its name. None for a suite that is shown elsewhere.
     shown : the page of docs with its verdicts, if another command writes them.
+    figures : a pattern of a sentence or row on that page, and what the ledger makes of its groups; ("", "")
+        if the page has no counts.
     engines : the engines that run it.
     package : the package of PyPI that is the suite, if it is run as its users install it; its version takes
         the place of a commit.
@@ -118,6 +120,7 @@ class Suite:
     why: Mapping[str, str] = field(default_factory=dict)
     run: Run | None = None
     shown: str = ""
+    figures: tuple[str, str] = ("", "")
     engines: tuple[str, ...] = tuple(ENGINES)
     package: str = ""
 

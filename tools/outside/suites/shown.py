@@ -12,6 +12,7 @@ SUITES = (
         how="`python -m benchmarks.diopi CHECKOUT` runs it unmodified under `rkcosim diopi`.",
         board_source="none: the expected outputs are PyTorch's.",
         shown="results/diopi_suite.md",
+        figures=(r"([\d,]+) cases: ([\d,]+) passed; ([\d,]+) passed", r"\1 cases: \2 pass, \3 pass forward"),
     ),
     Suite(
         name="AOSP's examples of NNAPI",
@@ -20,6 +21,10 @@ SUITES = (
         how="`rkcosim nnapi-specs` runs them.",
         board_source="none: the expected outputs are AOSP's.",
         shown="nnapi_operations.md",
+        figures=(
+            r"\| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \| ([\d,]+) \| (\d+) \| of [\d,]+ examples",
+            r"\1 examples: \2 pass on the NPU, \3 on the host, \4 refused, \5 wrong",
+        ),
     ),
     Suite(
         name="nnlib",
@@ -36,6 +41,11 @@ SUITES = (
         how="`python -m benchmarks.onnx_nodes` and `python -m benchmarks.ort_nodes` run them.",
         board_source="none: the expected outputs are those of the package.",
         shown="models.md#onnx-files",
+        figures=(
+            r"of ([\d ]+) tests: (\d+) in which the NPU takes part, ([\d ]+) on the host, "
+            r"(\d+) refused [^\n]*?(\d+) wrong",
+            r"\1 tests: \2 pass with the NPU, \3 on the host, \4 refused, \5 wrong",
+        ),
     ),
     Suite(
         name="allbilly's sweeps",
@@ -57,6 +67,17 @@ SUITES = (
         board_source="happyme531/rknpu2_matmul_open @dac239c and @192f6ca: docs/ATTENTION.md, "
         "tests/test_compress.cpp and tests/README.md say what its author compares on a board.",
         shown="results/provenance.md#witnesses",
+    ),
+    Suite(
+        name="Mesa's Teflon",
+        repository="bminor/mesa-mesa",
+        tests="Mesa's delegate for LiteRT over the mainline driver, `libteflon.so`",
+        how="It is not built here: it needs all of Mesa, and Debian 12 has no package of it. Its command "
+        "lists are sources of rules (`mesa-regcmd` on the page); a list of its for a depthwise convolution "
+        "runs, and its bytes are the expected ones, in replay_dw_mesa and conv_dw_int8_runtime of "
+        "[rocket-userspace](#rocket-userspace).",
+        board_source="gregordinary/rocket-userspace @e067786, tests/data/teflon-dw-capture: bytes of Teflon.",
+        shown="results/provenance.md",
     ),
     Suite(
         name="cocotb",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.models.float_model import (
+from tests.twins.float_model import (
     bf16_bits,
     comes_after,
     float_of_bf16,
@@ -21,7 +21,7 @@ from tests.models.float_model import (
     is_nan,
     to_int,
 )
-from tests.models.rdma_model import (
+from tests.twins.rdma_model import (
     BF16,
     BITS,
     FLOATS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.models.float_model import (
+from tests.twins.float_model import (
     float_of_bf16,
     float_of_half,
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.models import tile_model
+from tests.twins import tile_model
 
 ACC_BITS = 48
 LATENCY = 4

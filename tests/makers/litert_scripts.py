@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rkcosim.apis.litert.library import delegate_library
-from tests.models.tflite_models import Tf
+from tests.makers.tflite_models import Tf
 
 
 def delegate(**options: Any) -> Any:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rkcosim.driver import Driver, Job, Task
 from rkcosim.regcmd import TaskBuilder, build_task_list, task_list_bytes
 from rkcosim.spec.layouts import pack_feature, pack_weights, unpack_feature
-from tests.models.small_tasks import ATOM, conv_task, pool_task
+from tests.makers.small_tasks import ATOM, conv_task, pool_task
 
 CHANNELS = 32
 SHIFT = 11

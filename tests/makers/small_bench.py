@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from rkcosim.driver import Driver, Job
 from rkcosim.engines import DramConfig, SocEngine
 from rkcosim.regcmd import TaskBuilder
-from tests.models.jobs import (
+from tests.makers.jobs import (
     engine_or_skip,
     filled,
     first_difference,
     golden_image,
     records_of_builders,
 )
-from tests.models.small_tasks import add_task, conv_task, pool_task
+from tests.makers.small_tasks import add_task, conv_task, pool_task
 
 HEIGHT, WIDTH = 4, 6
 BOUND = 400_000

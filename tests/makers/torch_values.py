@@ -1,6 +1,6 @@
 """Cases of DIOPI's operators whose results PyTorch has computed: `torch_values.json`.
 
-`python -m tests.models.torch_values` writes the file again; it needs PyTorch (`pip install -e '.[diopi]'`).
+`python -m tests.makers.torch_values` writes the file again; it needs PyTorch (`pip install -e '.[diopi]'`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from rkcosim.apis.ort.library import provider_library
-from tests.models.rknn_models import Qdq
+from tests.makers.rknn_models import Qdq
 
 NAME = "RkCosim"
 

@@ -18,8 +18,8 @@ from rkcosim.rtl.pc_dma import PcDma
 from rkcosim.rtl.regbus import RegisterFabric, op_enable_fields
 from rkcosim.rtl.regfile import RegisterFile
 from rkcosim.spec.regs import registers
-from tests.models.axi_model import AxiMemory, axil_read, axil_write
 from tests.simulation import shared, simulation
+from tests.twins.axi_model import AxiMemory, axil_read, axil_write
 
 R = registers()
 PC = R["PC"]

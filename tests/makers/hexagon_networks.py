@@ -12,7 +12,7 @@ from rkcosim.apis.hexagon.geometry import Padding, geometry
 from rkcosim.apis.hexagon.graph import Graph
 from rkcosim.apis.hexagon.layers import Convolution
 from rkcosim.apis.hexagon.tensors import Edge, value
-from tests.models.hexagon_graphs import Builder
+from tests.makers.hexagon_graphs import Builder
 
 Form = Literal["fused", "requantised"]
 """Fused convolutions ("Supernode"), or sums, biases and requantisations as nodes of their own."""

@@ -17,7 +17,7 @@ from rkcosim.golden.task import GoldenNpu
 from rkcosim.regcmd import TaskBuilder, build_task_list
 from rkcosim.regcmd.job import completion_mask
 from rkcosim.regcmd.tasks import TAIL_WORDS
-from tests.models.small_tasks import add_task
+from tests.makers.small_tasks import add_task
 
 CARD, RENDER, ACCEL = "/dev/dri/card1", "/dev/dri/renderD129", "/dev/accel/accel0"
 LOW, HIGH = 0x1_0000, 0x9_0000

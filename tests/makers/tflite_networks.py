@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.models.tflite_models import Tf
+from tests.makers.tflite_models import Tf
 
 RELU, RELU6 = 1, 3
 VALID = 1

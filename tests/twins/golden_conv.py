@@ -10,9 +10,9 @@ import numpy as np
 
 from rkcosim.golden.task import GoldenDevice
 from rkcosim.spec.types import BF16, INT8, TF32, ElementType
-from tests.models.exact_sums import tile_sum
-from tests.models.golden_bench import ELEMENT as WEIGHTS
-from tests.models.golden_bench import MAIN, Program, cube, device, put
+from tests.makers.golden_bench import ELEMENT as WEIGHTS
+from tests.makers.golden_bench import MAIN, Program, cube, device, put
+from tests.twins.exact_sums import tile_sum
 
 Pair = tuple[int, int]
 

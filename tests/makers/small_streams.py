@@ -13,7 +13,7 @@ from rkcosim.regcmd.job import interrupt_bits
 from rkcosim.spec.regs import registers
 from rkcosim.verify.crosscheck.kick import start
 from rkcosim.verify.streams.stream import Region, Stream
-from tests.models.small_tasks import add_task, conv_task, pool_task
+from tests.makers.small_tasks import add_task, conv_task, pool_task
 
 BASE = 0x0020_0000
 COMMANDS, SOURCE, OTHER, TARGET = BASE, BASE + 0x1000, BASE + 0x2000, BASE + 0x3000

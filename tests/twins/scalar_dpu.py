@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tests.models import scalar_floats as sf
+from tests.twins import scalar_floats as sf
 
 Field = Callable[[str, str], int]
 """Return an unsigned field of a DPU register by register and field name."""

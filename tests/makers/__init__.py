@@ -1,0 +1,1 @@
+"""What tests need: models, networks, tasks, streams and files, made small, and values that boards gave."""

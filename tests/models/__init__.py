@@ -1,1 +1,0 @@
-"""Naive models of the blocks: simple rather than fast, written from docs/reference."""
