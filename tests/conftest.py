@@ -13,6 +13,11 @@ from hypothesis import settings
 
 from tests import extent, programs, resume, seeds
 
+for _name in (
+    "COLUMNS",
+    "LINES",
+):  # readline, which pytest imports, exports them to the processes of pytest-xdist
+    os.environ.pop(_name, None)
 os.environ.setdefault("RKCOSIM_AHEAD", "0")  # each test builds what it needs, nothing in the background
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests import onnxruntime themselves, too
 

@@ -84,10 +84,16 @@ def room_of(module: str, rooms: Sequence[str] = ROOMS) -> str:
 
 
 @cache
+def parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a file, which is parsed once."""
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+@cache
 def imported(path: Path) -> tuple[str, ...]:
     """Return the names that a file imports anywhere: at its top, within functions, or only for types."""
     names: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -50,6 +50,9 @@ print(json.dumps(found))
 """
 """Calls functions with zeros for all arguments, and prints their results."""
 
+REFUSED = {"rknn_create_mem_from_phys"}
+"""Functions that the server refuses with zeros, before it calls them."""
+
 SETS_INPUTS = """
 import sys
 import numpy as np
@@ -107,9 +110,12 @@ def test_every_function_returns_its_failure_value(
     codes = {name for name, pointer in names.items() if not pointer and SIGNATURES[name].result == "code"}
     assert {name: found[name] for name in codes} == dict.fromkeys(codes, rk.RKNN_ERR_FAIL)
     assert not [name for name, pointer in names.items() if pointer and found[name] is not None]
-    lines = [f"{name}: LookupError: lost {name}" for name in names]
+    reached = [name for name in names if name not in REFUSED]
+    lines = [f"{name}: LookupError: lost {name}" for name in reached]
     assert internal(errors) == lines
-    assert traceback_of(kept, errors).count("Traceback (most recent call last)") == min(len(names), MOST_KEPT)
+    assert traceback_of(kept, errors).count("Traceback (most recent call last)") == min(
+        len(reached), MOST_KEPT
+    )
     document = json.loads(out.read_text())
     assert document["exit_code"] == INTERNAL
     assert document["errors"] == [f"internal error in {line}" for line in lines]

@@ -17,7 +17,7 @@ from rkcosim.verify.conformance.plan_tables import CORES, Plan, read_plans
 from rkcosim.verify.conformance.plans import run_plans
 from tests.makers.jobs import engine_or_skip
 
-FOLDER = Path(__file__).parents[1] / "models" / "vendor_plans"
+FOLDER = Path(__file__).parents[1] / "makers" / "vendor_plans"
 SMALL = 6000
 """Limit of the array slots of a plan in the quick test."""
 

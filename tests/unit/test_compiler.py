@@ -34,7 +34,7 @@ from rkcosim.spec.layouts import argb_pitch, unpack_bs_table, unpack_weights
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
-VENDOR = ROOT / "tests" / "models" / "vendor_plans"
+VENDOR = ROOT / "tests" / "makers" / "vendor_plans"
 BASES = {"regcmd": 0x0100_0000, "weights": 0x0200_0000, "activations": 0x0300_0000}
 
 

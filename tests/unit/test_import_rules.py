@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.structure import BESIDE, CORE, ORDER, graph, imported, modules, room_of
+from tools.structure import BESIDE, CORE, ORDER, graph, imported, modules, parsed, room_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -103,7 +103,7 @@ MOST_HOMES = 6
 def test_names_of_classes_say_what_they_are_of():
     homes: dict[str, list[str]] = {}
     for module, path in modules().items():
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(module)
     assert not {name: homes[name] for name in PLAIN & set(homes)}
@@ -127,7 +127,7 @@ def test_engines_are_asked_what_they_can_do_and_not_who_they_are():
         if room_of(module) in ("engines", "cocotb", *BESIDE):  # simulators of testbenches have these names
             continue
         where = path.relative_to(ROOT / "rkcosim")
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Compare):
                 texts = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
                 wrong += [f"{where}:{node.lineno}"] if texts & ENGINE_NAMES else []

@@ -108,7 +108,7 @@ def test_the_tokens_of_llama(
             (tmp_path / "report.json").write_text('{"products": [{"k": 256, "n": 256, "runs": 14}]}')
         return Finished(0, "", 1.0)
 
-    monkeypatch.setattr(llama_rknpu2, "under", ran)
+    monkeypatch.setattr("tools.outside.llama.under", ran)
     found = llama_rknpu2._run(ledger.Checkout(HERE, tmp_path, "", "python3"), "golden", tmp_path)
     assert found["256 x 256, model 4: tokens of exact products"].verdict == verdict
     assert found["256 x 256, model 4: tokens without the back end"].verdict == verdict

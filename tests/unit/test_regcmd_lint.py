@@ -97,7 +97,7 @@ def test_compiled_models_and_the_example_have_nothing() -> None:
 
 
 def test_the_vendors_plans_have_nothing() -> None:
-    check_plans(ROOT / "tests" / "models" / "vendor_plans", 5)
+    check_plans(ROOT / "tests" / "makers" / "vendor_plans", 5)
 
 
 @pytest.mark.shared

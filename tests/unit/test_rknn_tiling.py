@@ -21,7 +21,7 @@ from rkcosim.spec.layouts import argb_pitch
 from rkcosim.verify.conformance.plan_tables import Plan, read_plans
 from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
 
-FOLDER = Path(__file__).parents[1] / "models" / "vendor_plans"
+FOLDER = Path(__file__).parents[1] / "makers" / "vendor_plans"
 
 DECODED = (
     # channels, height = width, kernel, kernels (0: depthwise); (input rows, kernels, feature banks) of the
