@@ -130,7 +130,12 @@ def _run(paths: Sequence[str]) -> str:
     """Run files of tests until one fails; return its name, or ""."""
     failures = _Failures()
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=no"]
-    code = pytest.main([*options, "-m", "not heavy and not shared", *paths], plugins=[failures])
+    try:
+        code = pytest.main([*options, "-m", "not heavy and not shared", *paths], plugins=[failures])
+    except Exception:  # at the end, for coroutines of a bench that failed
+        if not failures.first:
+            raise
+        return failures.first
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
         return failures.first or f"pytest ends with {code}"
     return failures.first
