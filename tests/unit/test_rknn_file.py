@@ -651,6 +651,16 @@ def test_no_header_of_compressed_weights_makes_a_run_wait(packed: tuple[bytes, i
     assert {HEADER_FLAGS, HEADER_ZERO, HEADER_CLASSES, HEADER_CLASSES + 2} <= refused and ran > 40
 
 
+def test_constants_that_the_file_does_not_have_are_refused(packed: tuple[bytes, int, list[int]]):
+    """Bit 29 of the size of a constant, in a file of 4 KB: 1.6 GB of memory without a bound."""
+    file = read_rknn(packed[0])
+    (place,) = (n for n, tensor in enumerate(file.tensors) if tensor.segments)
+    large = replace(file.tensors[place], size=1 << 29)
+    file.tensors[place] = large
+    with pytest.raises(RknnFileError, match=f"'{large.name}' has {1 << 29} bytes, of which the file of"):
+        FileModel(file, packed[0])
+
+
 def test_compressed_weights_that_end_too_early_are_refused(packed: tuple[bytes, int, list[int]]):
     older, first, amounts = packed
     place = first + segment_places(tuple(amounts))[7]
