@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rkcosim.base.files import GivenFileError, is_container, read_given, with_weights
+from rkcosim.base.files import GivenFileError, read_given, with_weights
 from rkcosim.compiler import compile_model
 from rkcosim.compiler.batch import BatchModel, compile_divided
 from rkcosim.compiler.options import using_options
@@ -109,23 +109,16 @@ def _full_model(more: t.rknn_init_extend | None) -> Context:
     return full
 
 
-def _is_without_weights(data: bytes) -> bool:
-    if not is_container(data):
-        return False
-    from rkcosim.compiler.container import is_without_weights
-
-    return is_without_weights(data)
-
-
 def _compile(data: bytes, flag: int, full: Context | None) -> Context:
     """Create a context with the model, or with the models of all its shapes.
 
     `full` is the context whose weights a model without weights gets.
     """
+    from rkcosim.compiler.container import is_without_weights
     from rkcosim.rknn_file import is_rknn
 
     try:
-        if _is_without_weights(data):
+        if is_without_weights(data):
             whole = getattr(full.model, "head", full.model).plan if full is not None else None
             return Context(compile_divided(data, full=whole), None, flag, weightless=True)
         if is_rknn(data):
