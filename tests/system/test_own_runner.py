@@ -11,6 +11,7 @@ import pytest
 
 from rkcosim.export.folder import export_folder
 from tests.programs import needs_program
+from tests.system.pages import blocks_of
 from tests.verilog_tools import verilator
 
 ROOT = Path(__file__).parents[2]
@@ -136,3 +137,20 @@ def test_the_core_with_its_cell_apart(tmp_path):
     said = done.stdout + done.stderr
     assert done.returncode == 0 and "PASS=2 FAIL=0" in said, said[-4000:]
     assert "BitBash: " in said and "HwReset: " in said
+    _own_bench(tmp_path)
+
+
+def _own_bench(folder: Path) -> None:
+    """The bench of the page, on both simulators; with a wrong word it fails."""
+    page = (ROOT / "docs" / "cocotb.md").read_text("utf-8")
+    (bench,) = [b.text for b in blocks_of(page) if b.language == "python" and "WORDS = " in b.text]
+    place = folder / "own_bench.py"
+    place.write_text(bench)
+    for words in (("icarus",), ("verilator",)):
+        done = rkcosim("verilator", "--exec", sys.executable, str(place), ".", *words, folder=folder)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        assert "PASS=1 FAIL=0" in done.stdout + done.stderr
+    assert bench.count("400100000007600c") == 1
+    place.write_text(bench.replace("400100000007600c", "400100000003600c"))  # half of the width
+    done = rkcosim("verilator", "--exec", sys.executable, str(place), ".", "icarus", folder=folder)
+    assert done.returncode == 1
