@@ -7,7 +7,11 @@ a flip-flop for each field would cost time in every cycle.
 
 from __future__ import annotations
 
-from amaranth import Cat, Const, Module, Mux, ResetSignal, Signal, Value
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from amaranth import Array, Cat, Const, Module, Mux, ResetSignal, Signal, Value
 from amaranth.hdl import ValueLike, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory, WritePort
@@ -15,6 +19,7 @@ from amaranth.lib.wiring import In, Out
 
 from rkcosim.rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, RegisterPort
 from rkcosim.spec.regs import Block, Field, Register, registers
+from rkcosim.spec.regs.groups import field_arrays, fields_of, register_arrays, stage
 
 GROUPS = 2
 """Number of register groups of a block [HW 1.7]."""
@@ -78,11 +83,80 @@ def unpack_fields(register: Register, packed: ValueLike) -> Value:
     return Cat(*parts)
 
 
-def config_signature(block: str) -> wiring.Signature:
+class FieldGroup:
+    """Fields of a register under other names, as attributes: values, no copies."""
+
+    def __init__(self, of: str, fields: Mapping[str, Value]) -> None:
+        self._of, self._fields = of, fields
+
+    def __getattr__(self, name: str) -> Value:
+        if name not in self._fields:
+            raise AttributeError(f"{self._of} has no {name!r}; it has {', '.join(self._fields)}")
+        return self._fields[name]
+
+
+class ConfigPort(wiring.PureInterface):
+    """Interface of `ConfigSignature`.
+
+    Beside its members, each array of registers or fields (`rkcosim.spec.regs.groups`) is an attribute that is
+    indexed with an int or a Value: `cfg.EW_OP_VALUE[lane].EW_OPERAND`, `cfg.CVT_SCALE[channel]`.
+    """
+
+    def __getattr__(self, name: str) -> Array:
+        block = self.signature.block
+        if name in (arrays := register_arrays(block)):
+            return Array(
+                FieldGroup(name, {short: self._field(register, field) for short, field in fields.items()})
+                for register, fields in ((r, fields_of(r, n)) for n, r in enumerate(arrays[name]))
+            )
+        if name in (fields := field_arrays(block)):
+            return Array(self._field(register, field) for register, field in fields[name])
+        raise AttributeError(f"{block.name} has no register or array {name!r}")
+
+    def stage(self, prefix: str) -> SimpleNamespace:
+        """Return the registers of a stage without the prefix: `cfg.stage("BS").MUL_CFG.MUL_SRC`.
+
+        Raises
+        ------
+        KeyError
+            If no register of the block begins with the prefix.
+        """
+        return SimpleNamespace(
+            **{
+                short: FieldGroup(
+                    f"{prefix}: {register.name}",
+                    {name: self._field(register, field) for name, field in fields.items()},
+                )
+                for short, (register, fields) in stage(self.signature.block, prefix).items()
+                if register.name in self.signature.members
+            }
+        )
+
+    def _field(self, register: Register, field: Field) -> Value:
+        return getattr(self, register.name)[field.name]
+
+
+class ConfigSignature(wiring.Signature):
+    """Signature of `config_signature`; `block` is the described block."""
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        super().__init__({r.name: Out(register_layout(r)) for r in shadowed_registers(block)})
+
+    def create(self, *, path: Any = None, src_loc_at: int = 0) -> ConfigPort:
+        return ConfigPort(self, path=path, src_loc_at=1 + src_loc_at)
+
+    def __eq__(self, other: object) -> bool:
+        other = other.flip() if isinstance(other, wiring.FlippedSignature) else other
+        return isinstance(other, ConfigSignature) and self.block.name == other.block.name
+
+
+def config_signature(block: str) -> ConfigSignature:
     """Configuration port of a block, seen from its register file.
 
     It has one member for each writable register with two groups, named as the register: a struct of its
-    fields. A block with `cfg: In(config_signature("DPU"))` reads `self.cfg.BS_CFG.BS_BYPASS`.
+    fields. A block with `cfg: In(config_signature("DPU"))` reads `self.cfg.BS_CFG.BS_BYPASS`; registers that
+    belong together are also found as arrays and stages (`ConfigPort`).
 
     Raises
     ------
@@ -94,7 +168,7 @@ def config_signature(block: str) -> wiring.Signature:
     described = registers()[block]
     if not described.has_groups:
         raise ValueError(f"{block} has no register groups")
-    return wiring.Signature({r.name: Out(register_layout(r)) for r in shadowed_registers(described)})
+    return ConfigSignature(described)
 
 
 def shadowed_registers(block: Block) -> list[Register]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from rkcosim.apis.hexagon.names import NAMES
 from rkcosim.apis.link.library import worker_library
 from rkcosim.base import PACKAGE
-from rkcosim.devices.program import library_environment, place_library
+from rkcosim.devices.program import library_environment, place_headers, place_library
 from rkcosim.engines import cache
 from rkcosim.engines.cache import Progress
 
@@ -84,13 +83,9 @@ def lay_out(folder: Path, library: Path, v1: Path, *, copy: bool = False) -> Non
     OSError
         if a file cannot be written.
     """
-    for name in ("lib", "include"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
     place_library(folder, NAME, library, OTHER_NAMES, copy=copy)
     place_library(folder, V1_NAME, v1, copy=copy)
-    for name in HEADERS:
-        shutil.copyfile(SOURCES / name, folder / "include" / name)
-    (folder / "include" / OPERATIONS_HEADER).write_text(operations_header())
+    place_headers(folder, SOURCES, HEADERS, {OPERATIONS_HEADER: operations_header()})
 
 
 def environment(folder: Path, options: Mapping[str, str]) -> dict[str, str]:

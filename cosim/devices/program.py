@@ -39,7 +39,9 @@ NOT_FOUND, NOT_RUNNABLE = 127, 126
 
 
 def place_library(folder: Path, name: str, library: Path, others: Sequence[str] = (), *, copy: bool) -> None:
-    """Put a library into the subfolder `lib` of a folder, which exists, also under other names.
+    """Put a library into the subfolder `lib` of a folder, also under other names.
+
+    The folder and its subfolders `lib` and `include` are created if they do not exist.
 
     Parameters
     ----------
@@ -53,6 +55,8 @@ def place_library(folder: Path, name: str, library: Path, others: Sequence[str] 
     OSError
         if a file cannot be written.
     """
+    for subfolder in ("lib", "include"):
+        (folder / subfolder).mkdir(parents=True, exist_ok=True)
     target = folder / "lib" / name
     target.unlink(missing_ok=True)
     if copy:
@@ -63,6 +67,26 @@ def place_library(folder: Path, name: str, library: Path, others: Sequence[str] 
     for other in others:
         (folder / "lib" / other).unlink(missing_ok=True)
         (folder / "lib" / other).symlink_to(name)
+
+
+def place_headers(folder: Path, source: Path, names: Sequence[str], made: Mapping[str, str]) -> None:
+    """Put headers into the subfolder `include` of a folder, which exists.
+
+    Parameters
+    ----------
+    folder : the folder in which programs find a library.
+    source, names : a folder, and the names of the headers that are copied from it.
+    made : texts of headers that are generated, by their names.
+
+    Raises
+    ------
+    OSError
+        if a file cannot be written.
+    """
+    for name in names:
+        shutil.copyfile(source / name, folder / "include" / name)
+    for name, text in made.items():
+        (folder / "include" / name).write_text(text)
 
 
 def put_first(variable: str, path: Path) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rkcosim.base import PACKAGE, version
 from rkcosim.devices import program
 from rkcosim.devices.native_library import COMMON, NativeLibrary
-from rkcosim.devices.program import place_library, put_first
+from rkcosim.devices.program import place_headers, place_library, put_first
 from rkcosim.engines import cache
 from rkcosim.engines.cache import Progress
 from rkcosim.rknn_api import declarations
@@ -80,13 +80,13 @@ def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
     OSError
         if a file cannot be written.
     """
-    for name in ("lib", "include", "python/rknnlite/api", "python/rknn"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
     place_library(folder, NAME, library, OLD_NAMES, copy=copy)
     if copy:
         (folder / "lib" / "pkgconfig").mkdir(exist_ok=True)
         (folder / "lib" / "pkgconfig" / "rknnrt.pc").write_text(_package(folder))
-    (folder / "include" / declarations.HEADER).write_text(declarations.header())
+    place_headers(folder, SOURCES, (), {declarations.HEADER: declarations.header()})
+    for name in ("rknnlite/api", "rknn"):
+        (folder / "python" / name).mkdir(parents=True, exist_ok=True)
     package = folder / "python" / "rknnlite"
     (package / "__init__.py").write_text(
         '"""Look-alike of RKNN-Toolkit Lite2 on librknnrt.so of rkcosim."""\n'

@@ -85,7 +85,7 @@ def explain(busy: Container[str], events: Iterable[str], memory: bool, idle: boo
         lines.append("CNA waits for CORE, which has not started")
     if core and not dpu:
         lines.append(
-            "CORE waits for the DPU, which is not at work (check S_POINTER: is its group enabled, "
+            "CORE waits for the DPU, which is not running (check S_POINTER: is its group enabled, "
             "and is it that group's turn?)"
         )
     elif core and "stall_dpu" in events:
@@ -93,12 +93,12 @@ def explain(busy: Container[str], events: Iterable[str], memory: bool, idle: boo
     elif core:
         lines.append(f"CORE waits for CNA{'' if cna else ', which has not started or has ended'}")
     if dpu and core and "stall_dpu" in events and not ppu:
-        operands = "of DPU_RDMA" if rdma else "of DPU_RDMA, which is not at work"
+        operands = "of DPU_RDMA" if rdma else "of DPU_RDMA, which is not running"
         lines.append(f"DPU takes no results of CORE: it waits for operands {operands}")
     elif dpu and core:
         lines.append("DPU waits for results of CORE")
     elif dpu:
-        source = "for operands or the end" if rdma else "for data, but it is not at work, nor is CORE"
+        source = "for operands or the end" if rdma else "for data, but it is not running, nor is CORE"
         lines.append(f"DPU waits for DPU_RDMA: {source}")
     if rdma and not core:
         lines.append(
@@ -107,12 +107,12 @@ def explain(busy: Container[str], events: Iterable[str], memory: bool, idle: boo
     if ppu and ppu_rdma:
         lines.append("PPU waits for atoms of PPU_RDMA")
     elif ppu:
-        feeder = "which feeds it none" if dpu else "which is not at work"
+        feeder = "which feeds it none" if dpu else "which is not running"
         lines.append(
-            f"PPU waits for atoms of the DPU (FLYING_MODE 0), {feeder}, or of PPU_RDMA (1), not at work"
+            f"PPU waits for atoms of the DPU (FLYING_MODE 0), {feeder}, or of PPU_RDMA (1), not running"
         )
     elif ppu_rdma:
-        lines.append("PPU_RDMA waits for the PPU, which is not at work")
+        lines.append("PPU_RDMA waits for the PPU, which is not running")
     if not (cna or core or dpu or rdma or ppu or ppu_rdma):
         lines.append("PC waits for an op-enable word that can start a block")
     return lines

@@ -21,12 +21,11 @@ LONGEST_SHIFT = 40
 
 def factors_of(cfg: Any, number: int) -> tuple[Value, Value, Value]:
     """Scale, offset and shift of one of the converter's four sets."""
-    factors = getattr(cfg, f"CVT_CON{number + 1}")
-    field = Value.cast(getattr(cfg.CVT_CON0, f"CVT_TRUNCATE_{number}"))
+    shift = cfg.CVT_TRUNCATE[number]
     return (
-        Value.cast(getattr(factors, f"CVT_SCALE{number}")).as_signed(),
-        Value.cast(getattr(factors, f"CVT_OFFSET{number}")).as_signed(),
-        Mux(field < LONGEST_SHIFT, field, LONGEST_SHIFT),
+        cfg.CVT_SCALE[number],
+        cfg.CVT_OFFSET[number],
+        Mux(shift < LONGEST_SHIFT, shift, LONGEST_SHIFT),
     )
 
 

@@ -341,7 +341,7 @@ class Decompressor(wiring.Component):
         m.submodules.diagnostics = diagnostics = DiagnosticMerge(2)
         wiring.connect(m, diagnostics.o, wiring.flipped(self.diag))
         lanes = [SegmentDecoder() for _ in range(code.SEGMENTS)]
-        amounts = [getattr(cfg, f"DCOMP_AMOUNT{n}").as_value() for n in range(code.SEGMENTS)]
+        amounts = [register.DCOMP_AMOUNT for register in cfg.DCOMP_AMOUNT]
 
         # 1. Checks of the registers; then the first address of each segment.
         checks, known, atoms = self._checks()

@@ -94,7 +94,7 @@ def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value, sizes: PacketSizes
         Check("DATA_CUBE_HEIGHT", (cfg.DATA_CUBE_HEIGHT.MINMAX_CTL != 0) & ~maximum),
         Check("DATA_CUBE_NOTCH_ADDR", notch.NOTCH_ADDR_1 != notch.NOTCH_ADDR_0, size),
         Check("DATA_CUBE_CHANNEL", group_open(cfg) | sizes.open_group, size),
-        Check("BS_CFG", _odd_algo(cfg.BS_CFG, "BS")),
+        Check("BS_CFG", _odd_algo(cfg.stage("BS").CFG)),
         Check("BS_MUL_CFG", cfg.BS_MUL_CFG.BS_TRUNCATE_SRC),
         Check("BS_OW_CFG", (ow.RGP_CNTER != 0) | (turned & ~packets)),
         Check("BS_OW_CFG", sizes_e | e_differ | sizes.few, size),
@@ -115,16 +115,15 @@ def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value, sizes: PacketSizes
             ),
             size,
         ),
-        Check("BN_CFG", _odd_algo(cfg.BN_CFG, "BN")),
+        Check("BN_CFG", _odd_algo(cfg.stage("BN").CFG)),
         Check("BN_MUL_CFG", cfg.BN_MUL_CFG.BN_TRUNCATE_SRC),
         *_late_checks(cfg),
     ]
 
 
-def _odd_algo(stage: Any, name: str) -> Value:
-    algo = stage[f"{name}_ALU_ALGO"]
-    known = (algo == AluAlgo.ADD) | (algo == AluAlgo.MINUS)
-    return ~stage[f"{name}_BYPASS"] & ~stage[f"{name}_ALU_BYPASS"] & ~known
+def _odd_algo(stage: Any) -> Value:
+    known = (stage.ALU_ALGO == AluAlgo.ADD) | (stage.ALU_ALGO == AluAlgo.MINUS)
+    return ~stage.BYPASS & ~stage.ALU_BYPASS & ~known
 
 
 def _scales(factor: Any) -> Value:

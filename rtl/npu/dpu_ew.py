@@ -1,6 +1,6 @@
 """The element-wise stage of the DPU's pipe: stages 7 and 8 and the fetch of their operand [HW 7.8]."""
 
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -27,9 +27,6 @@ from rkcosim.rtl.npu.dpu_frame import (
     scaled,
 )
 from rkcosim.rtl.regfile import config_signature
-
-REGISTERS = 8
-"""Number of the registers EW_OP_VALUE."""
 
 
 class EwOperand(wiring.Component):
@@ -93,8 +90,7 @@ class EwOperand(wiring.Component):
         m.d.comb += copied(self.value, values)
         chosen = Signal(signed(32), init=IDLE)
         with m.If(on.register & self.enters):
-            registers = Array(getattr(cfg, f"EW_OP_VALUE_{n}")[f"EW_OPERAND_{n}"] for n in range(REGISTERS))
-            m.d.comb += chosen.eq(registers[self.slot[:3]])
+            m.d.comb += chosen.eq(cfg.EW_OP_VALUE[self.slot[:3]].EW_OPERAND)
         for lane in range(LANES):
             element = ew.payload.data[lane].as_signed()
             fetched = Signal(signed(49), init=IDLE)

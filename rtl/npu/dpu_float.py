@@ -157,10 +157,9 @@ class FloatUnit(wiring.Component):
         m.d.comb += others.eq(full & control.other)
         cfg = self.cfg
         with m.If(full):
-            bs_limit, bn_limit = (
-                getattr(cfg, f"{name}_RELUX_CMP_VALUE")[f"{name}_RELUX_CMP_DAT"] for name in ("BS", "BN")
+            bs_limit, bn_limit, ew_limit = (
+                cfg.stage(name).RELUX_CMP_VALUE.RELUX_CMP_DAT for name in ("BS", "BN", "EW")
             )
-            ew_limit = cfg.EW_RELUX_CMP_VALUE.EW_RELUX_CMP_DAT
             m.d.comb += limit.eq(Mux(step[:2] != 0, bs_limit, Mux(step[4:] != 0, ew_limit, bn_limit)))
         # The shifts of the EW product; a value that PReLU passes is not shifted.
         passed = Signal(LANES, reset_less=True)
@@ -277,28 +276,28 @@ class FloatUnit(wiring.Component):
 
     def _stage(self, name: str) -> dict[str, Value]:
         """The bits of BS or BN that enable its parts."""
-        stage = getattr(self.cfg, f"{name}_CFG")
-        on, algo = ~stage[f"{name}_BYPASS"], stage[f"{name}_ALU_ALGO"]
+        registers = self.cfg.stage(name)
+        stage = registers.CFG
+        on, algo = ~stage.BYPASS, stage.ALU_ALGO
         known = (algo == AluAlgo.ADD) | (algo == AluAlgo.MINUS)
         return {
-            "add": on & ~stage[f"{name}_ALU_BYPASS"] & known,
+            "add": on & ~stage.ALU_BYPASS & known,
             "minus": algo == AluAlgo.MINUS,
-            "alu_src": stage[f"{name}_ALU_SRC"],
-            "mul": on & ~stage[f"{name}_MUL_BYPASS"],
-            "mul_src": getattr(self.cfg, f"{name}_MUL_CFG")[f"{name}_MUL_SRC"],
-            "prelu": stage[f"{name}_MUL_PRELU"],
-            "relu": on & ~stage[f"{name}_RELU_BYPASS"],
-            "relux": on & stage[f"{name}_RELUX_EN"],
+            "alu_src": stage.ALU_SRC,
+            "mul": on & ~stage.MUL_BYPASS,
+            "mul_src": registers.MUL_CFG.MUL_SRC,
+            "prelu": stage.MUL_PRELU,
+            "relu": on & ~stage.RELU_BYPASS,
+            "relux": on & stage.RELUX_EN,
         }
 
     def _operand(self, m: Module, settings: data.View, step: Value, control: Value, lane: int) -> Value:
         """Operand of a step for a lane, binary32."""
         alu, mul = [], []
         for name, source, table in (("BS", settings.bs, self.bs), ("BN", settings.bn, self.bn)):
-            register = getattr(self.cfg, f"{name}_ALU_CFG")[f"{name}_ALU_OPERAND"]
-            alu.append(Mux(source[0], table.alu[lane], register.as_unsigned()))
-            register = getattr(self.cfg, f"{name}_MUL_CFG")[f"{name}_MUL_OPERAND"]
-            mul.append(Mux(source[1], table.mul[lane], register.as_unsigned()))
+            registers = self.cfg.stage(name)
+            alu.append(Mux(source[0], table.alu[lane], registers.ALU_CFG.ALU_OPERAND.as_unsigned()))
+            mul.append(Mux(source[1], table.mul[lane], registers.MUL_CFG.MUL_OPERAND.as_unsigned()))
         bs, bn = Mux(step[0], alu[0], mul[0]), Mux(step[2], mul[1], alu[1])
         given = wire(m, Mux(step[4], self.ew[lane], Mux(step[:2] != 0, bs, bn)), 32)
         half = Mux(settings.brain, float32.widen_bf16(given), float32.widen_fp16(m, given[:16]))

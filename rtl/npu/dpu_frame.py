@@ -155,8 +155,7 @@ def scaled(m: Module, product: Value, plain: Value, positive: Shift, negative: S
 
 def rectifier(m: Module, cfg: Any, start: Value, name: str, on: Value) -> tuple[Signal, Signal]:
     """Limits for saturation, ReLU and ReLUX of an integer stage [HW 7.5], held from the start on."""
-    stage = getattr(cfg, f"{name}_CFG")
-    limit = getattr(cfg, f"{name}_RELUX_CMP_VALUE")[f"{name}_RELUX_CMP_DAT"]
-    relu, relux = on & ~stage[f"{name}_RELU_BYPASS"], on & stage[f"{name}_RELUX_EN"]
-    low, high = rectifier_limits(relu, relux, limit)
+    stage = cfg.stage(name)
+    relu, relux = on & ~stage.CFG.RELU_BYPASS, on & stage.CFG.RELUX_EN
+    low, high = rectifier_limits(relu, relux, stage.RELUX_CMP_VALUE.RELUX_CMP_DAT)
     return held(m, start, low, signed(32), f"{name}_low"), held(m, start, high, signed(32), f"{name}_high")

@@ -82,11 +82,9 @@ class LutUnit(wiring.Component):
         return m
 
     def _place(self, m: Module, name: str, x: Signal) -> _Place:
-        cfg = self.cfg
-        begin, end = getattr(cfg, f"LUT_{name}_START"), getattr(cfg, f"LUT_{name}_END")
-        first, last = begin[f"LUT_{name}_START"], end[f"LUT_{name}_END"]
-        scale, shift = getattr(cfg, f"LUT_{name}_SLOPE_SCALE"), getattr(cfg, f"LUT_{name}_SLOPE_SHIFT")
-        select = cfg.LUT_INFO[f"LUT_{name}_INDEX_SELECT"]
+        table = self.cfg.stage(f"LUT_{name}")
+        first, last = table.START.START, table.END.END
+        scale, shift, select = table.SLOPE_SCALE, table.SLOPE_SHIFT, table.LUT_INFO.INDEX_SELECT
         step = wire(m, Mux(select > LARGEST_STEP, LARGEST_STEP, select), 5)
         under, beyond = wire(m, x < first), wire(m, x > last)
         inside = wire(m, x - first, signed(33))

@@ -49,26 +49,26 @@ class _Settings:
 
 
 def _settings(m: Module, cfg: Any, start: Value, name: str) -> _Settings:
-    stage, multiplier = getattr(cfg, f"{name}_CFG"), getattr(cfg, f"{name}_MUL_CFG")
-    live = ~stage[f"{name}_BYPASS"] & ~float_domain(cfg)
-    algo = stage[f"{name}_ALU_ALGO"]
+    stage = cfg.stage(name)
+    live = ~stage.CFG.BYPASS & ~float_domain(cfg)
+    algo = stage.CFG.ALU_ALGO
     on = held_flags(
         m,
         start,
-        add=live & ~stage[f"{name}_ALU_BYPASS"] & ((algo == AluAlgo.ADD) | (algo == AluAlgo.MINUS)),
+        add=live & ~stage.CFG.ALU_BYPASS & ((algo == AluAlgo.ADD) | (algo == AluAlgo.MINUS)),
         minus=algo == AluAlgo.MINUS,
-        alu_src=stage[f"{name}_ALU_SRC"],
-        mul=live & ~stage[f"{name}_MUL_BYPASS"],
-        prelu=stage[f"{name}_MUL_PRELU"],
-        mul_src=multiplier[f"{name}_MUL_SRC"],
+        alu_src=stage.CFG.ALU_SRC,
+        mul=live & ~stage.CFG.MUL_BYPASS,
+        prelu=stage.CFG.MUL_PRELU,
+        mul_src=stage.MUL_CFG.MUL_SRC,
     )
     return _Settings(
         on,
         (on.add & on.alu_src) | (on.mul & on.mul_src),
-        getattr(cfg, f"{name}_ALU_CFG")[f"{name}_ALU_OPERAND"],
-        multiplier[f"{name}_MUL_OPERAND"],
-        held_shift(m, start, "positive", multiplier[f"{name}_MUL_SHIFT_VALUE"]),
-        held_shift(m, start, "negative", cfg.DATA_FORMAT[f"{name}_MUL_SHIFT_VALUE_NEG"]),
+        stage.ALU_CFG.ALU_OPERAND,
+        stage.MUL_CFG.MUL_OPERAND,
+        held_shift(m, start, "positive", stage.MUL_CFG.MUL_SHIFT_VALUE),
+        held_shift(m, start, "negative", stage.DATA_FORMAT.MUL_SHIFT_VALUE_NEG),
         *rectifier(m, cfg, start, name, live),
     )
 

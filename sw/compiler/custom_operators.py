@@ -25,9 +25,6 @@ from rkcosim.compiler.graph import ModelError
 Array = npt.NDArray[Any]
 Operator = Callable[[Mapping[str, Any], Sequence[Array]], list[Array]]
 
-KEY = "custom-operators"
-"""Name of the runtime in programs."""
-
 MOST = 4096
 """Largest number of options of an operator, and of elements of a list among them."""
 

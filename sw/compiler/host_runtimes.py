@@ -250,11 +250,14 @@ class OnnxReference:
         return run
 
 
+CUSTOM = "custom-operators"
+"""Name of the runtime of operators that other packages add (`rkcosim.compiler.custom_operators`)."""
+
 RUNTIMES = {
     "onnxruntime": f"{__name__}:OnnxRuntime",
     "onnx-reference": f"{__name__}:OnnxReference",
     "litert": "rkcosim.compiler.litert:LiteRtRuntime",
-    "custom-operators": "rkcosim.compiler.custom_operators:CustomOperators",
+    CUSTOM: "rkcosim.compiler.custom_operators:CustomOperators",
 }
 """Classes of the runtimes, which are imported on first use, by the name that a `Program` has."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rkcosim.base.files import GivenFileError, is_container, read_given, with_weights
+from rkcosim.base.files import GivenFileError, read_given, with_weights
 from rkcosim.compiler import compile_model
 from rkcosim.compiler.batch import BatchModel, compile_divided
 from rkcosim.compiler.options import using_options
@@ -109,23 +109,16 @@ def _full_model(more: t.rknn_init_extend | None) -> Context:
     return full
 
 
-def _is_without_weights(data: bytes) -> bool:
-    if not is_container(data):
-        return False
-    from rkcosim.compiler.container import is_without_weights
-
-    return is_without_weights(data)
-
-
 def _compile(data: bytes, flag: int, full: Context | None) -> Context:
     """Create a context with the model, or with the models of all its shapes.
 
     `full` is the context whose weights a model without weights gets.
     """
+    from rkcosim.compiler.container import is_without_weights
     from rkcosim.rknn_file import is_rknn
 
     try:
-        if _is_without_weights(data):
+        if is_without_weights(data):
             whole = getattr(full.model, "head", full.model).plan if full is not None else None
             return Context(compile_divided(data, full=whole), None, flag, weightless=True)
         if is_rknn(data):
@@ -168,9 +161,17 @@ def _load(state: Context, full: Context | None) -> Any:
         raise Refusal(t.RKNN_ERR_MODEL_INVALID, f"{error}", error) from error
     except DriverError as error:
         raise Refusal(t.RKNN_ERR_MALLOC_FAIL, f"cannot load the model: {error}", error) from error
+    if share is not None and full is not None:
+        _same_region(state, full)
     if runtime.meter is not None:
         loaded.meter = runtime.meter
     return loaded
+
+
+def _same_region(state: Context, full: Context) -> None:
+    """Note the memory of the program in which the weights are that two contexts share."""
+    if "weights" in full.regions:
+        state.regions["weights"] = full.regions["weights"]
 
 
 def _same_weights(loaded: Any, model: Any) -> bool:
@@ -198,6 +199,7 @@ def rknn_dup_context(context_in: Any, context_out: Any) -> int:
         outside = ["activations"] if _internal_outside(source.flag) else []
         with Refusal.instead_of(t.RKNN_ERR_MALLOC_FAIL, DriverError):
             state.loaded = place(source.model, source.loaded, outside)
+        _same_region(state, source)
         state.loaded.meter = source.loaded.meter
     _open(state, handle)
     return t.RKNN_SUCC

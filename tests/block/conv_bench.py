@@ -277,19 +277,42 @@ class Conv:
             pad[c] = element(8 if odd else 0)
         return pad
 
-    def operand(self, p: int, r: int, c: int) -> np.ndarray:
-        """Return the channels that output pixel `p` uses for tap (r, c)."""
+    def place(self, p: int, r: int, c: int) -> tuple[int, int] | None:
+        """Return row and column of the input of output pixel `p` for tap (r, c); None: the pad value."""
         oy, ox = divmod(p, self.out_w)
         y = oy * self.stride_y + r * self.dil_y - self.pad_top
         x = ox * self.stride_x + c * self.dil_x - self.pad_left
         if not (0 <= y < self.tall and 0 <= x < self.broad):
-            return self.pads()
+            return None
         y, between_y = divmod(y, max(1, self.spread_y))
         x, between_x = divmod(x, max(1, self.spread_x))
-        if between_y or between_x:
+        return None if between_y or between_x else (y, x)
+
+    def rows_in_order(self) -> list[int | None]:
+        """Return the input row that each slot of the task reads, in order; None: it reads none.
+
+        The order is that of [HW 5.3]: groups, stripes, channel groups, taps, and 16 pixels of a stripe.
+        """
+        taps = [(r, c) for r in range(self.kh) for c in range(self.kw)]
+        places = [[self.place(p, r, c) if p < self.pixels else None for p in range(SLOTS * self.stripes)]
+                  for r, c in taps]  # fmt: skip
+        again = self.tiles // len(taps)
+        group = [
+            place[0] if place else None
+            for first in range(0, SLOTS * self.stripes, SLOTS)
+            for _ in range(again)
+            for tap in places
+            for place in tap[first : first + SLOTS]
+        ]
+        return group * self.groups
+
+    def operand(self, p: int, r: int, c: int) -> np.ndarray:
+        """Return the channels that output pixel `p` uses for tap (r, c)."""
+        place = self.place(p, r, c)
+        if place is None:
             return self.pads()
         lanes = np.zeros(self.kind.atom * self.atoms, np.int64)
-        lanes[: self.x.shape[2]] = self.x[y, x]
+        lanes[: self.x.shape[2]] = self.x[place]
         return lanes
 
     def expected(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

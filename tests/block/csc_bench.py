@@ -18,10 +18,28 @@ LIMIT = 30000
 
 
 class FakeCbuf:
-    """CBUF that is filled at random while the controller reads; entries not filled yet read as random."""
+    """CBUF that is filled at random while the controller reads; entries not filled yet hold other bytes.
 
-    def __init__(self, conv: Conv, rng: random.Random, config: NpuConfig, *, slow: float = 0.0) -> None:
-        self.conv, self.rng, self.slow = conv, rng, slow
+    Parameters
+    ----------
+    slow : float
+        Probability that a loader pauses: before a row, and before 16 bytes of weights.
+    row_wait : pair of int
+        Cycles between two rows, drawn from the range. The default, (0, 0), leaves the rows to `slow`: then
+        several may come in one cycle.
+    """
+
+    def __init__(
+        self,
+        conv: Conv,
+        rng: random.Random,
+        config: NpuConfig,
+        *,
+        slow: float = 0.0,
+        row_wait: tuple[int, int] = (0, 0),
+    ) -> None:
+        self.conv, self.rng, self.slow, self.row_wait = conv, rng, slow, row_wait
+        self.next_row = rng.randint(*row_wait)  # cycles until the next row comes
         self.entries = np.full((config.cbuf_entries, 64), 0x55, np.int8)
         self.weights = np.frombuffer(conv.weight_stream(), np.int8)
         self.ring_first = (12 - conv.weight_banks) * config.bank_entries
@@ -33,7 +51,7 @@ class FakeCbuf:
 
     def fill(self, released: int) -> None:
         """Do the loaders' work of one cycle, never exceeding `released` by more than the ring."""
-        while self.rows < self.conv.height and self.rng.random() >= self.slow:
+        while self.rows < self.conv.height and self._row_comes():
             self.conv.store_row(self.entries, self.rows)
             self.rows += 1
         room = min(released + self.ring_bytes, len(self.weights)) - self.loaded
@@ -43,6 +61,15 @@ class FakeCbuf:
                 at = self.loaded % self.ring_bytes
                 ring[at : at + 16] = self.weights[self.loaded : self.loaded + 16]
                 self.loaded += 16
+
+    def _row_comes(self) -> bool:
+        if self.row_wait == (0, 0):
+            return self.rng.random() >= self.slow
+        if self.next_row:
+            self.next_row -= 1
+            return False
+        self.next_row = self.rng.randint(*self.row_wait)
+        return True
 
     def read(self, ctx, dut) -> None:
         """Sample the read ports in this cycle."""
@@ -176,9 +203,53 @@ class FakeCore:
         self.queue.append(bank)
 
 
-async def run_task(ctx, dut, conv: Conv, rng: random.Random, *, slow=0.0, drain=(1, 1), config=SMALL) -> dict:
+class RowOrder:
+    """What the slots of a task may read, checked in every cycle against the rows that have arrived.
+
+    Members
+    -------
+    at_edge : number of slots that were issued in the first cycle in which their row was in CBUF.
+    waited : number of cycles in which a slot waited for its row.
+    """
+
+    def __init__(self, conv: Conv) -> None:
+        self.rows = conv.rows_in_order()
+        self.first = max(1, min(conv.grains, conv.height))
+        self.issued = self.at_edge = self.waited = 0
+        self._before = 0  # rows in CBUF one cycle ago
+        self._began = False  # the walk has seen the rows that must arrive before its first slot
+
+    def check(self, now: dict[str, int], rows: int) -> None:
+        """Compare the status of this cycle; `rows` is the value of `rows_ready`."""
+        row = self.rows[self.issued] if self.issued < len(self.rows) else None
+        missing = row is not None and row >= rows
+        if now["slot_valid"]:
+            assert self._began, f"slot {self.issued} with {rows} of the first {self.first} rows in CBUF"
+            assert not missing, f"slot {self.issued} reads row {row} with {rows} rows in CBUF"
+            assert now["slot_real"] or row is None, f"slot {self.issued} is empty, but reads row {row}"
+            self.at_edge += row is not None and row >= self._before
+            self.issued += 1
+        if now["stall_feature"]:
+            assert missing or not self._began, f"slot {self.issued} waits for row {row} of {rows} in CBUF"
+            self.waited += missing
+        self._before = rows
+        self._began |= now["stall_feature"] and rows >= self.first
+
+
+async def run_task(
+    ctx,
+    dut,
+    conv: Conv,
+    rng: random.Random,
+    *,
+    slow=0.0,
+    row_wait=(0, 0),
+    drain=(1, 1),
+    config=SMALL,
+) -> dict:
     """Run one task on a SequenceController and compare every stripe; returns counts of its cycles."""
-    cbuf, core = FakeCbuf(conv, rng, config, slow=slow), FakeCore(conv, rng, drain=drain)
+    cbuf, core = FakeCbuf(conv, rng, config, slow=slow, row_wait=row_wait), FakeCore(conv, rng, drain=drain)
+    order = RowOrder(conv)
     levels = ("slot_valid", "slot_real", "stall_feature", "stall_weight", "stall_acc")
     seen = dict.fromkeys(levels, 0) | {"first": 0, "last": 0, "diagnostics": []}
     configure(ctx, dut.cfg, conv.registers())
@@ -193,6 +264,8 @@ async def run_task(ctx, dut, conv: Conv, rng: random.Random, *, slow=0.0, drain=
             ctx.set(dut.rows_ready, cbuf.rows)
             ctx.set(dut.loaded, cbuf.loaded)
         now = {name: ctx.get(getattr(dut.status, name)) for name in levels}
+        if cycle:
+            order.check(now, cbuf.rows)
         assert now["stall_feature"] + now["stall_weight"] + now["stall_acc"] + now["slot_valid"] <= 1
         for name in levels:
             seen[name] += now[name]
@@ -216,7 +289,7 @@ async def run_task(ctx, dut, conv: Conv, rng: random.Random, *, slow=0.0, drain=
         ctx.set(dut.start, 0)
         if done:
             break
-    seen["done"] = bool(done)
+    seen["done"], seen["at_edge"], seen["row_waits"] = bool(done), order.at_edge, order.waited
     if done:
         assert core.taken == len(core.order), f"done after {core.taken} of {len(core.order)} stripes"
         assert ctx.get(dut.released) == len(cbuf.weights)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from amaranth import ClockDomain, Module, Signal, Value
-from amaranth.hdl import Elaboratable
+from amaranth.hdl import Elaboratable, signed
 from amaranth.sim import Simulator
 
 from rkcosim.rtl.layouts import DiagnosticCode
@@ -541,3 +541,40 @@ def test_configuration_has_the_fields_of_the_description() -> None:
         config_signature("NPU")
     with pytest.raises(ValueError, match="no register groups"):
         config_signature("PC")
+
+
+def test_arrays_and_stages_are_the_registers_of_the_description() -> None:
+    """Groups are the values of the members, also with a Value as index; errors name what there is."""
+    cfg = config_signature("DPU").flip().create()
+    assert len(cfg.EW_OP_VALUE) == 8
+    index, chosen, shift = Signal(3), Signal(signed(32)), Signal(6)
+    m = Module()
+    m.d.comb += [
+        chosen.eq(cfg.EW_OP_VALUE[index].EW_OPERAND),
+        shift.eq(cfg.stage("BS").DATA_FORMAT.MUL_SHIFT_VALUE_NEG),
+    ]
+    sim = Simulator(m)
+
+    async def bench(ctx) -> None:
+        for n in range(8):
+            ctx.set(getattr(cfg, f"EW_OP_VALUE_{n}"), {f"EW_OPERAND_{n}": -n - 5})
+        ctx.set(cfg.DATA_FORMAT, {"BS_MUL_SHIFT_VALUE_NEG": 19})
+        for n in range(8):
+            assert ctx.get(cfg.EW_OP_VALUE[n].EW_OPERAND) == -n - 5
+            ctx.set(index, n)
+            assert ctx.get(chosen) == -n - 5
+        assert ctx.get(shift) == 19
+
+    sim.add_testbench(bench)
+    sim.run()
+    with pytest.raises(AttributeError, match="DPU has no register or array 'EW_OP_VALUES'"):
+        _ = cfg.EW_OP_VALUES
+    with pytest.raises(AttributeError, match="EW_OP_VALUE has no 'EW_OPERAND_1'; it has EW_OPERAND"):
+        _ = cfg.EW_OP_VALUE[1].EW_OPERAND_1
+    with pytest.raises(KeyError, match="no registers of a stage 'BX'"):
+        cfg.stage("BX")
+
+
+def test_configurations_of_a_block_have_equal_signatures() -> None:
+    assert config_signature("DPU") == config_signature("DPU") == config_signature("DPU").flip().flip()
+    assert config_signature("DPU") != config_signature("PPU")

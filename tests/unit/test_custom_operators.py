@@ -16,7 +16,7 @@ from flatbuffers import flexbuffers
 
 from rkcosim.apis.custom_operators import mediapipe, posenet
 from rkcosim.compiler import compile_model
-from rkcosim.compiler.custom_operators import KEY, CustomOperators, custom_program, read_options
+from rkcosim.compiler.custom_operators import CustomOperators, custom_program, read_options
 from rkcosim.compiler.graph import ModelError
 from rkcosim.measure.models.run import run_model
 from tests.makers.tflite_models import Tf
@@ -228,4 +228,3 @@ def test_damaged_programs_and_options_are_refused() -> None:
     np.testing.assert_array_equal(result, [[[0, 1], [2, 0]]])
     with pytest.raises(ModelError, match="TransformLandmarks: input 1 has the shape"):
         run([codes, np.eye(4, dtype=np.float32)])
-    assert KEY == "custom-operators"

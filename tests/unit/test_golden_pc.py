@@ -99,7 +99,7 @@ def start_blocks(npu: GoldenNpu, task: Program) -> None:
 
 @pytest.mark.parametrize(
     ("flying", "text"),
-    [(0, "PPU: waits for DPU, not at work"), (1, "PPU: waits for PPU_RDMA, not at work")],
+    [(0, "PPU: waits for DPU, not running"), (1, "PPU: waits for PPU_RDMA, not running")],
 )
 def test_a_ppu_that_nobody_feeds_says_what_it_waits_for(flying: int, text: str) -> None:
     npu = GoldenNpu(1)
@@ -113,7 +113,7 @@ def test_a_ppu_that_nobody_feeds_says_what_it_waits_for(flying: int, text: str) 
         npu.write32(0, R["DPU"]["FEATURE_MODE_CFG"].offset, 0)
         npu.write32(0, R["DPU"]["OPERATION_ENABLE"].offset, 1)
         assert "PPU: waits for atoms of the DPU, which sends none" in npu.block_state(0)
-        assert "DPU: waits for CNA and CORE, not at work" in npu.block_state(0)
+        assert "DPU: waits for CNA and CORE, not running" in npu.block_state(0)
 
 
 def test_only_the_last_task_raises_the_line() -> None:

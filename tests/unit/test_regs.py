@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rkcosim.spec.regs import registers, table
+from rkcosim.spec.regs.groups import field_arrays, fields_of, register_arrays, stage
+from rkcosim.spec.weight_code import SEGMENTS
 from tools.pages.registers import markdown
 
 ALL = [register for block in registers() for register in block]
@@ -199,3 +201,45 @@ def test_page_lists_every_register_and_code() -> None:
         for name in register.fields:
             assert f"| {name} |" in page
     assert "`DEPTHWISE` 3" in page and "reset 0x7800800" in page and "### 0x0000 REGCMD.WORD" in page
+
+
+def test_numbered_registers_with_equal_fields_are_arrays() -> None:
+    blocks = registers()
+    found = {
+        block.name: {stem: len(members) for stem, members in register_arrays(block).items()}
+        for block in blocks
+    }
+    assert {name: stems for name, stems in found.items() if stems} == {
+        "CNA": {"DCOMP_AMOUNT": SEGMENTS},
+        "DPU": {"EW_OP_VALUE": 8},
+    }
+    values = register_arrays(blocks["DPU"])["EW_OP_VALUE"]
+    assert [register.offset for register in values] == [0x4090 + 4 * n for n in range(8)]
+    assert fields_of(values[3], 3) == {"EW_OPERAND": values[3].fields["EW_OPERAND_3"]}
+    assert list(fields_of(values[3], 2)) == ["EW_OPERAND_3"]  # another number is part of the name
+
+
+def test_numbered_fields_are_arrays() -> None:
+    arrays = {
+        stem: [f"{register.name}.{field.name}" for register, field in members]
+        for stem, members in field_arrays(registers()["CNA"]).items()
+    }
+    assert arrays["CVT_SCALE"] == [f"CVT_CON{n + 1}.CVT_SCALE{n}" for n in range(4)]
+    assert arrays["CVT_OFFSET"] == [f"CVT_CON{n + 1}.CVT_OFFSET{n}" for n in range(4)]
+    assert arrays["CVT_TRUNCATE"] == [f"CVT_CON0.CVT_TRUNCATE_{n}" for n in range(4)]
+    assert "DCOMP_AMOUNT" not in arrays  # an array of registers
+    assert "PAD_VALUE" not in field_arrays(registers()["PPU"])  # PAD_VALUE_1 is narrower than PAD_VALUE_0
+
+
+def test_a_stage_has_the_registers_and_fields_of_its_prefix() -> None:
+    parts = stage(registers()["DPU"], "BS")
+    assert {"CFG", "ALU_CFG", "MUL_CFG", "RELUX_CMP_VALUE", "DATA_FORMAT"} <= set(parts)
+    register, fields = parts["MUL_CFG"]
+    assert register.name == "BS_MUL_CFG"
+    assert fields["MUL_SHIFT_VALUE"] is register.fields["BS_MUL_SHIFT_VALUE"]
+    register, fields = parts["DATA_FORMAT"]
+    assert register.name == "DATA_FORMAT"
+    assert list(fields) == ["MUL_SHIFT_VALUE_NEG"]
+    for name, prefix in (("DPU", "BX"), ("DPU", "B"), ("DPU", "EW_MUL")):
+        with pytest.raises(KeyError, match=f"{name} has no registers of a stage '{prefix}'"):
+            stage(registers()[name], prefix)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from pathlib import Path
@@ -19,7 +18,7 @@ from rkcosim.apis.nnapi.ndk.result_codes import ResultCode
 from rkcosim.apis.nnapi.operations import OperationType
 from rkcosim.apis.nnapi.prepared import LOOP_TIMEOUT
 from rkcosim.base import PACKAGE
-from rkcosim.devices.program import library_environment, place_library
+from rkcosim.devices.program import library_environment, place_headers, place_library
 from rkcosim.engines import cache
 from rkcosim.engines.cache import Progress
 
@@ -137,12 +136,8 @@ def lay_out(folder: Path, library: Path, *, copy: bool = False) -> None:
     OSError
         if a file cannot be written.
     """
-    for name in ("lib", "include"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
     place_library(folder, NAME, library, OTHER_NAMES, copy=copy)
-    for name in HEADERS:
-        shutil.copyfile(SOURCES / name, folder / "include" / name)
-    (folder / "include" / NUMBERS_HEADER).write_text(numbers_header())
+    place_headers(folder, SOURCES, HEADERS, {NUMBERS_HEADER: numbers_header()})
 
 
 def environment(folder: Path, options: Mapping[str, str]) -> dict[str, str]:

@@ -378,7 +378,7 @@ class GoldenDevice:
         }[name]
         gone = [block for block in partners if not self._ready(block)]
         if gone:
-            return f"waits for {' and '.join(gone)}, not at work"
+            return f"waits for {' and '.join(gone)}, not running"
         if name == "PPU" and fed:
             return "waits for atoms of the DPU, which sends none (OUTPUT_MODE)"
         if name == "PPU_RDMA" and fed:

@@ -15,7 +15,6 @@ from types import MappingProxyType
 import numpy as np
 
 from rkcosim.compiler import custom_operators
-from rkcosim.compiler.custom_operators import KEY as CUSTOM
 from rkcosim.compiler.graph import (
     Clamp,
     Graph,
@@ -30,7 +29,7 @@ from rkcosim.compiler.graph import (
     Tensor,
     host_tensor,
 )
-from rkcosim.compiler.host_runtimes import load_program
+from rkcosim.compiler.host_runtimes import CUSTOM, load_program
 from rkcosim.compiler.interpreters import Divided, batch_of
 from rkcosim.compiler.litert import LiteRtProgram
 from rkcosim.compiler.loaders.node import Pending
