@@ -28,6 +28,7 @@ _WAIVED = {
     "WIDTHEXPAND": "Yosys leaves it to the rules of Verilog to extend operands,",
     "WIDTHTRUNC": "and to reduce a vector to one bit in conditions.",
     "CASEOVERLAP": "Selections between exclusive conditions are written as casez.",
+    "UNSIGNED": "The first value of a loop in the source may make a comparison constant.",
 }
 """Rules of Verilator that the generated text does not follow, with the reasons."""
 
