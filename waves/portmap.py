@@ -291,14 +291,19 @@ def _whole(plain: Reader, name: str, width: int, *, whole: bool = False) -> list
     inverted = name.startswith("~")
     text = name.removeprefix("~").strip()
     high = low = None
-    if text not in plain and (match := _SLICE.fullmatch(text)) and match[1] in plain:
-        text, high, low = match[1], int(match[2]), int(match[3] or match[2])
-    if text not in plain and f"{text}[0]" in plain:  # one signal for each bit
+    signal = _known(plain, text)
+    if signal is None and (match := _SLICE.fullmatch(text)):
+        signal, high, low = _known(plain, match[1]), int(match[2]), int(match[3] or match[2])
+    if signal is None and _known(plain, f"{text}[0]"):  # one signal for each bit
         bits: list[Part] = []
-        while len(bits) < width and f"{text}[{len(bits)}]" in plain:
-            bits.append(Part(plain.find(f"{text}[{len(bits)}]"), 0, 1, inverted))
+        while len(bits) < width and (bit := _known(plain, f"{text}[{len(bits)}]")):
+            bits.append(Part(bit, 0, 1, inverted))
         return bits
-    signal = _found(plain, text)
+    if signal is None:
+        try:
+            signal = plain.find(text)
+        except WaveError as error:
+            raise WaveError(str(error).removeprefix(f"{plain.file}: ")) from error
     if not signal.width:
         raise WaveError(f"'{text}' is a text or a real number")
     if high is None or low is None:
@@ -310,11 +315,26 @@ def _whole(plain: Reader, name: str, width: int, *, whole: bool = False) -> list
     return [Part(signal, low, min(high + 1 - low, width), inverted)]
 
 
-def _found(plain: Reader, name: str) -> Signal:
-    try:
+def _known(plain: Reader, name: str) -> Signal | None:
+    """Return the signal that a name means; None if there is none.
+
+    Words of arrays have names with a backslash in VCD files of Icarus (`\\data[1]`), which pywellen divides
+    (`\\data.[1]`); they may be given as `data[1]`.
+    """
+    if name in plain:
         return plain.find(name)
-    except WaveError as error:
-        raise WaveError(str(error).removeprefix(f"{plain.file}: ")) from error
+    if "[" not in name and not any("\\" in signal.name for signal in plain.signals):
+        return None
+    found = {
+        signal.reference: signal
+        for signal in plain.signals
+        if "\\" in signal.name and f".{_without_escapes(signal.name)}".endswith(f".{name}")
+    }
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _without_escapes(name: str) -> str:
+    return name.replace("\\", "").replace(".[", "[")
 
 
 def _incomplete(plain: Reader, core: CoreMap, own: Mapping[str, object], number: int) -> list[str]:

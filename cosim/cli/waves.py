@@ -197,11 +197,11 @@ def _open(asked: WavesOptions) -> Wave:
 
 
 def _summary(wave: Wave) -> str:
-    tasks, irqs, seen = _seen(wave)
+    _, irqs, seen = _seen(wave)
     parts = [f"{wave.format.upper()}, cycles {wave.first} to {wave.last}"]
     parts += [wave.cycles.text] if wave.cycles.text else []
     parts.append(counted(len(wave.cores), "core"))
-    parts += [counted(len(tasks), "task")] if tasks or not wave.cores else _bus_parts(wave)
+    parts += _task_parts(wave)
     parts.append(counted(len(irqs), "interrupt"))
     if seen:
         first = seen[0]
@@ -209,16 +209,19 @@ def _summary(wave: Wave) -> str:
     return f"{wave.file}: " + ", ".join(parts)
 
 
-def _bus_parts(wave: Wave) -> list[str]:
-    """Return what the bus pins show, for a waveform without events of tasks."""
+def _task_parts(wave: Wave) -> list[str]:
+    """Return the number of tasks; for a waveform without their events, what the bus pins show."""
     from rkcosim.waves import WaveError
 
-    parts = []
+    try:
+        return [counted(len(wave.tasks()), "task")]
+    except WaveError:
+        parts = []
     for name, found in (("job", wave.jobs), ("host access", wave.accesses), ("burst", wave.bursts)):
         with suppress(WaveError):
             count = len(found())
             parts.append(f"{count} {name}es" if name.endswith("s") and count != 1 else counted(count, name))
-    return parts or ["no tasks"]
+    return parts or [counted(0, "task")]
 
 
 def _seen(wave: Wave) -> tuple[list[WaveTask], list[Irq], list[DiagnosticSeen]]:

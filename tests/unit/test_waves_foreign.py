@@ -294,45 +294,71 @@ def test_a_part_of_the_bus(even: Recorded, tmp_path: Path):
     ]
 
 
-def test_without_the_interrupt_line(even: Recorded, tmp_path: Path):
+def test_without_the_interrupt_line(tmp_path: Path):
+    """The end is the first status with an event that the host has enabled."""
+    raw = PC["INTERRUPT_RAW_STATUS"].offset
+    steps = [
+        pc_write("INTERRUPT_MASK", int_mask=0x300),
+        Item("responses"),
+        pc_write("OPERATION_ENABLE", OP_EN=1),
+    ]
+    steps += [Item("write", raw, 0x400), Item("responses"), Item("read", raw), Item("irq"), Item("responses")]
+    run = record(tmp_path, [*steps, Item("read", PC["INTERRUPT_STATUS"].offset)], {})
     names = {port: name for port, name in NAMES.items() if port == "clk" or port.startswith("s_axil_")}
     (tmp_path / "w.toml").write_text(map_text(names, "board.u1."))
-    wave = waves.open(even.wave, ports=tmp_path / "w.toml")
+    wave = waves.open(run.wave, ports=tmp_path / "w.toml")
     (job,) = wave.jobs()
-    read = [a for a in even.accesses if a.address == PC["INTERRUPT_STATUS"].offset and a.direction == "read"]
-    assert (job.ended_by, job.end, job.status) == ("status", read[-1].end, read[-1].value)
+    other, read = (a for a in run.accesses if a.direction == "read")
+    assert (other.value, read.value) == (0x400, 0x300)
+    assert (job.ended_by, job.end, job.status) == ("status", read.end, 0x300)
     with pytest.raises(WaveError, match="the pin irq of core 0 is not in the waveform; trace them, or name"):
         wave.irqs()
 
 
-def test_a_waveform_that_begins_within_accesses(even: Recorded, names: Path, tmp_path: Path):
-    """What began before is left out, and what follows is right."""
-    head, _, body = even.wave.read_text().partition("$enddefinitions $end\n")
+@pytest.mark.parametrize("kind", ["accesses", "bursts"])
+def test_a_waveform_that_begins_in_the_middle(even: Recorded, names: Path, tmp_path: Path, kind: str):
+    """What was under way is left out, and what begins later is right, although nothing has drained."""
+    whole = waves.open(even.wave, ports=names).cycles
+    items = sorted((even.accesses if kind == "accesses" else even.bursts), key=lambda item: item.start)
+    for place in range(5, 30, 3):
+        late = items[place].start
+        under_way = [item for item in items if item.start < late <= item.end]
+        assert place < 10 or under_way
+        wave = waves.open(from_time(even.wave, tmp_path / "late.vcd", whole.time(late) + 2000), ports=names)
+        if kind == "accesses":
+            done = {
+                (a.direction, a.address, a.value, a.strobes, a.start - late, a.end - late)
+                for a in even.accesses
+                if a.start > late
+            }
+            found = {(a.direction, a.offset, a.value, a.strobes, a.start, a.end) for a in wave.accesses()}
+        else:
+            done = {
+                (b.direction, b.address, b.bytes, b.start - late, b.first_data - late, b.end - late)
+                for b in even.bursts
+                if b.start > late
+            }
+            found = {(b.direction, b.address, b.bytes, b.start, b.first_data, b.end) for b in wave.bursts()}
+        assert done and done <= found
+
+
+def from_time(wave: Path, out: Path, time: int) -> Path:
+    """Write a VCD file without what is before a time."""
+    head, _, body = wave.read_text().partition("$enddefinitions $end\n")
     values: dict[str, str] = {}
-    starts = sorted(a.start for a in even.accesses if a.direction == "write")
-    cut = waves.open(even.wave, ports=names).cycles.time(starts[10]) + 2000
-    kept = []
-    time = 0
+    kept: list[str] = []
+    now = 0
     for line in body.splitlines():
         if line.startswith("#"):
-            time = int(line[1:])
-        if time >= cut:
+            now = int(line[1:])
+        if now >= time:
             kept.append(line)
         elif line[:1] in "01xz":
             values[line[1:]] = line
         elif line[:1] == "b":
             values[line.split()[1]] = line
-    path = tmp_path / "late.vcd"
-    path.write_text("\n".join([f"{head}$enddefinitions $end", f"#{cut}", *values.values(), *kept]) + "\n")
-    wave = waves.open(path, ports=names)
-    late = waves.open(even.wave, ports=names).cycles.cycle(cut)
-    done = [
-        (a.direction, a.address, a.value, a.strobes, a.end - late)
-        for a in even.accesses
-        if a.start > late + 30
-    ]
-    found = {(a.direction, a.offset, a.value, a.strobes, a.end) for a in wave.accesses()}
-    assert len(done) > 20 and set(done) <= found
+    out.write_text("\n".join([f"{head}$enddefinitions $end", f"#{time}", *values.values(), *kept]) + "\n")
+    return out
 
 
 def test_a_start_without_command_lists(tmp_path: Path, names: Path):
@@ -416,6 +442,22 @@ def test_wrong_maps(even: Recorded, names: Path):
     assert "s_axil_awvalid: no signal is called 'board.u1.wavalid'; near: " in said
     assert "m_axi_rlast: no signal is called 'board.u1.rd_last'; near: board.u1.rd_" in said
     assert "core 0: register writes of the host need the ports s_axil_wready too" in said
+
+
+def test_a_listing_with_the_cycles_of_a_waveform_of_the_bus(even: Recorded, tmp_path: Path, names: Path):
+    """`regcmd dump --events`: words in the cycles in which they arrive, and the job between them."""
+    stream = tmp_path / "words.bin"
+    stream.write_bytes(words())
+    code, text = command("regcmd", "dump", stream, "--events", even.wave, "--map", names)
+    assert code == 0, text
+    fetch = next(b for b in even.bursts if b.ident == 7)
+    kick = next(a for a in even.accesses if a.address == PC["OPERATION_ENABLE"].offset and a.value)
+    timed = [line for line in text.splitlines() if "SRC_LINE_STRIDE=0x4D" in line or "=77" in line]
+    assert timed and all(fetch.first_data <= int(line.split()[0]) <= fetch.end for line in timed)
+    assert kick.accepted < fetch.first_data
+    assert "job 0 ends (irq)" in text and "interrupt line rises" in text
+    code, text = command("regcmd", "dump", stream, "--events", even.wave, "--clock", "board.u1.nothing")
+    assert code == 2 and "no signal is called 'board.u1.nothing'" in text
 
 
 def test_two_waveforms_are_compared_by_cycles(even: Recorded, tmp_path: Path):

@@ -109,6 +109,9 @@ def test_parts_constants_and_inversion(tmp_path: Path):
     (access,) = waves.open(file, ports=tmp_path / "m.toml").accesses()
     assert (access.value, access.strobes, access.whole) == (0xDEAD, 0b1011, False)
     assert access.text.endswith("(bytes 1011 only)")
+    (tmp_path / "m.toml").write_text(text.replace('["b0", 1, "~b1", 1]', '"b{1..0}"'))
+    (access,) = waves.open(file, ports=tmp_path / "m.toml").accesses()
+    assert access.strobes == 0b10
     (tmp_path / "m.toml").write_text(text.replace('"n"', '"~n"'))
     (access,) = waves.open(file, ports=tmp_path / "m.toml").accesses()
     assert access.accepted == 3
@@ -144,6 +147,23 @@ def test_signals_that_are_declared_in_ranges(tmp_path: Path, reader: str):
     wave = waves.open(file, reader=reader)
     assert wave.changes("t.a") == [(0, 0xA5), (3, 0xA3)]
     assert wave.changes("t.b") == [(0, 2), (3, 3)] and wave.find("t.b").width == 2
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_arrays_of_icarus(tmp_path: Path, reader: str):
+    """Its names of words of arrays begin with a backslash."""
+    file = tmp_path / "w.vcd"
+    file.write_text(
+        "$timescale 1 ns $end\n$scope module t $end\n$scope module gen[1] $end\n$var wire 1 # go $end\n"
+        "$upscope $end\n$var reg 32 ! \\a[0] [31:0] $end\n$var reg 32 % \\a[1] [31:0] $end\n"
+        "$var reg 1 & \\b[0] $end\n$var reg 1 ' \\b[1] $end\n$upscope $end\n$enddefinitions $end\n"
+        "#0\nb1000 !\nb101 %\n1&\n0'\n1#\n#3\n0#\n#5\n"
+    )
+    text = "s_axil_awvalid = 't.gen[1].go'\ns_axil_awready = 'b[0]'\ns_axil_awaddr = 't.a[0]'\n"
+    text += "s_axil_wvalid = 'gen[1].go'\ns_axil_wready = '~t.b[1]'\ns_axil_wdata = 'a[1]'\n"
+    (tmp_path / "m.toml").write_text(text)
+    found = waves.open(file, ports=tmp_path / "m.toml", reader=reader).accesses()
+    assert [(a.offset, a.value, a.accepted) for a in found] == [(8, 5, n) for n in range(3)]
 
 
 @pytest.mark.parametrize(
