@@ -22,6 +22,7 @@ from pathlib import Path
 from PIL import Image
 
 from tools import interfaces, overview
+from tools.timing.record import DIAGRAMS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -149,6 +150,11 @@ def drawn_interfaces(picture: Path) -> None:
     picture.write_text(interfaces.picture(), encoding="utf-8")
 
 
+def drawn_timing(name: str) -> Callable[[Path], None]:
+    """A timing diagram, with its document."""
+    return lambda picture: run(f"python -m tools.timing {name}")
+
+
 DIGITS = (
     "rkcosim run examples/digits/digits_int8.onnx --input examples/digits/held_back.npz --limit 1 --quiet"
 )
@@ -169,6 +175,7 @@ PICTURES: dict[str, Callable[[Path], None]] = {
     "pictures/story-rknn-file.svg": of_page(
         "stories/rknn-file.md", "compile|--trace|--svg", "build/residual.svg"
     ),
+    **{f"pictures/timing-{name}.svg": drawn_timing(name) for name in DIAGRAMS},
     "pictures/report.png": page_shot(
         ((f"{DIGITS} --check --html build/digits.html", 0),), "build/digits.html", 1500
     ),

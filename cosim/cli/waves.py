@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -42,6 +43,10 @@ class WavesOptions(WaveOptions):
     svg: Path | None = option(
         "Instead of opening a viewer, draw a window of the waveform to this SVG file.", writes=True
     )
+    wavedrom: Path | None = option(
+        "Instead of opening a viewer, write a window as a timing diagram for WaveDrom (JSON) to this file.",
+        writes=True,
+    )
     first: str | None = option(
         "First cycle of the window: a cycle number, task:N, layer:NAME, write:..., or error.",
         "--from",
@@ -61,6 +66,7 @@ class WavesOptions(WaveOptions):
 @command(
     "rkcosim waves build/pool.vcd",
     "rkcosim waves build/pool.vcd --svg pool.svg --from task:0 --signals 'core0.watch.*'",
+    "rkcosim waves build/pool.vcd --wavedrom irq.json --from 815 --to 829 --signals core0.irq",
     "rkcosim waves bench.vcd --clock tb.clk --prefix tb.dut. --list",
     "rkcosim waves analyser.vcd --map ports.toml --list",
     waits=True,
@@ -74,7 +80,9 @@ def waves_command(asked: WavesOptions) -> None:
     """
     if asked.svg is not None and asked.list_:
         raise ValueError("--list prints, --svg draws: give one of them")
-    if asked.svg is not None:
+    if asked.wavedrom is not None:
+        _diagram(asked, asked.wavedrom)
+    elif asked.svg is not None:
         _draw(asked, asked.svg)
     elif asked.list_:
         _list(asked)
@@ -108,19 +116,43 @@ def _view(asked: WavesOptions) -> None:
 
 def _draw(asked: WavesOptions, svg: Path) -> None:
     """Draw a window of a waveform."""
-    from rkcosim.waves.decode import cycle_of
-    from rkcosim.waves.spec import When
     from rkcosim.waves.svg import draw
 
     wave = _open(asked)
-    low = cycle_of(wave, When.parse(asked.first)) if asked.first is not None else None
-    high = cycle_of(wave, When.parse(asked.last), end=True) if asked.last is not None else None
+    low, high = _window(asked, wave)
     with progress.step("drawing"):
         text = draw(wave, first=low, last=high, signals=list(asked.signals), width=asked.width)
     write_text(svg, text)
     print(_summary(wave))
     print(f"picture: {svg}")
     asked.write(_facts(wave) | {"files": [str(svg)], "from": low, "to": high})
+
+
+def _window(asked: WavesOptions, wave: Wave) -> tuple[int | None, int | None]:
+    """Return first and last cycle of the window, None for the ends of the waveform."""
+    from rkcosim.waves.decode import cycle_of
+    from rkcosim.waves.spec import When
+
+    low = cycle_of(wave, When.parse(asked.first)) if asked.first is not None else None
+    high = cycle_of(wave, When.parse(asked.last), end=True) if asked.last is not None else None
+    return low, high
+
+
+def _diagram(asked: WavesOptions, path: Path) -> None:
+    """Write a window of a waveform for WaveDrom."""
+    from rkcosim.waves.wavedrom import timing_diagram
+
+    if asked.svg is not None or asked.list_:
+        raise ValueError("--wavedrom, --svg and --list exclude each other: give one of them")
+    if not asked.signals:
+        raise ValueError("--wavedrom needs --signals GLOB, which may be repeated")
+    wave = _open(asked)
+    low, high = _window(asked, wave)
+    document = timing_diagram(wave, first=low, last=high, signals=asked.signals)
+    write_text(path, json.dumps(document, indent=1) + "\n")
+    print(_summary(wave))
+    print(f"timing diagram: {path}")
+    asked.write(_facts(wave) | {"files": [str(path)], "from": low, "to": high})
 
 
 def _list(asked: WavesOptions) -> None:
@@ -144,7 +176,7 @@ def _list(asked: WavesOptions) -> None:
 def _refuse_window(asked: WavesOptions) -> None:
     given = {"--from": asked.first, "--to": asked.last, "--signals": asked.signals}
     if lone := [name for name, value in given.items() if value]:
-        raise ValueError(f"{lone[0]} needs --svg FILE")
+        raise ValueError(f"{lone[0]} needs --svg FILE or --wavedrom FILE")
 
 
 def _open(asked: WavesOptions) -> Wave:
