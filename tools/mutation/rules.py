@@ -84,7 +84,7 @@ NAMES: dict[str, dict[str, str]] = {
     "rtl/npu/ddma.py": dict.fromkeys(("passes", "READ_BURSTS", "WRITE_BURSTS", "WRITE_QUEUE"), _COUNTED),
     "rtl/npu/csc_pixels.py": {
         **{f"stall_{name}": "an event that is only counted" for name in ("feature", "weight", "acc")},
-        **dict.fromkeys(("kernels", "macs", "array_macs"), _COUNTED),
+        **dict.fromkeys(("macs", "array_macs"), _COUNTED),
     },
     "rtl/npu/dpu.py": dict.fromkeys(("busy_octet", "stall"), "an event that is only counted"),
     "rtl/npu/ppu_windows.py": {"starved": _COUNTED},
