@@ -90,8 +90,11 @@ NAMES: dict[str, dict[str, str]] = {
     "rtl/npu/ppu_windows.py": {"starved": _COUNTED},
     "rtl/npu/ppu.py": {
         **dict.fromkeys(("busy_atom", "stall"), "an event that is only counted"),
-        **dict.fromkeys(("refused", "(in_row, row_ends)"), _COUNTED),
+        **dict.fromkeys(("refused", "blocked"), _COUNTED),
     },
+    "rtl/npu/ppu_sequence.py": dict.fromkeys(
+        ("idle", "waits", "prepares", "hangs", "completes", "drains"), _COUNTED
+    ),
     "rtl/npu/cna_weight.py": {
         "some": "position where the first fetch is divided; affects only the speed",
         "first_atoms": "position where the first fetch is divided; affects only the speed",
