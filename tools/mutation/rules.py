@@ -68,9 +68,16 @@ FUNCTIONS: dict[str, dict[str, str]] = {
 NAMES: dict[str, dict[str, str]] = {
     "rtl/pc_dma.py": {
         **dict.fromkeys(
-            ("fetch_index", "FIRST_OPERATING", "LAST_OPERATING", "FIRST_FETCHING", "LAST_FETCHING"),
+            ("FIRST_OPERATING", "LAST_OPERATING", "FIRST_FETCHING", "LAST_FETCHING"),
             "visible in a status register during a task; tests/block/test_pc_status.py reads it",
         ),
+    },
+    "rtl/pc_lists.py": {
+        **dict.fromkeys(
+            ("fetch_index", "fetched"),
+            "visible in a status register during a task; tests/block/test_pc_status.py reads it",
+        ),
+        **dict.fromkeys(("closes", "stuck"), _COUNTED),
     },
     "rtl/regbus.py": {
         "taken": "which initiator is next if host and PC request the bus at once, which no case does; "
@@ -167,8 +174,8 @@ EXPRESSIONS: dict[str, dict[str, str]] = {
         "((under_way < regs.write_limit) | (under_way == 0)) & todo.w_rdy": "the queue holds one burst more "
         "than the limit of outstanding bursts; without the limit only the time changes"
     },
-    "rtl/pc_dma.py": {
-        "task_active & ~task_ends": "blocks of a task that has ended are idle, so waiting for them has no "
+    "rtl/pc_task.py": {
+        "self.active & ~self.ends": "blocks of a task that has ended are idle, so waiting for them has no "
         "effect"
     },
     "rtl/regbus.py": {
