@@ -36,7 +36,25 @@ class Burst(enum.IntEnum, shape=2):
 
 
 class AxiLite(wiring.Signature):
-    """AXI4-Lite with 32-bit data and 16-bit addresses, seen from the master."""
+    """AXI4-Lite with 32-bit data and 16-bit addresses, seen from the master.
+
+    Members
+    -------
+    awaddr : address of a write, a byte offset in the window.
+    awprot : protection attributes of a write, ignored.
+    awvalid, awready : handshake of the write address.
+    wdata : data of a write.
+    wstrb : strobe of each byte; a write without all four is answered with SLVERR.
+    wvalid, wready : handshake of the write data.
+    bresp : response to a write, OKAY or SLVERR.
+    bvalid, bready : handshake of the write response.
+    araddr : address of a read, a byte offset in the window.
+    arprot : protection attributes of a read, ignored.
+    arvalid, arready : handshake of the read address.
+    rdata : data of a read.
+    rresp : response to a read, OKAY or SLVERR.
+    rvalid, rready : handshake of the read data.
+    """
 
     def __init__(self) -> None:
         super().__init__(
@@ -65,7 +83,37 @@ class AxiLite(wiring.Signature):
 
 
 class Axi4(wiring.Signature):
-    """AXI4 with 256-bit data, 40-bit addresses, 5-bit read ids and 4-bit write ids, seen from the master."""
+    """AXI4 with 256-bit data, 40-bit addresses, 5-bit read ids and 4-bit write ids, seen from the master.
+
+    Members
+    -------
+    awid : client of a write (`rkcosim.rtl.layouts.WriteClient`).
+    awaddr : byte address of the first beat of a write.
+    awlen : beats of a write minus one.
+    awsize : bytes of a beat as a power of two.
+    awburst : type of the burst, always INCR.
+    awlock, awcache, awprot, awqos : attributes of a write.
+    awvalid, awready : handshake of the write address.
+    arid : client of a read (`rkcosim.rtl.layouts.ReadClient`).
+    araddr : byte address of the first beat of a read.
+    arlen : beats of a read minus one.
+    arsize : bytes of a beat as a power of two.
+    arburst : type of the burst, always INCR.
+    arlock, arcache, arprot, arqos : attributes of a read.
+    arvalid, arready : handshake of the read address.
+    wdata : data of a beat that is written.
+    wstrb : strobe of each byte of a beat that is written.
+    wlast : last beat of a write.
+    wvalid, wready : handshake of the write data.
+    bid : client of the write that is answered.
+    bresp : response to a write.
+    bvalid, bready : handshake of the write response.
+    rid : client of the read that is answered.
+    rdata : data of a beat that is read.
+    rresp : response to a beat that is read.
+    rlast : last beat of a read.
+    rvalid, rready : handshake of the read data.
+    """
 
     def __init__(self) -> None:
         members: dict[str, wiring.Member] = {}

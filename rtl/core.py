@@ -65,10 +65,11 @@ class NpuCore(wiring.Component):
     diag_* : Out               : diagnostic events; `diag_block` is the register window, offset[15:12].
     events : Out(16)           : pulses and levels, bits as in spec/regs/events.py.
     task_index : Out(12)       : index in the kick of the task that the events belong to.
-    step_report : Out(16), step_answer : In(18) : to and from the other cores (rtl/co_work.py). A core whose
-        answer stays 0 works alone.
+    step_report : Out(16)      : progress, for the other cores (`StepReport` in rtl/co_work.py).
+    step_answer : In(18)       : progress of the other cores (`StepAnswer`); a core works alone while it is 0.
     watch_* : Out              : register writes, as `rkcosim.rtl.layouts.RegisterWatch`, one cycle later.
-    counting : In(1)           : while high, the next four are updated, one cycle late; else they are held.
+    counting : In(1)           : while high, `activity`, `levels`, `macs` and `array_macs` are updated, one
+        cycle late; otherwise they are held.
     activity : Out(48)         : state of each block, bits as `rkcosim.spec.regs.counters.states`.
     levels : Out(192)          : fill levels of queues, 16 bits each as `rkcosim.spec.regs.counters.levels`.
     macs, array_macs : Out(12) : multiply-accumulates of a slot: useful ones, and those of the whole array.

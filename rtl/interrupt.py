@@ -32,7 +32,7 @@ class InterruptUnit(wiring.Component):
 
     Members
     -------
-    port : In(RegisterPort())   : always ready.
+    port : In(RegisterPort())   : accesses of the INTERRUPT_* registers, always ready.
     events : In(14)             : pulses, bits as `Event`.
     last_task : In(1)           : events of this cycle may raise the line (last task, or no kick).
     irq : Out(1)                : level, from a register.

@@ -79,6 +79,11 @@ class ReadPort(wiring.Signature):
 
     The client reserves buffer space before it sends a request: `rsp` has no `ready`, so each beat has to be
     accepted in the cycle in which it arrives. Beats of one client arrive in the order of its requests.
+
+    Members
+    -------
+    req : the burst to read.
+    rsp : a beat of read data.
     """
 
     def __init__(self) -> None:
@@ -93,7 +98,11 @@ class ReadPort(wiring.Signature):
 class WritePort(wiring.Signature):
     """Port of a write client, seen from the client.
 
-    `done` pulses once for each request whose write response has arrived.
+    Members
+    -------
+    req : the burst to write.
+    data : a beat of write data.
+    done : pulse, once for each request whose write response has arrived.
     """
 
     def __init__(self) -> None:
@@ -112,6 +121,14 @@ class RegisterPort(wiring.Signature):
     The initiator holds `write` or `read` together with `offset` (byte offset in the block's 4 KiB window)
     and `wdata` until a cycle in which `ready` is high. The access takes place in that cycle, and `rdata`
     is valid in it.
+
+    Members
+    -------
+    write, read : access of a register of the block, held until `ready`.
+    offset : byte offset of the register in the block's window.
+    wdata : data of the write.
+    ready : the access takes place in this cycle.
+    rdata : data of the read, valid with `ready`.
     """
 
     def __init__(self) -> None:
@@ -131,7 +148,13 @@ class ControlPort(wiring.Signature):
     """Start and end of a block's task, seen from its register file.
 
     `start` is a pulse. The configuration port of the block is stable from the cycle of the pulse until the
-    block answers with a pulse on `done`. `group` is the register group of the task.
+    block answers with a pulse on `done`.
+
+    Members
+    -------
+    start : pulse, a task of the block starts.
+    group : register group of the task.
+    done : pulse, the task of the block has ended.
     """
 
     def __init__(self) -> None:
@@ -158,8 +181,9 @@ class Diagnostic(data.Struct):
 
     Members
     -------
-    code : a `DiagnosticCode`.
-    register : full offset inside the core.
+    code : kind of the diagnostic, a `DiagnosticCode`.
+    register : full offset inside the core of the register that it is about.
+    value : what was observed, often the value of the register.
     """
 
     code: 8
@@ -190,7 +214,12 @@ class DiagnosticCode(enum.IntEnum, shape=8):
 
 
 class DiagnosticPort(wiring.Signature):
-    """A `Diagnostic` with a pulse `valid`, seen from the block that reports it."""
+    """A `Diagnostic` with a pulse `valid`, seen from the block that reports it.
+
+    Members
+    -------
+    valid : pulse, a diagnostic is reported.
+    """
 
     def __init__(self) -> None:
         super().__init__({"valid": Out(1), "payload": Out(Diagnostic)})
@@ -221,6 +250,7 @@ class CellIn(data.Struct):
     Members
     -------
     precision : code of the CNA [HW 3.1].
+    depthwise : depthwise mode.
     w_valid, w_index, w_data : write the 64 bytes `w_data` as chunk `w_index` into the shadow tile.
     w_stride : each kernel takes `16 << w_stride` bytes of the shadow tile.
     f_valid, f_data : feed the operands of one output pixel.
@@ -278,9 +308,9 @@ class CbufReads(wiring.Signature):
 
     Members
     -------
-    feature0, feature1 : (en, entry, data), one entry of 64 bytes each.
-    weights : (en, entry0, entry1, column, data), 64 bytes from the 16-byte place `column` of `entry0` on,
-        continued in `entry1`. One of the two entries is even, the other odd.
+    feature0, feature1 : read of one entry of 64 bytes (`en`, `entry`, `data`).
+    weights : read of 64 bytes from the 16-byte place `column` of `entry0` on, continued in `entry1`. One of
+        the two entries is even, the other odd.
     """
 
     def __init__(self) -> None:
@@ -321,8 +351,8 @@ class CorePort(wiring.Signature):
     cell : inputs of the array cell.
     stripe : stripes whose accumulators are complete, in order.
     size : size of the task, constant while stripes are offered.
-    bank_free : one level for each accumulator bank, high unless the bank is being drained: low from the cycle
-        after CORE has accepted a stripe of the bank until its last read has been issued.
+    bank_free : one level for each accumulator bank, high unless the bank is being drained. It is low from the
+        cycle after CORE has accepted a stripe of the bank until its last read has been issued.
     """
 
     def __init__(self) -> None:

@@ -195,18 +195,19 @@ class RegisterFile(wiring.Component):
     op_enable : In(1)
         Pulse: enables the group under the pointer (op-enable word, GLOBAL register).
     busy : Out(1)
-        High from the cycle after an op-enable until the block is done and no group is enabled, and while
-        the registers are set to their reset values.
+        A group is enabled or active: high from the cycle after an op-enable until the block is done. It is
+        high, too, while the registers are set to their reset values.
     cfg : Out(config_signature(block))
         Registers of the active group, stable from start until the next start. While the block is idle, they
         change to the group that is next to run with each `show`.
     starting : Out(1)
         The block starts in the next cycle.
     show : In(1)
-        A block starts in the next cycle that may also read the settings of this block (in slave mode the
-        two may be started one after the other).
+        A block that may read the settings of this block starts in the next cycle. (In slave mode the two may
+        be started one after the other.)
     core : In(2)
-        Index of this core. CNA and CORE start only if S_POINTER.CORE_INDEX equals it or selects all cores.
+        Index of this core, compared with CORE_INDEX. CNA and CORE start only if S_POINTER.CORE_INDEX equals
+        it or selects all cores.
     lut : Out(LutPort())
         Accesses to the tables; only in a block with LUT_ACCESS registers [HW 7.9].
     running : Out(1)

@@ -39,10 +39,13 @@ from rkcosim.apis.hexagon.npu import Npu
 from rkcosim.apis.link.instruments import open_machine
 from rkcosim.apis.link.protocol import PROTOCOL, Message, RequestKind, Runtime, Status
 from rkcosim.apis.link.worker import Worker
+from rkcosim.apis.litert.calls import LiteRtCalls
 from rkcosim.apis.nnapi.device import IDevice
 from rkcosim.apis.nnapi.hal_types import Request, RequestArgument
 from rkcosim.apis.nnapi.memory import ashmem
 from rkcosim.apis.nnapi.model import DataLocation
+from rkcosim.apis.ort import parts as ort_parts
+from rkcosim.apis.ort.calls import OrtCalls
 from rkcosim.apis.tnn.instance import Instance
 from rkcosim.base.processes import resident
 from rkcosim.driver import Driver, Job, Task
@@ -63,6 +66,7 @@ from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from rkcosim.verify.crosscheck.kick import run_kick
 from tests import seeds
+from tests.makers import plugin_graphs as plugin
 from tests.makers.diopi_tensors import Calls
 from tests.makers.hexagon_graphs import Builder, execute
 from tests.makers.kernel_client import CARD, LOW, Program, submit_of, sums
@@ -392,6 +396,80 @@ def _hexagon(_: Path) -> Iterator[Step]:
 
 
 @contextlib.contextmanager
+def _litert(_: Path) -> Iterator[Step]:
+    """The calls of LiteRT's delegate: one graph stays, others come and go as an interpreter sends them."""
+    shape = 6, 10, 16
+    x = np.random.default_rng(seeds.seed("soak")).integers(-128, 128, shape, np.int8)
+    expected = x.reshape(3, 2, 5, 2, 16).max((1, 3)).tobytes()
+    size = plugin.room(x.nbytes, len(expected))
+    given = x.tobytes().ljust(size, b"\0")
+    with machine_of() as machine:
+        calls = LiteRtCalls(machine)
+
+        def opened() -> tuple[int, int]:
+            graph, _ = plugin.ask(calls.answer, RequestKind.GRAPH, content=plugin.litert_pool(*shape))
+            part = plugin.ints(0) + plugin.ints(0) + plugin.ints(1)
+            for use in (0, 1):  # the delegate asks first, and then for the part that the runtime has made
+                number, _ = plugin.ask(calls.answer, RequestKind.COMPILE, graph, plugin.numbers(use) + part)
+            return graph, number
+
+        def once(number: int) -> None:
+            _, found = plugin.ask(calls.answer, RequestKind.RUN, number, given)
+            check(found[plugin.room(x.nbytes) :][: len(expected)] == expected)
+
+        _, kept = opened()
+
+        def step(number: int) -> None:
+            once(kept)
+            if number % SELDOM == 0:
+                graph, other = opened()
+                plugin.ask(calls.answer, RequestKind.FORGET, graph)
+                once(other)
+                plugin.ask(calls.answer, RequestKind.RELEASE, other)
+
+        yield step
+
+
+@contextlib.contextmanager
+def _ort(_: Path) -> Iterator[Step]:
+    """The calls of onnxruntime's provider: one part stays, and gets inputs of always other sizes."""
+    with machine_of() as machine, mock.patch.object(ort_parts, "KEPT_SHAPES", 2):
+        calls, rng = OrtCalls(machine), np.random.default_rng(seeds.seed("soak"))
+        open_shape = (1, 3, -1, -1)
+
+        def opened() -> tuple[int, int]:
+            graph, _ = plugin.ask(calls.answer, RequestKind.GRAPH, content=plugin.ort_relu(open_shape))
+            x, y = plugin.ort_value(b"x", open_shape), plugin.ort_value(b"y", open_shape)
+            number, _ = plugin.ask(calls.answer, RequestKind.COMPILE, graph, y + x + y)
+            return graph, number
+
+        def fit(part: int, number: int) -> bytes:
+            shape = (1, 3, 2 + number % 60, 2 + number // 60 % 60)
+            plugin.ask(calls.answer, RequestKind.SHAPE, part, plugin.longs(*shape))
+            return (rng.integers(-100, 100, shape) / 2).astype(np.float32).tobytes()
+
+        def once(part: int, x: bytes) -> None:
+            size, at = plugin.room(len(x), len(x)), plugin.room(len(x))
+            _, found = plugin.ask(calls.answer, RequestKind.RUN, part, x.ljust(size, b"\0"))
+            check(found[at:][: len(x)] == np.maximum(np.frombuffer(x, np.float32), 0).tobytes())
+
+        _, kept = opened()
+        x = fit(kept, 0)
+
+        def step(number: int) -> None:
+            nonlocal x
+            if number % SELDOM == 0:
+                x = fit(kept, number // SELDOM)
+                graph, other = opened()
+                plugin.ask(calls.answer, RequestKind.FORGET, graph)
+                once(other, fit(other, number % 7))
+                plugin.ask(calls.answer, RequestKind.RELEASE, other)
+            once(kept, x)
+
+        yield step
+
+
+@contextlib.contextmanager
 def few_reports() -> Iterator[None]:
     """Golden devices that others open keep 16 reports."""
     made = GoldenNpu.__init__
@@ -534,6 +612,8 @@ LOADS: dict[str, Callable[[Path], contextlib.AbstractContextManager[Step]]] = {
     "rknn": _rknn,
     "nnapi": _nnapi,
     "hexagon": _hexagon,
+    "litert": _litert,
+    "ort": _ort,
     "tnn": _tnn,
     "diopi": _diopi,
     "worker": _worker,

@@ -22,6 +22,7 @@ from pathlib import Path
 from PIL import Image
 
 from tools import interfaces, overview
+from tools.timing.record import DIAGRAMS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -149,6 +150,11 @@ def drawn_interfaces(picture: Path) -> None:
     picture.write_text(interfaces.picture(), encoding="utf-8")
 
 
+def drawn_timing(name: str) -> Callable[[Path], None]:
+    """A timing diagram, with its document."""
+    return lambda picture: run(f"python -m tools.timing {name}")
+
+
 DIGITS = (
     "rkcosim run examples/digits/digits_int8.onnx --input examples/digits/held_back.npz --limit 1 --quiet"
 )
@@ -161,6 +167,7 @@ PICTURES: dict[str, Callable[[Path], None]] = {
     "pictures/pool.svg": of_page(
         "viewers.md", r"--trace build/pool\.fst|--svg build/window\.svg", "build/window.svg"
     ),
+    "pictures/analyser.svg": of_page("viewers.md", r"--svg build/analyser\.svg", "build/analyser.svg"),
     "pictures/story-bank-split.svg": of_page("stories/bank-split.md", "--trace|--svg", "build/bank.svg"),
     "pictures/story-surface-stride.svg": of_page(
         "stories/surface-stride.md", "--trace|--svg", "build/stride.svg"
@@ -168,6 +175,7 @@ PICTURES: dict[str, Callable[[Path], None]] = {
     "pictures/story-rknn-file.svg": of_page(
         "stories/rknn-file.md", "compile|--trace|--svg", "build/residual.svg"
     ),
+    **{f"pictures/timing-{name}.svg": drawn_timing(name) for name in DIAGRAMS},
     "pictures/report.png": page_shot(
         ((f"{DIGITS} --check --html build/digits.html", 0),), "build/digits.html", 1500
     ),

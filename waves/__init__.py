@@ -5,17 +5,25 @@ from typing import TYPE_CHECKING
 from rkcosim.base.homes import lazy
 
 if TYPE_CHECKING:
+    from rkcosim.waves.accesses import Access
     from rkcosim.waves.backends import Signal
-    from rkcosim.waves.bursts import Burst
+    from rkcosim.waves.bursts import Burst, Region
     from rkcosim.waves.decode import DiagnosticSeen, Irq, MacActivity, RegisterWrite, Stall, Wave, WaveTask
     from rkcosim.waves.decode import open_wave as open
     from rkcosim.waves.files import WaveError
+    from rkcosim.waves.jobs import Job, JobTask
+    from rkcosim.waves.portmap import PortMap
 
 __all__ = [
+    "Access",
     "Burst",
     "DiagnosticSeen",
     "Irq",
+    "Job",
+    "JobTask",
     "MacActivity",
+    "PortMap",
+    "Region",
     "RegisterWrite",
     "Signal",
     "Stall",
@@ -31,6 +39,7 @@ if not __name__.startswith("rkcosim."):
 __getattr__ = lazy(
     __name__,
     {
+        "Access": "rkcosim.waves.accesses",
         "Signal": "rkcosim.waves.backends",
         "Burst": "rkcosim.waves.bursts",
         "DiagnosticSeen": "rkcosim.waves.decode",

@@ -6,17 +6,21 @@ interfaces.
 
 from __future__ import annotations
 
+import heapq
 import re
 import signal
 import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.util import find_spec
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
@@ -40,6 +44,7 @@ STREAMED = 128 << 20
 _NOT_BITS = ("real", "realtime", "string")
 
 _RANGE = re.compile(r"\s*\[\d+:\d+\]$")
+_BITS = re.compile(r"(.*?)\s*\[(\d+)(?::(\d+))?\]")
 
 
 def vcd_parser() -> Any:
@@ -66,11 +71,13 @@ class Signal:
     name : full name with dots.
     width : width in bits (0: a real number or a text).
     reference : identifies the signal; equal for all names of the same signal.
+    parts : if the file has the signal under another name or in parts, what it is there, from bit 0 on.
     """
 
     name: str
     width: int
     reference: str
+    parts: tuple[Signal, ...] = ()
 
     @property
     def scope(self) -> str:
@@ -81,6 +88,76 @@ class Signal:
     def leaf(self) -> str:
         """Name inside its scope."""
         return self.name.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bits of a signal, or a constant, that are bits of another signal.
+
+    Members
+    -------
+    source : the signal; None: a constant, `low`.
+    low : its lowest bit, or the value of the constant.
+    width : number of bits.
+    inverted : True if 0 means 1.
+    """
+
+    source: Signal | None
+    low: int
+    width: int
+    inverted: bool = False
+
+
+def joined(parts: Sequence[Part], found: Mapping[str, Changes]) -> Changes:
+    """Return the changes of a signal that consists of parts, from bit 0 on.
+
+    Its value is unknown as long as one of the parts is.
+
+    Parameters
+    ----------
+    found : changes of the parts' sources by reference.
+    """
+    value, unknown, place = 0, set[int](), 0
+    places: list[int] = []
+    columns: list[list[tuple[int, int, Value]]] = []
+    for number, part in enumerate(parts):
+        places.append(place)
+        if part.source is None:
+            value |= part.low << place
+        else:
+            unknown.add(number)
+            columns.append([(when, number, now) for when, now in found[part.source.reference]])
+        place += part.width
+    changes: Changes = [(0, value)] if not columns else []
+    for when, group in groupby(heapq.merge(*columns, key=itemgetter(0)), key=itemgetter(0)):
+        for _, number, now in group:
+            if not isinstance(now, int):
+                unknown.add(number)
+                continue
+            unknown.discard(number)
+            part, mask = parts[number], (1 << parts[number].width) - 1
+            bits = (now >> part.low ^ (mask if part.inverted else 0)) & mask
+            value = value & ~(mask << places[number]) | bits << places[number]
+        seen = None if unknown else value
+        if not changes or changes[-1][1] != seen:
+            changes.append((when, seen))
+    return changes
+
+
+def read_joined(
+    read: Callable[[Sequence[Signal]], dict[str, Changes]],
+    parts: Mapping[str, Sequence[Part]],
+    signals: Sequence[Signal],
+) -> dict[str, Changes]:
+    """Read signals of which those in `parts` (by reference) consist of others."""
+    made = {signal.reference: parts[signal.reference] for signal in signals if signal.reference in parts}
+    plain = [signal for signal in signals if signal.reference not in parts]
+    sources = [part.source for of in made.values() for part in of if part.source is not None]
+    every = {signal.reference: signal for signal in (*plain, *sources)}
+    found = read(list(every.values())) if every else {}
+    return {signal.reference: found[signal.reference] for signal in plain} | {
+        reference: joined(of, found) for reference, of in made.items()
+    }
 
 
 class Backend(Protocol):
@@ -172,12 +249,37 @@ class VcdVcdBackend:
             for ident in self._full
         }
         self._texts = {ident for ident in self._full if header.data[ident].var_type == "string"}
-        self.signals = [
-            Signal(_RANGE.sub("", name), self._width[ident], ident)
-            for name, ident in header.references_to_ids.items()
-        ]
+        self._parts: dict[str, list[Part]] = {}
+        self.signals = list(self._whole(header.references_to_ids))
+
+    def _whole(self, names: Mapping[str, str]) -> Iterator[Signal]:
+        """Yield all signals; those that the file declares bit by bit, or in ranges, become one."""
+        pieces: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+        for name, ident in names.items():
+            if match := _BITS.fullmatch(name):
+                high, low = int(match[2]), int(match[3] or match[2])
+                pieces[match[1]].append((low, high, ident))
+        whole: dict[str, list[Part]] = {}
+        for base, items in pieces.items():
+            items.sort()
+            ends = [0, *(high + 1 for _, high, _ in items)]
+            if len(items) > 1 and base not in names and [low for low, *_ in items] == ends[:-1]:
+                whole[base] = [
+                    Part(Signal(base, high + 1 - low, ident), 0, high + 1 - low) for low, high, ident in items
+                ]
+        for name, ident in names.items():
+            match = _BITS.fullmatch(name)
+            base = match[1] if match else ""
+            if base not in whole:
+                yield Signal(_RANGE.sub("", name), self._width[ident], ident)
+            elif (reference := f"parts of {base}") not in self._parts:  # no identifier has a space
+                self._parts[reference] = whole[base]
+                yield Signal(base, sum(part.width for part in whole[base]), reference)
 
     def read(self, signals: Sequence[Signal]) -> dict[str, Changes]:
+        return read_joined(self._read_plain, self._parts, signals)
+
+    def _read_plain(self, signals: Sequence[Signal]) -> dict[str, Changes]:
         wanted = {signal.reference for signal in signals}
         found = self._read_texts(wanted & self._texts)
         numbers = wanted - self._texts

@@ -6,8 +6,9 @@ they show what happened in the cycle before.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -16,18 +17,24 @@ from pathlib import Path
 
 from rkcosim.spec.regs import registers
 from rkcosim.spec.regs.events import EVENTS, STALLS
-from rkcosim.waves.backends import open_backend
-from rkcosim.waves.bursts import BURST_PINS, Burst, core_bursts
+from rkcosim.waves.accesses import Access, core_accesses, value_text
+from rkcosim.waves.backends import Backend, open_backend
+from rkcosim.waves.bursts import BURST_PINS, Burst, Region, core_bursts, regions
+from rkcosim.waves.clocking import Edges, Regular, parse_time, periods, time_text
 from rkcosim.waves.files import WaveError, inspect
+from rkcosim.waves.jobs import Job, core_jobs
 from rkcosim.waves.pins import (
     diagnostic_name,
     event_place,
     event_stretches,
+    has_group,
     high_stretches,
     pin_names,
     spelled,
 )
-from rkcosim.waves.reader import Reader
+from rkcosim.waves.portmap import PortMap, mapped
+from rkcosim.waves.ports import AXI_READ, CLOCK, LITE_WRITE, WATCH
+from rkcosim.waves.reader import Reader, Repeats
 from rkcosim.waves.spec import When
 
 CYCLE = Fraction(1, 10**9)
@@ -98,15 +105,7 @@ class RegisterWrite:
     @property
     def text(self) -> str:
         """The write in one line; fields that are 0 are left out unless 0 has a name."""
-        known = registers().at(self.offset)
-        if known is None:
-            return f"{self.path} = {self.value:#x}"
-        parts = []
-        for name, value in self.fields.items():
-            label = known.fields[name].label(value)
-            if label is not None or value:
-                parts.append(f"{name}={label if label is not None else value}")
-        return " ".join([self.path, *parts])
+        return value_text(self.path, registers().at(self.offset), self.value)
 
 
 @dataclass(frozen=True)
@@ -215,16 +214,66 @@ class Wave(Reader):
         return sorted(found, key=lambda task: (task.start, task.core))
 
     def register_writes(self, core: int | None = None) -> list[RegisterWrite]:
-        """Return the register writes of one core or of all, in order."""
+        """Return the register writes of one core or of all, in order.
+
+        Without the watch port they are those of the bus pins: the host's writes in the cycle in which both
+        halves have been accepted, and the words of command lists in the cycle in which they arrive, which is
+        before the core executes them.
+        """
         found: list[RegisterWrite] = []
         for number in self._chosen(core):
-            for cycle, (fetched, offset, value) in self._marked(
-                number, "watch_valid", "watch_fetched", "watch_offset", "watch_value"
-            ):
-                known = registers().at(offset)
-                names = (known.block, known.name, known.decode(value)) if known else ()
-                found.append(RegisterWrite(cycle, number, offset, value, fetched == 1, *names))
+            if has_group(self, number, WATCH) or not self._has_bus(number):
+                marked = self._marked(number, "watch_valid", "watch_fetched", "watch_offset", "watch_value")
+                found += [_written(cycle, number, *write) for cycle, write in marked]
+            else:
+                found += self._bus_writes(number)
         return sorted(found, key=lambda write: (write.cycle, write.core))
+
+    def _has_bus(self, core: int) -> bool:
+        return has_group(self, core, LITE_WRITE) or has_group(self, core, AXI_READ)
+
+    def _bus_writes(self, core: int) -> Iterator[RegisterWrite]:
+        """Yield the register writes of a core's bus pins."""
+        if has_group(self, core, LITE_WRITE):
+            for access in self.accesses(core):
+                if access.direction == "write" and access.whole and access.value is not None:
+                    yield _written(access.accepted, core, 0, access.offset, access.value)
+        for job in self.jobs(core):
+            for task in job.tasks:
+                for command, cycle in zip(task.commands, task.cycles, strict=True):
+                    if command.kind == "register" and cycle is not None:
+                        yield _written(cycle, core, 1, command.offset, command.value)
+
+    def accesses(self, core: int | None = None) -> list[Access]:
+        """Return the host's register accesses of one core or of all, in the order of their start.
+
+        Raises
+        ------
+        WaveError
+            if the waveform has neither the write nor the read channels of the AXI-Lite port.
+        """
+        found = [access for number in self._chosen(core) for access in core_accesses(self, number)]
+        return sorted(found, key=lambda access: (access.start, access.accepted, access.core))
+
+    def jobs(self, core: int | None = None) -> list[Job]:
+        """Return the jobs of one core or of all, in the order of their kicks.
+
+        They are numbered over all cores of the waveform. The AXI-Lite write channels are needed; the read
+        channels, the AXI read channels, the interrupt line and the events add what they show.
+        """
+        chosen = self._chosen(core)
+        found = []
+        for number in self.cores:
+            rises = [irq.start for irq in self.irqs(number)] if self._shows_irq(number) else []
+            events: list[tuple[int, int, int | None]] = []
+            with contextlib.suppress(WaveError):
+                events = [(t.index, t.start, t.end) for t in self.tasks() if t.core == number]
+            found += core_jobs(self, number, core_accesses(self, number), rises, events)
+        found.sort(key=lambda job: (job.start, job.core))
+        return [replace(job, number=n) for n, job in enumerate(found) if job.core in chosen]
+
+    def _shows_irq(self, core: int) -> bool:
+        return spelled(self, core, "irq") is not None or self.has("npu.irq")
 
     def bursts(self, core: int | None = None) -> list[Burst]:
         """Return the AXI bursts of one core or of all, in the order of their start.
@@ -233,6 +282,10 @@ class Wave(Reader):
         """
         found = [burst for number in self._chosen(core) for burst in core_bursts(self, number)]
         return sorted(found, key=lambda burst: (burst.start, burst.core, burst.direction))
+
+    def regions(self, core: int | None = None) -> list[Region]:
+        """Return the ranges of memory that the bursts of each client cover, with their bytes."""
+        return regions(self.bursts(core))
 
     def mac_activity(self, core: int | None = None, window: int = 1000) -> list[MacActivity]:
         """Return the activity of each core's MAC array, with its use in windows of `window` cycles.
@@ -304,9 +357,10 @@ class Wave(Reader):
 
         Equal values in two consecutive cycles are not a change in the waveform.
         """
+        repeats = Repeats(self)
         for begin, end, (high, *values) in self.steps(pin_names(self, core, (valid, *pins))):
             if high == 1:
-                for cycle in range(begin, end):
+                for cycle in repeats(begin, end):
                     yield cycle, [_number(value) for value in values]
 
     def _layer(self, core: int, cycle: int) -> str:
@@ -340,34 +394,128 @@ class Wave(Reader):
 
 
 def open_wave(
-    file: Path | str, *, reader: str = "auto", cycle: Fraction | float | None = None, partial: bool = False
+    file: Path | str,
+    *,
+    reader: str = "auto",
+    cycle: Fraction | float | str | None = None,
+    first_edge: Fraction | float | str | None = None,
+    clock: str | None = None,
+    ports: PortMap | Path | str | None = None,
+    prefix: str | None = None,
+    partial: bool = False,
 ) -> Wave:
     """Open a VCD or FST file.
 
-    Only names are read at first; a signal's changes are read when they are first requested.
+    Only names are read at first; a signal's changes are read when they are first requested (a clock's at
+    once). Without `cycle`, `first_edge` and `clock`, the cycles are those of the map's clock or of the port
+    `clk` of a core whose clock has another period than the engines'; else cycle n is at n ns.
 
     Parameters
     ----------
     file : the waveform.
     reader : "pywellen", "vcdvcd", or "auto": pywellen for FST and large files if it is installed.
-    cycle : seconds of a clock cycle; default 1e-9, as the engines write it.
+    cycle : length of a clock cycle in seconds, or a text with a unit ("10ns"); default 1e-9.
+    first_edge : time of the first rising edge in the same forms; cycle 0 ends there.
+    clock : name of the clock, whose rising edges are the cycles.
+    ports : names of the core's ports, if they are not those of the export (`rkcosim.waves.portmap`): a map,
+        or its file.
+    prefix : beginning of the names of core 0's ports, as "top.dut.".
     partial : True to read a truncated VCD file as far as possible.
 
     Raises
     ------
     WaveError
-        if the file does not exist, is not a waveform, or is truncated.
+        if the file does not exist, is not a waveform, or is truncated, if a name does not exist, or a clock
+        has no edges.
     """
     path = Path(file)
     facts = inspect(path)
     if facts.cut and not partial:
         raise WaveError(f"{path}: cut off: {facts.cut} (partial=True reads what is there)")
+    if clock is not None and (cycle is not None or first_edge is not None):
+        raise WaveError("a clock gives the length of each cycle: leave out cycle and first_edge")
     backend = open_backend(path, facts, reader)
-    seconds = CYCLE if cycle is None else Fraction(cycle).limit_denominator(10**15)
-    units = seconds / backend.unit
-    if units < 1:
-        raise WaveError(f"{path}: a cycle of {float(seconds)} s is shorter than the file's unit of time")
-    return Wave(path, facts.format, backend, units, (facts.first, facts.end))
+    map_of = PortMap.of(ports, prefix)
+    given = {"cycle": cycle, "first_edge": first_edge}
+    known = {} if clock is not None or map_of is None else dict(map_of.times)
+    known |= {name: _seconds(value) for name, value in given.items() if value is not None}
+    regular = _regular(backend, known)
+    times = facts.first, facts.end
+    wave = Wave(path, facts.format, backend, regular, times)
+    if map_of is not None and map_of.cores:
+        source, scopes = mapped(path, backend, map_of, wave)
+        wave = Wave(path, facts.format, source, regular, times, scopes or None)
+    if clock is None and not known:
+        clock = _own_clock(wave, asked=map_of is not None)
+    if clock is not None:
+        wave.count(_edges(wave, clock))
+    elif regular.length < 1:
+        length = regular.length * backend.unit
+        raise WaveError(f"{path}: a cycle of {float(length)} s is shorter than the file's unit of time")
+    return wave
+
+
+def _seconds(value: Fraction | float | str) -> Fraction:
+    try:
+        return parse_time(value) if isinstance(value, str) else Fraction(value).limit_denominator(10**15)
+    except ValueError as error:
+        raise WaveError(str(error)) from error
+
+
+def _regular(backend: Backend, known: Mapping[str, Fraction]) -> Regular:
+    """Return cycles of equal length."""
+    length = known.get("cycle", CYCLE)
+    units = length / backend.unit
+    edge = known.get("first_edge")
+    text = f"cycles of {time_text(length)}" if known else ""
+    if edge is None:
+        return Regular(units, None, text)
+    return Regular(units, edge / backend.unit, f"{text} from {time_text(edge)} on")
+
+
+def _own_clock(wave: Wave, *, asked: bool) -> str | None:
+    """Return the name of the clock of a waveform from elsewhere; None: cycle n is at n ns.
+
+    Parameters
+    ----------
+    asked : True if a map or a prefix was given; the clock is then used whatever its period is.
+    """
+    scopes = wave.core_scopes.values()
+    names = [
+        name for name in (f"{CLOCK}.{CLOCK}", *(f"{scope}.{CLOCK}" for scope in scopes)) if wave.has(name)
+    ]
+    if not names or (not asked and wave.within("npu")):
+        return None
+    if not asked:
+        found = periods(_rises(wave, names[0]))
+        if not found or found[0][0] * wave.unit == CYCLE:
+            return None
+    return names[0]
+
+
+def _rises(wave: Wave, name: str) -> list[int]:
+    """Return the times of the rising edges of a clock."""
+    pairs = wave.moments(name)
+    return [when for (_, before), (when, now) in pairwise(pairs) if (before, now) == (0, 1)]
+
+
+def _edges(wave: Wave, clock: str) -> Edges:
+    """Return the cycles of a clock."""
+    signal = wave.find(clock)
+    name = signal.parts[0].name if signal.parts else signal.name
+    if signal.width != 1:
+        raise WaveError(f"{wave.file}: the clock {name} has {signal.width} bits")
+    found = _rises(wave, signal.name)
+    if not found:
+        raise WaveError(f"{wave.file}: the clock {name} has no rising edge")
+    text = f"clock {name}"
+    if lengths := [length for length, _ in periods(found)]:
+        least, most = (time_text(edge(lengths) * wave.unit) for edge in (min, max))
+        text += f", period {least}"
+        if most != least:
+            mean = Fraction(found[-1] - found[0], len(found) - 1) * wave.unit
+            text += f" to {most}, on average {time_text(mean)}"
+    return Edges(found, text)
 
 
 def cycle_of(wave: Wave, when: When, *, end: bool = False) -> int:
@@ -415,6 +563,13 @@ def _cycle_of_task(wave: Wave, when: When, end: bool) -> int:
 def _total(stretches: list[tuple[int, int]]) -> int:
     """Return the total number of cycles of some stretches."""
     return sum(end - begin for begin, end in stretches)
+
+
+def _written(cycle: int, core: int, fetched: int, offset: int, value: int) -> RegisterWrite:
+    """Return a register write with its names."""
+    known = registers().at(offset)
+    names = (known.block, known.name, known.decode(value)) if known else ()
+    return RegisterWrite(cycle, core, offset, value, fetched == 1, *names)
 
 
 def _number(value: object) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 from rkcosim.base.extras import needed
 from rkcosim.waves.decode import Wave
 from rkcosim.waves.files import WRITTEN_BY, WaveError, ours
-from rkcosim.waves.layout import COLOURS, Group, Mark, ViewerLine, layout, marks, opening
+from rkcosim.waves.layout import COLOURS, Group, Mark, ViewerLine, in_file, layout, marks, opening
 from rkcosim.waves.translate import Translation, plain
 from rkcosim.waves.whole_file import make_folder, named
 
@@ -66,7 +66,8 @@ def write_gtkwave(wave: Wave, save: Path | None = None) -> tuple[Path, list[Path
         for letter, mark in lettered:
             stream.write(f"[markername] {letter.upper()}{mark.name}\n")
         for scope in wave.scopes():
-            out.treeopen(scope)
+            if not all(signal.parts for signal in wave.within(scope)) or wave.scopes(scope):
+                out.treeopen(scope)
         out.sst_expanded(False)
         out.signals_width(320)
         for group in groups:
@@ -103,7 +104,8 @@ def _group(out: Any, group: Group, filters: dict[tuple[str, str], Path]) -> None
             if isinstance(item, Group):
                 _group(out, item, filters)
             else:
-                _row(out, item, filters)
+                for row in in_file(item):
+                    _row(out, row, filters)
 
 
 def _row(out: Any, row: ViewerLine, filters: dict[tuple[str, str], Path]) -> None:
@@ -129,6 +131,6 @@ def _base(row: ViewerLine) -> str:
 
 
 def _used(groups: Sequence[Group]) -> list[tuple[Translation, str]]:
-    rows = [row for group in groups for row in group.rows()]
+    rows = [row for group in groups for item in group.rows() for row in in_file(item)]
     found = {(row.texts.name, _base(row)): row.texts for row in rows if row.texts is not None}
     return [(texts, base) for (_, base), texts in found.items()]

@@ -45,7 +45,10 @@ _WRITES = (
     *("awvalid", "awready", "awaddr", "awid", "awlen"),
     *("wvalid", "wready", "wlast", "bvalid", "bid", "bresp"),
 )
-_LITE = ("awvalid", "awaddr", "wdata", "arvalid", "araddr", "rdata")
+_LITE = (
+    *("awvalid", "awready", "awaddr", "wvalid", "wready", "wdata", "wstrb", "bvalid", "bready", "bresp"),
+    *("arvalid", "arready", "araddr", "rvalid", "rready", "rdata", "rresp"),
+)
 # Names of a block in an engine's waveform and in the core's Verilog.
 _CONTROL = ("control.start", "control.done", "control.group", "registers.running")
 _CONTROL_PORTS = ("control__start", "control__done", "control__group", "running")
@@ -193,11 +196,37 @@ def marks(wave: Wave, first: int | None = None, last: int | None = None) -> list
         name = f"job {task.job} task {task.index}" if jobs else f"task {task.index}"
         name += f" {task.layer}" if task.layer else ""
         found.append(Mark(task.start, f"{name} core {task.core}" if cores else name, "task"))
+    found += [] if tasks else _job_marks(wave)
     found += [Mark(irq.start, f"irq core {irq.core}" if cores else "irq", "irq") for irq in irqs]
     return sorted(
         (m for m in found if (first is None or m.cycle >= first) and (last is None or m.cycle <= last)),
         key=lambda mark: (mark.cycle, mark.kind),
     )
+
+
+def _job_marks(wave: Wave) -> list[Mark]:
+    """Return the starts of jobs, for a waveform without events of tasks."""
+    try:
+        jobs = wave.jobs()
+    except WaveError:
+        return []
+    several = len(wave.cores) > 1
+    return [
+        Mark(job.start, f"job {job.number} core {job.core}" if several else f"job {job.number}", "task")
+        for job in jobs
+    ]
+
+
+def in_file(row: ViewerLine) -> list[ViewerLine]:
+    """Return the rows that a viewer can show of a row: the same, or the signals that a port consists of."""
+    signal = row.signal
+    if not signal.parts:
+        return [row]
+    sources = list(dict.fromkeys(signal.parts))
+    if len(sources) == 1:
+        same = sources[0].reference == signal.reference
+        return [replace(row, signal=sources[0], texts=row.texts if same else None)]
+    return [replace(row, signal=one, label=f"{row.label} {one.leaf}", texts=None) for one in sources]
 
 
 QUIET_SHARE = 0.5
@@ -213,13 +242,13 @@ def opening(wave: Wave, groups: Sequence[Group]) -> tuple[int, int]:
     This is the whole waveform, unless the cores are inactive in one stretch of more than `QUIET_SHARE` of it,
     as in a job that hangs until its time-out. Then it is the side of the stretch with more activity.
     """
-    names = {
-        row.signal.name
-        for group in groups
-        if wave.cores
-        for item in group.items
-        for row in ([item] if isinstance(item, ViewerLine) else item.rows() if item.name in _MOVING else ())
-    }
+    inner = [item for group in groups if wave.cores for item in group.items if isinstance(item, Group)]
+    telling = [
+        item for item in inner if item.name in _MOVING
+    ] or inner  # the bus, where nothing else is there
+    rows = [row for item in telling for row in item.rows()]
+    rows += [row for group in groups if wave.cores for row in group.items if isinstance(row, ViewerLine)]
+    names = {row.signal.name for row in rows}
     wave.load(*sorted(names))
     moves = sorted({cycle for name in names for cycle, _ in wave.changes(name)})
     inside = [cycle for cycle in moves if wave.first < cycle < wave.last]
@@ -286,9 +315,19 @@ def _buses(wave: Wave, core: int) -> list[ViewerLine | Group]:
         ("AXI read", _axi(wave, core, _READS, write=False), False),
         ("AXI write", _axi(wave, core, _WRITES, write=True), False),
         ("diagnostics", diagnostics, True),
-        ("host bus", _pins(wave, core, [f"s_axil_{pin}" for pin in _LITE], "axi"), True),
+        ("host bus", _host(wave, core), spelled(wave, core, "watch_valid") is not None),
     ]
     return [Group(name, list(rows), closed) for name, rows, closed in parts if rows]
+
+
+def _host(wave: Wave, core: int) -> list[ViewerLine]:
+    rows = _pins(wave, core, [f"s_axil_{pin}" for pin in _LITE], "axi")
+    return [
+        replace(row, texts=translate.of_offsets(row.signal.width))
+        if row.label in ("awaddr", "araddr")
+        else row
+        for row in rows
+    ]
 
 
 def _events(wave: Wave, core: int) -> list[ViewerLine]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import heapq
-import math
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -17,7 +16,9 @@ from operator import itemgetter
 from pathlib import Path
 
 from rkcosim.waves.backends import Backend, Changes, Signal, Value
+from rkcosim.waves.clocking import Cycles
 from rkcosim.waves.files import WaveError
+from rkcosim.waves.ports import TELLING_PINS
 
 _SHOWN = 4  # maximum number of names in an error
 
@@ -25,27 +26,47 @@ _SHOWN = 4  # maximum number of names in an error
 class Reader:
     """The signals of a waveform. A name may be given by its end ("core0.irq", "PPU.registers.OUT_W").
 
-    Cycles count from 0 as in the file: cycle n is at n nanoseconds in the waveforms of the engines. A value
-    "in" a cycle is the one at its end; several changes within a cycle count once.
+    Cycles count from 0 as in the file: cycle n is at n nanoseconds in the waveforms of the engines
+    (`rkcosim.waves.clocking` has the cycles of others). A value "in" a cycle is the one at its end; several
+    changes within a cycle count once.
 
     Members
     -------
     format : "vcd" or "fst".
+    cycles : relation of cycles and times.
     first, last : first and last cycle in the file.
     signals : all names in the file's order.
     """
 
     def __init__(
-        self, file: Path, format: str, backend: Backend, units: Fraction, times: tuple[int, int]
+        self,
+        file: Path,
+        format: str,
+        backend: Backend,
+        cycles: Cycles,
+        times: tuple[int, int],
+        core_scopes: dict[int, str] | None = None,
     ) -> None:
         self.file = file
         self.format = format
         self.signals: list[Signal] = list(backend.signals)
         self._backend = backend
-        self._units = units
+        self._given_scopes = core_scopes
+        self._times = times
         self._read: dict[str, Changes] = {}
-        self.first = self._cycle(times[0])
-        self.last = max(self.first, math.ceil(times[1] / units) - 1)
+        self.count(cycles)
+
+    def count(self, cycles: Cycles) -> None:
+        """Count cycles in another way from now on."""
+        self._read.clear()
+        self.cycles = cycles
+        self.first = cycles.cycle(self._times[0])
+        self.last = max(self.first, cycles.last(self._times[1]))
+
+    def moments(self, name: str) -> Changes:
+        """Return the changes of a signal with their times in the file's units."""
+        signal = self.find(name)
+        return self._backend.read([signal])[signal.reference]
 
     @property
     def reader(self) -> str:
@@ -107,11 +128,11 @@ class Reader:
             raise WaveError(
                 f"{self.file}: {len(found)} signals are called '{name}', give more of the name: {shown}{more}"
             )
-        near = self._near(name)
+        near = self.near(name)
         hint = f"; near: {', '.join(near)}" if near else ""
         raise WaveError(f"{self.file}: no signal is called '{name}'{hint}")
 
-    def _near(self, name: str) -> list[str]:
+    def near(self, name: str) -> list[str]:
         """Return names similar to one that does not exist."""
         parts = name.count(".") + 1
         ends: dict[str, str] = {}
@@ -145,14 +166,20 @@ class Reader:
         """Return the number of each core in the waveform and its scope.
 
         Cores are called `core0` to `core2`. In a waveform of the core's Verilog, the outermost scope with the
-        port `watch_valid` is core 0.
+        port `watch_valid` is core 0; without that port, the one with all pins of a bus.
         """
+        if self._given_scopes is not None:
+            return self._given_scopes
         tops = {scope: re.fullmatch(r"core(\d+)", scope) for scope in self.scopes()}
         found = {int(match[1]): scope for scope, match in tops.items() if match}
         if found:
             return found
-        ports = [signal.scope for signal in self.signals if signal.leaf == "watch_valid"]
-        return {0: min(ports, key=lambda scope: scope.count("."))} if ports else {}
+        for ports in TELLING_PINS:
+            scopes = [signal.scope for signal in self._by_leaf.get(ports[0], [])]
+            whole = [scope for scope in scopes if all(self.has(_below(scope, port)) for port in ports)]
+            if whole:
+                return {0: min(whole, key=lambda scope: (scope.count("."), len(scope)))}
+        return {}
 
     @property
     def cores(self) -> list[int]:
@@ -216,7 +243,7 @@ class Reader:
 
     def seconds(self, cycle: int) -> Fraction:
         """Return the time at which a cycle begins, in seconds."""
-        return -(-cycle * self._units // 1) * self._backend.unit
+        return self.cycles.time(cycle) * self._backend.unit
 
     @property
     def unit(self) -> Fraction:
@@ -224,9 +251,6 @@ class Reader:
         return self._backend.unit
 
     # Internals.
-
-    def _cycle(self, time: int) -> int:
-        return int(time // self._units)
 
     def _changes(self, name: str) -> Changes:
         signal = self.find(name)
@@ -243,7 +267,7 @@ class Reader:
         """Return the same changes in cycles: the last one of each cycle, and only if the value differs."""
         out: Changes = []
         for time, value in pairs:
-            cycle = self._cycle(time)
+            cycle = self.cycles.cycle(time)
             if out and out[-1][0] == cycle:
                 out.pop()
             if not out or out[-1][1] != value:
@@ -258,6 +282,42 @@ class Reader:
             and (first is None or cycle >= first)
             and (last is None or cycle <= last)
         ]
+
+
+class Repeats:
+    """Cycles in which pins repeat a transfer without a change, as far as a file of this size is credible.
+
+    A file of a few bytes can claim a transfer in each of 10^15 cycles; a wrong length of a cycle does, too.
+
+    Parameters
+    ----------
+    least, per_byte : number of repeated transfers that are allowed: a fixed part, and for each byte of the
+        file.
+    """
+
+    def __init__(self, wave: Reader, least: int = 1 << 20, per_byte: int = 1) -> None:
+        self._file = wave.file
+        self._left = self._most = least + per_byte * wave.file.stat().st_size
+
+    def __call__(self, begin: int, end: int) -> range:
+        """Return the cycles of a stretch.
+
+        Raises
+        ------
+        WaveError
+            if there are too many in this waveform.
+        """
+        self._left -= end - begin - 1
+        if self._left < 0:
+            raise WaveError(
+                f"{self._file}: more than {self._most:,} transfers without a change of their pins, the last "
+                f"in cycles {begin} to {end - 1}; is the length of a cycle right (--clock, --cycle)?"
+            )
+        return range(begin, end)
+
+
+def _below(scope: str, leaf: str) -> str:
+    return f"{scope}.{leaf}" if scope else leaf
 
 
 def _grouped(signals: Iterable[Signal], by: str) -> dict[str, list[Signal]]:

@@ -9,12 +9,23 @@ value.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rkcosim.waves.decode import Wave
 from rkcosim.waves.files import WRITTEN_BY, ours
-from rkcosim.waves.layout import COLOURS, Group, Mark, ViewerLine, layout, marks, opening, translations
+from rkcosim.waves.layout import (
+    COLOURS,
+    Group,
+    Mark,
+    ViewerLine,
+    in_file,
+    layout,
+    marks,
+    opening,
+    translations,
+)
 from rkcosim.waves.translate import Translation, plain
 from rkcosim.waves.whole_file import make_folder, named
 
@@ -79,6 +90,10 @@ def state_text(wave: Wave, groups: list[Group], found: list[Mark]) -> str:
     return writer.text()
 
 
+def _in_file(item: ViewerLine | Group) -> Sequence[ViewerLine | Group]:
+    return [item] if isinstance(item, Group) else in_file(item)
+
+
 class _State:
     """Collects the items of a state."""
 
@@ -94,7 +109,7 @@ class _State:
         content = f"Group((name: {name}, color: None, background_color: None, content: [], is_open: "
         self._item(f"{content}{_bool(not group.closed)}))", level, unfolded=not group.closed)
         bits: set[str] = set()
-        for item in group.items:
+        for item in [shown for given in group.items for shown in _in_file(given)]:
             if isinstance(item, Group):
                 self.group(item, level + 1)
             elif item.bit is None:

@@ -40,6 +40,7 @@ class MemoryPool:
             INVALID_ARGUMENT if they lie outside the pool, GENERAL_FAILURE if the memory cannot be read.
         """
         self._check(offset, length, PROT_READ, "read")
+        self._check_file(offset + length)  # before there is memory for the bytes
         data = b""
         while len(data) < length:
             try:
@@ -55,15 +56,20 @@ class MemoryPool:
         """Write bytes into the pool; raises HalError like `read`."""
         view = memoryview(data.tobytes() if isinstance(data, np.ndarray) else data).cast("B")
         self._check(offset, len(view), PROT_WRITE, "written")
-        end = os.fstat(self._fd).st_size
-        if self._offset + offset + len(view) > end:
-            raise failure(f"the file of the memory '{self.name}' has only {end} bytes")
+        self._check_file(offset + len(view))
         done = 0
         while done < len(view):
             try:
                 done += os.pwrite(self._fd, view[done:], self._offset + offset + done)
             except OSError as error:
                 raise failure(f"the memory '{self.name}' cannot be written: {error}") from error
+
+    def _check_file(self, end: int) -> None:
+        size = os.fstat(self._fd).st_size
+        if self._offset + end > size:
+            raise failure(
+                f"the file of the memory '{self.name}' ends before byte {end}, it has only {size} bytes"
+            )
 
     def _check(self, offset: int, length: int, prot: int, verb: str) -> None:
         if self._fd < 0:
@@ -72,6 +78,11 @@ class MemoryPool:
             raise invalid(f"bytes {offset} to {offset + length} lie outside a memory of {self.size} bytes")
         if not self._prot & prot:
             raise failure(f"the memory '{self.name}' may not be {verb} (prot is {self._prot})")
+
+    @property
+    def there(self) -> int:
+        """Bytes that the file has now; fewer than `size` if it is too short."""
+        return min(self.size, max(os.fstat(self._fd).st_size - self._offset, 0)) if self._fd >= 0 else 0
 
     @property
     def mappable(self) -> bool:

@@ -23,6 +23,10 @@ from rkcosim.running.machine import AnyModel, Left, Machine, RunningModel
 Array = npt.NDArray[Any]
 
 
+KEPT_SHAPES = 16
+"""Sets of input shapes for which a part stays compiled; the ones that were used last."""
+
+
 class Leave(Exception):
     """Nodes of a part that the NPU cannot do, by their place, with the reasons."""
 
@@ -106,11 +110,15 @@ class Part:
     def compiled(self, shapes: Iterable[Shape]) -> tuple[AnyModel, bytes]:
         """Return the part compiled for shapes of `inputs`, and its file; raises ModelError."""
         key = tuple(shapes)
-        if key not in self._compiled:
+        found = self._compiled.pop(key, None)
+        if found is None:
             inputs = [replace(v, shape=shape, ranked=True) for v, shape in zip(self.inputs, key, strict=True)]
             data = part_model(self._graph, self._nodes, inputs, self.outputs)
-            self._compiled[key] = self._machine.compile_divided(data), data
-        return self._compiled[key]
+            found = self._machine.compile_divided(data), data
+        while len(self._compiled) >= KEPT_SHAPES:
+            del self._compiled[next(iter(self._compiled))]
+        self._compiled[key] = found  # behind the others, as it was used last
+        return found
 
 
 class FusedPart:

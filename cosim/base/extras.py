@@ -57,6 +57,16 @@ EXTRAS = {
         },
         "tests with cocotb",
     ),
+    "registers": Extra(
+        {
+            "peakrdl_html": "peakrdl-html",
+            "peakrdl_uvm": "peakrdl-uvm",
+            "peakrdl_pyuvm": "peakrdl-pyuvm",
+            "pyuvm": "pyuvm",
+            "peakrdl_ipxact": "peakrdl-ipxact",
+        },
+        "registers for UVM, pyuvm, debuggers and IP-XACT, pages of registers",
+    ),
     "diopi": Extra({"torch": "torch", "einops": "einops"}, "DIOPI's conformance suite"),
     "completion": Extra({"shellingham": "shellingham"}, "finding the shell to install completion for"),
     "docs": Extra(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from rkcosim.base import DEVICE_ERROR
 from rkcosim.cli.app import argument, command, option
 from rkcosim.cli.exits import MISMATCH, OK, fail
-from rkcosim.cli.options import EngineOptions, MaxCycles
+from rkcosim.cli.options import EngineOptions, MaxCycles, WaveOptions
 from rkcosim.cli.progress import kick
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def kind_of(path: Path) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiffOptions(EngineOptions):
+class DiffOptions(EngineOptions, WaveOptions):
     """Options of `rkcosim diff`."""
 
     file: Path = argument("A stream to run, a capture, a waveform, an event log, or a report (--json).")
@@ -92,16 +92,17 @@ def diff_command(asked: DiffOptions) -> None:
         _diff_streams(asked, second)
     if second is None:
         raise ValueError(f"{asked.file} is a {kinds[0]}: give a second one to compare it with")
-    finding, notes = _first(simple[0], asked.file, second)
+    finding, notes = _first(asked, simple[0], second)
     data = {"kind": simple[0], "ours": asked.file.name, "theirs": second.name, "notes": notes}
     _end(asked, data, finding, f"{asked.file.name} and {second.name}", notes)
 
 
-def _first(kind: str, ours: Path, theirs: Path) -> tuple[Finding | None, list[str]]:
+def _first(asked: DiffOptions, kind: str, theirs: Path) -> tuple[Finding | None, list[str]]:
+    ours = asked.file
     if kind == "waveform":
         from rkcosim.verify.differences.waves import first_signal
 
-        return first_signal(ours, theirs)
+        return first_signal(ours, theirs, **asked.opening)
     from rkcosim.verify.differences.logs import first_event, first_layer
 
     return first_event(ours, theirs) if kind == "event log" else first_layer(ours, theirs)

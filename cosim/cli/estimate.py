@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rkcosim.base import progress
 from rkcosim.cli import results
-from rkcosim.cli.app import command, option
+from rkcosim.cli.app import argument, command, option
 from rkcosim.cli.options import ModelOptions, Page, Plan, Share
 from rkcosim.cli.results import write_text
 
 if TYPE_CHECKING:
     from rkcosim.measure.perf.estimator import Estimate
     from rkcosim.measure.perf.estimator.whatif import Variant
+    from rkcosim.verify.streams.sources import Source
 
 LAYER = "name op target tasks cycles bound macs bytes_read bytes_written peak".split()
 """Members of a layer's estimate that are copied into the JSON form."""
@@ -24,11 +25,18 @@ MEMORY = ("peak_bytes_per_cycle", "core_bytes_per_cycle", "read_latency", "write
 
 PAGE_SECTION = "estimator"
 
+STREAMS = ("stream file", "capture's manifest", "text of a register-command stream")
+"""Kinds of files whose tasks are estimated from their registers."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateOptions(ModelOptions):
     """Options of `rkcosim estimate`."""
 
+    model: Path = argument(
+        "A model (ONNX, TFLite, TNN, .rknn or compiled), or a command stream (a stream file, a capture's "
+        "manifest, a listing, or a binary file of words)."
+    )
     clock: float = option(
         "Clock of the NPU in MHz; the DRAM's clock does not change.", metavar="MHZ", default=1000.0
     )
@@ -51,13 +59,18 @@ class EstimateOptions(ModelOptions):
     "rkcosim estimate model.tflite --clock 600 --cores 3 --ddr 3200MT/s",
     "rkcosim estimate model.onnx --plan rknn --cores 3",
     "rkcosim estimate model.onnx --what-if --roofline roofline.svg",
+    "rkcosim estimate examples/streams/digits.json",
 )
 def estimate_command(asked: EstimateOptions) -> None:
     """Estimate the time of each layer without simulating.
 
     It takes about a second and prints the error of the estimate against the RTL. The last lines compare two
-    times: that of the RTL with the plan of this compiler, and that of a board with RKNN's plan.
+    times: that of the RTL with the plan of this compiler, and that of a board with RKNN's plan. For a command
+    stream, the rows are its tasks, estimated from the registers that they set.
     """
+    if (source := _stream_of(asked.model)) is not None:
+        _estimate_stream(asked, source)
+        return
     from rkcosim.base.files import read_model
     from rkcosim.compiler.model import naming_model
     from rkcosim.measure.perf.boards.expected import board_json, published_line, time_line
@@ -96,18 +109,100 @@ def estimate_command(asked: EstimateOptions) -> None:
     if result["warning"]:
         print(f"warning: {result['warning']}")
     if asked.roofline:
-        from rkcosim.measure.report.rooffile import draw
-
-        cores = results.counted(found.cores, "core")
-        subtitle = f"estimated, {result['milliseconds']:.3g} ms on {cores} at {asked.clock:g} MHz"
-        write_text(asked.roofline, draw(as_run(result), asked.clock / 1000, subtitle))
-        print(f"roofline: {asked.roofline}")
+        _draw_roofline(asked.roofline, result, asked.clock)
     asked.write(result, say=True)
     if asked.page:
         from rkcosim.measure.perf.estimator.page import section
 
         write_section(PAGE_SECTION, section(result), asked.page)
         print(f"page: {asked.page}")
+
+
+def _stream_of(path: Path) -> Source | None:
+    """Open a file that contains command words and no model; None for a model, or a file of another kind."""
+    from rkcosim.base.files import UNKNOWN, identify, read_given
+    from rkcosim.verify.streams.sources import MODEL_SUFFIXES, open_source
+
+    kind = identify(read_given(path))
+    if kind in STREAMS:
+        return open_source([str(path)])
+    if kind != UNKNOWN or path.suffix in MODEL_SUFFIXES:
+        return None
+    try:
+        source = open_source([str(path)])
+    except ValueError:
+        return None
+    commands = [c for program in source.programs for task in program.tasks for c in task.commands]
+    return source if any(command.kind == "op_enable" for command in commands) else None
+
+
+def _estimate_stream(asked: EstimateOptions, source: Source) -> None:
+    """Estimate a command stream, task by task."""
+    from rkcosim.measure.perf.estimator.coefficients import said_error, stored_fit, warning
+    from rkcosim.measure.perf.estimator.streams import estimate_programs
+    from rkcosim.measure.perf.estimator.whatif import memory_at, parse_speed
+
+    default = {item.name: item.default for item in fields(asked)}
+    for name in ("cores", "plan", "what_if", "page", *ModelOptions.READING):
+        if getattr(asked, name) != default[name]:
+            option = f"--{name.strip('_').replace('_', '-')}"
+            raise ValueError(f"{option} is for models, and {source.name} is a command stream")
+    dram = memory_at(asked.clock, parse_speed(asked.ddr) if asked.ddr else None)
+    with progress.step(f"estimating {source.name}"):
+        found = estimate_programs(source.programs, dram=dram)
+    result = as_json(source.name, found.estimate, asked.clock, [])
+    for name in ("board", "what_if", "host_layers", "samples"):
+        del result[name]
+    result["kind"] = "stream"
+    result["cycles_after_reset"] = found.estimate.cycles + found.after_reset
+    result["not_estimated"] = [
+        {"task": task.name, "blocks": list(task.blocks), "why": task.why} for task in found.missing
+    ]
+    result["warnings"] = found.warnings
+    result["error"] = stored_fit().errors["held out"]
+    result["warning"] = warning()
+    print_tasks(result)
+    for task in found.missing:
+        print(f"not estimated: {task.name}: {task.why}")
+    for text in found.warnings:
+        print(f"warning: the RTL may take other cycles, or not end: {text}")
+    print(said_error())
+    if result["warning"]:
+        print(f"warning: {result['warning']}")
+    if asked.roofline:
+        _draw_roofline(asked.roofline, result, asked.clock)
+    asked.write(result, say=True)
+
+
+def _draw_roofline(path: Path, result: dict[str, Any], clock: float) -> None:
+    from rkcosim.measure.report.rooffile import draw
+
+    cores = results.counted(result["cores"], "core")
+    subtitle = f"estimated, {result['milliseconds']:.3g} ms on {cores} at {clock:g} MHz"
+    write_text(path, draw(as_run(result), clock / 1000, subtitle))
+    print(f"roofline: {path}")
+
+
+def print_tasks(result: dict[str, Any]) -> None:
+    """Print the table of a command stream."""
+    console = results.console()
+    heads = ("#|", "task", "blocks", "cycles|,", "ms|.4f", "share|.1%", "bound by", "MACs|,", "KB|.1f")
+    members = ("op", "cycles", "milliseconds", "share", "bound", "macs")
+    rows = []
+    for number, row in enumerate(result["layers"]):
+        kilobytes = (row["bytes_read"] + row["bytes_written"]) / 1024
+        name = results.shortened(row["name"], console)
+        rows.append((number, name, *(row[member] for member in members), kilobytes))
+    console.print(results.table(f"{result['model']}: estimate", heads, rows))
+    console.print(
+        f"{result['cycles']:,} cycles = {result['milliseconds']:.3f} ms from the kick to the interrupt at "
+        f"{result['clock_mhz']:g} MHz, DRAM {result['dram']['gigabytes_per_second']:.4g} GB/s, "
+        f"{results.counted(result['jobs'], 'job')}"
+    )
+    if result["cycles_after_reset"] > result["cycles"]:
+        console.print(
+            f"{result['cycles_after_reset']:,} cycles directly after a reset, as rkcosim regcmd run starts it"
+        )
 
 
 def as_json(name: str, found: Estimate, clock: float, others: list[Variant]) -> dict[str, Any]:

@@ -22,7 +22,10 @@ COMMANDS = {
     "serve": "device",
     **{"regcmd": "", "rknn": ""},
     **{"diff": "diff", "waves": "waves", "timeline": "waves"},
-    **{name: name for name in ("report", "sweep", "conformance", "verilog", "bench")},
+    **{
+        name: name
+        for name in ("report", "sweep", "conformance", "verilog", "registers", "verilator", "bench")
+    },
     "explain": "doctor",
     **{name: name for name in ("doctor", "counters", "validate", "estimate")},
 }

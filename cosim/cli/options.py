@@ -468,3 +468,45 @@ def _numbers(text: str | None, name: str) -> list[tuple[float, ...]]:
             f"inputs of the model, not '{text}'"
         )
     return groups
+
+
+def _check_time(text: str | None) -> None:
+    from rkcosim.waves.clocking import parse_time
+
+    if text is not None:
+        parse_time(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaveOptions(Options):
+    """How a waveform that no engine wrote is read; the options have no effect on other files."""
+
+    cycle: str | None = option(
+        "Length of a clock cycle in the waveform, as 10ns; default: 1ns, as --trace writes it.",
+        metavar="TIME",
+        check=_check_time,
+    )
+    first_edge: str | None = option(
+        "Time of the clock's first rising edge, with which cycle 0 ends.", metavar="TIME", check=_check_time
+    )
+    clock: str | None = option(
+        "Signal whose rising edges are the cycles; it may stop and change its period.", metavar="SIGNAL"
+    )
+    map_: Path | None = option(
+        "Names of the core's ports in the waveform (TOML, docs/viewers.md).", "--map", metavar="FILE"
+    )
+    prefix: str | None = option("Beginning of the names of the core's ports, as top.dut.", metavar="TEXT")
+
+    @property
+    def opening(self) -> dict[str, Any]:
+        """Arguments of `rkcosim.waves.open`.
+
+        Raises
+        ------
+        ValueError
+            for options that exclude each other.
+        """
+        if self.clock is not None and (self.cycle is not None or self.first_edge is not None):
+            raise ValueError("--clock gives the length of each cycle: leave out --cycle and --first-edge")
+        given = {"cycle": self.cycle, "first_edge": self.first_edge, "clock": self.clock}
+        return given | {"ports": self.map_, "prefix": self.prefix}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from rkcosim.base.files import read_given, read_json
 from rkcosim.cli.app import Options, argument, command, option
 from rkcosim.cli.exits import MISMATCH, OK
-from rkcosim.cli.options import Share
+from rkcosim.cli.options import Share, WaveOptions
 from rkcosim.cli.results import write_bytes, write_text
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def open_input(asked: SourceOptions) -> Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DumpOptions(SourceOptions):
+class DumpOptions(SourceOptions, WaveOptions):
     """Options of `rkcosim regcmd dump`."""
 
     output: Path | None = option(
@@ -120,7 +120,7 @@ def dump_command(asked: DumpOptions) -> None:
     if asked.with_memory and source.stream is None:
         raise ValueError(f"{source.name}: only a stream or a capture contains memory")
     if asked.events is not None:
-        lines, data = _timed(source, asked.events, asked.at, asked.job, asked.context)
+        lines, data = _timed(source, asked, asked.events)
     else:
         lines, data = list(dumped(source, asked.with_memory)), _as_json(source)
     asked.write(data)
@@ -236,17 +236,16 @@ def _diff(asked: DumpOptions, source: Source, against: str) -> NoReturn:
     raise SystemExit(OK if same else MISMATCH)
 
 
-def _timed(
-    source: Source, events: Path, at: int | None, job: int, context: int
-) -> tuple[list[str], dict[str, Any]]:
+def _timed(source: Source, asked: DumpOptions, events: Path) -> tuple[list[str], dict[str, Any]]:
     """Return the lines with the cycle in which each word was written, and the events between them."""
     from rkcosim.verify.streams.timing import Line, align, around, interleaved, read_times
 
     if len(source.programs) != 1:
         raise ValueError(f"{source.name} has {len(source.programs)} chains; --events belongs to one of them")
     program = source.programs[0]
-    times: Times = read_times(events, program.core or 0)
-    lines = align(program, times, job)
+    times: Times = read_times(events, program.core or 0, **asked.opening)
+    lines = align(program, times, asked.job)
+    at, context = asked.at, asked.context
     entries = [
         {"task": line.task, "word": line.command.index, "cycle": line.cycle, "register": line.command.name}
         for line in lines

@@ -77,7 +77,7 @@ def check_output(path: Path, folder: bool = False) -> None:
             if folder
             else f"{path}: is a folder; give the path of a file in it"
         )
-    above = next(above for above in path.parents if above.exists())
+    above = next(above for above in path.absolute().parents if above.exists())
     if not above.is_dir():
         raise ValueError(f"{path}: {above} is a file, not a folder")
     if not os.access(path if path.exists() else above, os.W_OK):

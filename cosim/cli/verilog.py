@@ -29,24 +29,26 @@ class VerilogOptions(Options):
         default="rk3588",
     )
     external_cell: bool = option(
-        "Leave out the array cell, which becomes an undefined module npu_array_cell.", default=False
+        "Leave the array cell to a module npu_array_cell, in Verilog and, for Verilator, in C++.",
+        default=False,
     )
     src: bool = option("Add comments with the positions in the Amaranth source.", default=False)
 
 
 @command(
     "rkcosim verilog -o build/verilog",
-    "rkcosim verilog -o build/verilog --block core --geometry small",
+    "rkcosim verilog -o build/verilog --block core --external-cell",
     "rkcosim verilog -o build/verilog --block cbuf --block ddma",
 )
 def verilog_command(asked: VerilogOptions) -> None:
     """Write the RTL as Verilog files.
 
-    Port tables, lint waivers, testbenches and FuseSoC files are written with them.
+    Port tables, lint waivers, testbenches, a Makefile and file lists for Icarus, Verilator, cocotb, FuseSoC
+    and Yosys are written with them.
     """
     from rkcosim.export.folder import Written, as_json, chosen, export_folder
 
-    items = chosen(list(asked.block))
+    items = chosen(list(asked.block), external_cell=asked.external_cell)
     with progress.step("writing Verilog", total=len(items)) as step:
         step.detail = items[0].module
 
@@ -64,6 +66,4 @@ def verilog_command(asked: VerilogOptions) -> None:
             sources=asked.src,
             report=told,
         )
-    if asked.external_cell:
-        print("npu_core and npu_core_block need a module npu_array_cell (docs/verilog.md)")
     asked.write(as_json(written, asked.output, asked.geometry, asked.external_cell))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rkcosim.base import progress
 from rkcosim.cli.app import Options, argument, command, option
+from rkcosim.cli.options import WaveOptions
 from rkcosim.cli.results import check_output, counted, write_text
 
 if TYPE_CHECKING:
@@ -23,16 +26,26 @@ VIEWERS = ("gtkwave", "surfer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class WavesOptions(Options):
+class WavesOptions(WaveOptions):
     """Options of `rkcosim waves`."""
 
-    wave: Path = argument("Waveform (VCD or FST) that a run wrote with --trace.")
+    wave: Path = argument("Waveform (VCD or FST) that a run wrote with --trace, or another tool.")
     viewer: Literal["gtkwave", "surfer"] | None = option(
         "Viewer to open, gtkwave or surfer; default: the first one that is installed."
     )
     open_: bool = option("Open a viewer, if standard output is a terminal.", "--open/--no-open", default=True)
+    list_: bool = option(
+        "Instead of opening a viewer, print the jobs, register accesses, command words and bursts; with "
+        "--json they are also in the document.",
+        "--list",
+        default=False,
+    )
     svg: Path | None = option(
         "Instead of opening a viewer, draw a window of the waveform to this SVG file.", writes=True
+    )
+    wavedrom: Path | None = option(
+        "Instead of opening a viewer, write a window as a timing diagram for WaveDrom (JSON) to this file.",
+        writes=True,
     )
     first: str | None = option(
         "First cycle of the window: a cycle number, task:N, layer:NAME, write:..., or error.",
@@ -53,15 +66,26 @@ class WavesOptions(Options):
 @command(
     "rkcosim waves build/pool.vcd",
     "rkcosim waves build/pool.vcd --svg pool.svg --from task:0 --signals 'core0.watch.*'",
+    "rkcosim waves build/pool.vcd --wavedrom irq.json --from 815 --to 829 --signals core0.irq",
+    "rkcosim waves bench.vcd --clock tb.clk --prefix tb.dut. --list",
+    "rkcosim waves analyser.vcd --map ports.toml --list",
     waits=True,
 )
 def waves_command(asked: WavesOptions) -> None:
-    """Open a waveform in a viewer, or draw it.
+    """Open a waveform in a viewer, draw it, or list what happens in it.
 
-    Files that prepare its display in GTKWave and Surfer are written next to it.
+    Files that prepare its display in GTKWave and Surfer are written next to it. A waveform of the core's
+    Verilog from another simulator, or of its bus from a logic analyser, is read with --clock or --cycle,
+    and with --prefix or --map for other names of the ports.
     """
-    if asked.svg is not None:
+    if asked.svg is not None and asked.list_:
+        raise ValueError("--list prints, --svg draws: give one of them")
+    if asked.wavedrom is not None:
+        _diagram(asked, asked.wavedrom)
+    elif asked.svg is not None:
         _draw(asked, asked.svg)
+    elif asked.list_:
+        _list(asked)
     else:
         _view(asked)
 
@@ -71,10 +95,8 @@ def _view(asked: WavesOptions) -> None:
     from rkcosim.waves.gtkwave import write_gtkwave
     from rkcosim.waves.surfer import write_surfer
 
-    given = {"--from": asked.first, "--to": asked.last, "--signals": asked.signals}
-    if lone := [name for name, value in given.items() if value]:
-        raise ValueError(f"{lone[0]} needs --svg FILE")
-    wave = _open(asked.wave)
+    _refuse_window(asked)
+    wave = _open(asked)
     with progress.step("writing files for viewers"):
         save, filters = write_gtkwave(wave)
         state, mappings = write_surfer(wave)
@@ -94,13 +116,10 @@ def _view(asked: WavesOptions) -> None:
 
 def _draw(asked: WavesOptions, svg: Path) -> None:
     """Draw a window of a waveform."""
-    from rkcosim.waves.decode import cycle_of
-    from rkcosim.waves.spec import When
     from rkcosim.waves.svg import draw
 
-    wave = _open(asked.wave)
-    low = cycle_of(wave, When.parse(asked.first)) if asked.first is not None else None
-    high = cycle_of(wave, When.parse(asked.last), end=True) if asked.last is not None else None
+    wave = _open(asked)
+    low, high = _window(asked, wave)
     with progress.step("drawing"):
         text = draw(wave, first=low, last=high, signals=list(asked.signals), width=asked.width)
     write_text(svg, text)
@@ -109,13 +128,65 @@ def _draw(asked: WavesOptions, svg: Path) -> None:
     asked.write(_facts(wave) | {"files": [str(svg)], "from": low, "to": high})
 
 
-def _open(file: Path) -> Wave:
-    from rkcosim import waves
+def _window(asked: WavesOptions, wave: Wave) -> tuple[int | None, int | None]:
+    """Return first and last cycle of the window, None for the ends of the waveform."""
+    from rkcosim.waves.decode import cycle_of
+    from rkcosim.waves.spec import When
 
-    try:
-        wave = waves.open(file)
-    except waves.WaveError:
-        wave = waves.open(file, partial=True)
+    low = cycle_of(wave, When.parse(asked.first)) if asked.first is not None else None
+    high = cycle_of(wave, When.parse(asked.last), end=True) if asked.last is not None else None
+    return low, high
+
+
+def _diagram(asked: WavesOptions, path: Path) -> None:
+    """Write a window of a waveform for WaveDrom."""
+    from rkcosim.waves.wavedrom import timing_diagram
+
+    if asked.svg is not None or asked.list_:
+        raise ValueError("--wavedrom, --svg and --list exclude each other: give one of them")
+    if not asked.signals:
+        raise ValueError("--wavedrom needs --signals GLOB, which may be repeated")
+    wave = _open(asked)
+    low, high = _window(asked, wave)
+    document = timing_diagram(wave, first=low, last=high, signals=asked.signals)
+    write_text(path, json.dumps(document, indent=1) + "\n")
+    print(_summary(wave))
+    print(f"timing diagram: {path}")
+    asked.write(_facts(wave) | {"files": [str(path)], "from": low, "to": high})
+
+
+def _list(asked: WavesOptions) -> None:
+    """Print what happens in a waveform."""
+    from rkcosim.waves.listing import as_json, lines, listed
+
+    _refuse_window(asked)
+    wave = _open(asked)
+    if not wave.cores:
+        raise ValueError(
+            f"{wave.file}: no core is recognised; name its ports with --prefix or --map (docs/viewers.md)"
+        )
+    with progress.step("decoding"):
+        found = listed(wave)
+    print(_summary(wave))
+    for line in lines(found):
+        print(line)
+    asked.write(_facts(wave) | as_json(found))
+
+
+def _refuse_window(asked: WavesOptions) -> None:
+    given = {"--from": asked.first, "--to": asked.last, "--signals": asked.signals}
+    if lone := [name for name, value in given.items() if value]:
+        raise ValueError(f"{lone[0]} needs --svg FILE or --wavedrom FILE")
+
+
+def _open(asked: WavesOptions) -> Wave:
+    from rkcosim import waves
+    from rkcosim.waves.files import inspect
+
+    file = asked.wave
+    cut = inspect(file).cut
+    wave = waves.open(file, partial=bool(cut), **asked.opening)
+    if cut:
         print(
             f"rkcosim: {file}: the file is cut off at cycle {wave.last}; only the part before is shown",
             file=sys.stderr,
@@ -126,14 +197,31 @@ def _open(file: Path) -> Wave:
 
 
 def _summary(wave: Wave) -> str:
-    tasks, irqs, seen = _seen(wave)
+    _, irqs, seen = _seen(wave)
     parts = [f"{wave.format.upper()}, cycles {wave.first} to {wave.last}"]
-    for count, name in ((len(wave.cores), "core"), (len(tasks), "task"), (len(irqs), "interrupt")):
-        parts.append(counted(count, name))
+    parts += [wave.cycles.text] if wave.cycles.text else []
+    parts.append(counted(len(wave.cores), "core"))
+    parts += _task_parts(wave)
+    parts.append(counted(len(irqs), "interrupt"))
     if seen:
         first = seen[0]
         parts.append(f"first diagnostic {first.code} at {first.register}, cycle {first.cycle}")
     return f"{wave.file}: " + ", ".join(parts)
+
+
+def _task_parts(wave: Wave) -> list[str]:
+    """Return the number of tasks; for a waveform without their events, what the bus pins show."""
+    from rkcosim.waves import WaveError
+
+    try:
+        return [counted(len(wave.tasks()), "task")]
+    except WaveError:
+        parts = []
+    for name, found in (("job", wave.jobs), ("host access", wave.accesses), ("burst", wave.bursts)):
+        with suppress(WaveError):
+            count = len(found())
+            parts.append(f"{count} {name}es" if name.endswith("s") and count != 1 else counted(count, name))
+    return parts or [counted(0, "task")]
 
 
 def _seen(wave: Wave) -> tuple[list[WaveTask], list[Irq], list[DiagnosticSeen]]:

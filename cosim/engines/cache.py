@@ -26,10 +26,17 @@ KEEP_ENTRIES = 40
 """Number of built models that are kept; beyond that, the least recently used ones are removed."""
 
 LEFTOVER_SECONDS = 6 * 3600
-"""Age in seconds from which the working folder of an interrupted build is removed."""
+"""Age in seconds from which a working folder without a lock is removed; those of builds have one."""
+
+IN_USE = ".in-use"
+"""Name of the file in a working folder that is locked as long as the folder is in use."""
 
 LOCK_SECONDS = 1200
 """Seconds for which a process waits for another one's build."""
+
+
+_MAKING = ".making-"
+"""Begin of the name of a working folder that is not locked yet."""
 
 
 def say(text: str) -> None:
@@ -92,14 +99,11 @@ def locked(folder: Path, key: str, progress: Progress) -> Iterator[Progress]:
     A function to be called with the state of the build, which is shown to those who wait for the lock.
     """
     path = folder / f"{key}.lock"
-    try:
-        opened = open(path, "a+", encoding="utf-8")
-    except OSError as error:
-        raise BuildError(f"{path} cannot be written ({error.strerror or error})") from error
-    with opened as file:
+    deadline = time.monotonic() + LOCK_SECONDS
+    with contextlib.ExitStack() as held:
+        file = held.enter_context(_opened(path))
         if not _try_lock(file):
             progress("another process is building the same model, waiting for it")
-            deadline = time.monotonic() + LOCK_SECONDS
             with under_way.step("another process") as step:
                 while not _try_lock(file):
                     if time.monotonic() > deadline:
@@ -107,6 +111,11 @@ def locked(folder: Path, key: str, progress: Progress) -> Iterator[Progress]:
                     file.seek(0)
                     step.detail = file.read()
                     time.sleep(0.2)
+        if not _is_at(file, path):  # the entry was removed with its lock
+            held.close()
+            with locked(folder, key, progress) as tell:
+                yield tell
+            return
 
         def tell(text: str) -> None:
             with contextlib.suppress(OSError):  # a full disk, which the build itself reports
@@ -120,6 +129,20 @@ def locked(folder: Path, key: str, progress: Progress) -> Iterator[Progress]:
             yield tell
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def _opened(path: Path) -> IO[str]:
+    try:
+        return open(path, "a+", encoding="utf-8")
+    except OSError as error:
+        raise BuildError(f"{path} cannot be written ({error.strerror or error})") from error
+
+
+def _is_at(file: IO[str], path: Path) -> bool:
+    """Return whether a file that was opened at a path is still the one that is there."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    return False
 
 
 def _try_lock(file: IO[str]) -> bool:
@@ -184,23 +207,49 @@ def fetch(folder: Path, key: str, name: str, progress: Progress, *, own: bool = 
 def store(folder: Path, key: str, files: list[Path], facts: dict[str, object]) -> Path:
     """Put files into the cache under `key` atomically; return the folder in which they are now."""
     entry = folder / key
-    staged: Path | None = None
     try:
-        staged = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
-        for file in files:
-            shutil.copy2(file, staged / file.name)
-            (staged / file.name).chmod((staged / file.name).stat().st_mode & ~0o022)
-        meta = {"files": {file.name: _digest(staged / file.name) for file in files}, **facts}
-        (staged / "meta.json").write_text(json.dumps(meta, indent=1))
-        (staged / "meta.json").chmod(0o644)
-        shutil.rmtree(entry, ignore_errors=True)
-        staged.rename(entry)
+        with _in_use(folder, ".new-") as staged:
+            for file in files:
+                shutil.copy2(file, staged / file.name)
+                (staged / file.name).chmod((staged / file.name).stat().st_mode & ~0o022)
+            meta = {"files": {file.name: _digest(staged / file.name) for file in files}, **facts}
+            (staged / "meta.json").write_text(json.dumps(meta, indent=1))
+            (staged / "meta.json").chmod(0o644)
+            shutil.rmtree(entry, ignore_errors=True)
+            staged.rename(entry)
+            (entry / IN_USE).unlink()
     except OSError as error:
-        if staged is not None:
-            shutil.rmtree(staged, ignore_errors=True)
         raise BuildError(f"the cache folder {folder} cannot store a new entry: {error}") from error
-    _prune(folder)
+    _prune(folder, entry)
     return entry
+
+
+@contextlib.contextmanager
+def _in_use(folder: Path, prefix: str) -> Iterator[Path]:
+    """Yield a new folder with a lock, which tells others that it is in use; at the end it is removed.
+
+    A clock that jumps cannot make it look old: it gets its name when it has the lock. If another process
+    removes it before, another one is made.
+    """
+    with contextlib.ExitStack() as held:
+        while True:
+            made = Path(tempfile.mkdtemp(prefix=_MAKING, dir=folder))
+            path = made.with_name(prefix + made.name.removeprefix(_MAKING))
+            try:
+                lock = held.enter_context(open(made / IN_USE, "a", encoding="utf-8"))
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                made.rename(path)
+                break
+            except FileNotFoundError:
+                held.close()
+            except BaseException:
+                shutil.rmtree(made, ignore_errors=True)
+                raise
+        try:
+            yield path
+        finally:
+            held.close()  # on some file systems, a folder with an open file cannot be removed
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -213,11 +262,8 @@ def working(folder: Path) -> Iterator[Path]:
         for an error of the system within the `with` block, as a full disk.
     """
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix=".build-", dir=folder, ignore_cleanup_errors=True) as work,
-            guard.guarded(Path(work)),
-        ):
-            yield Path(work)
+        with _in_use(folder, ".build-") as work, guard.guarded(work):
+            yield work
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise BuildError(
@@ -262,18 +308,31 @@ def built(
     return found
 
 
-def _prune(folder: Path) -> None:
-    """Remove the remains of interrupted builds, and the least recently used models."""
+def _prune(folder: Path, kept: Path) -> None:
+    """Remove the remains of interrupted builds, and the least recently used models, but not `kept`."""
     entries: list[tuple[float, Path]] = []
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # another process may be doing the same
-            changed = path.stat().st_mtime
-            if path.name.startswith((".build-", ".new-")):
-                if time.time() - changed > LEFTOVER_SECONDS:
+            if path.name.startswith((".build-", ".new-", _MAKING)):
+                if _is_leftover(path):
                     shutil.rmtree(path, ignore_errors=True)
-            elif (path / "meta.json").exists():
-                entries.append((changed, path))
-    for _, path in sorted(entries)[:-KEEP_ENTRIES]:
+            elif path != kept and (path / "meta.json").exists():
+                entries.append((path.stat().st_mtime, path))
+    for _, path in sorted(entries)[: -(KEEP_ENTRIES - 1) or None]:
         shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            path.with_name(f"{path.name}.lock").unlink()
+        lock = path.with_name(f"{path.name}.lock")
+        with contextlib.suppress(OSError), open(lock, "r+", encoding="utf-8") as file:
+            if _try_lock(file):  # nobody builds it
+                lock.unlink()
+
+
+def _is_leftover(path: Path) -> bool:
+    """Return whether nobody uses a working folder.
+
+    A folder without a lock has just been made, or is that of `doctor` or of a version without locks.
+    """
+    try:
+        with open(path / IN_USE, "r+", encoding="utf-8") as lock:
+            return _try_lock(lock)
+    except FileNotFoundError:
+        return time.time() - path.stat().st_mtime > LEFTOVER_SECONDS

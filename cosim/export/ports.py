@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,11 +10,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from amaranth.hdl import Cat, Elaboratable, Module, Shape, Signal, Value
+from amaranth.hdl import Cat, Const, Elaboratable, Module, Shape, Signal, Value
 from amaranth.hdl._ir import PortDirection
-from amaranth.lib import data, wiring
+from amaranth.lib import data, stream, wiring
 
 from rkcosim.engines.plain_names import identifier
+from rkcosim.rtl.bus import Axi4, AxiLite
+from rkcosim.rtl.core import NpuCore
+from rkcosim.rtl.soc import NpuSoc
 from rkcosim.spec.regs import registers
 
 
@@ -31,6 +35,9 @@ class Port:
     signed : True if its bits are a two's complement number (the Verilog does not say so).
     path : position in the component's signature, followed by the fields of a struct.
     meaning : one line.
+    idle : value of an input at which it has no effect, to which it is tied if nothing drives it; None for an
+        output.
+    domain : clock to which it is synchronous.
     """
 
     name: str
@@ -39,13 +46,15 @@ class Port:
     signed: bool
     path: tuple[str | int, ...]
     meaning: str = ""
+    idle: int | None = None
+    domain: str = "clk"
 
 
 _RENAMED = {"axi": "m_axi", "axil": "s_axil", "task": "task_index"}
 """Members that are buses or whose name is a keyword, with the names that tools expect."""
 
-CLOCK = Port("clk", "input", 1, False, ("clk",), "clock; everything happens at its rising edge")
-RESET = Port("rst", "input", 1, False, ("rst",), "reset, synchronous, high for at least one cycle")
+CLOCK = Port("clk", "input", 1, False, ("clk",), "clock; everything happens at its rising edge", domain="-")
+RESET = Port("rst", "input", 1, False, ("rst",), "reset, synchronous, high for at least one cycle", 0)
 
 
 def _leaves(value: Value, shape: Any) -> Iterator[tuple[tuple[str | int, ...], Value, bool]]:
@@ -66,24 +75,116 @@ def other_block(member: str) -> str:
     return "PPU_RDMA" if name == "RDMA" else name
 
 
-def meaning(path: Sequence[str | int], kind: type, block: str) -> str:
-    """Return a description of a port: from a register field, or from the docstring of the class.
+_BUSES: Mapping[str, type[wiring.Signature]] = {"s_axil_": AxiLite, "m_axi_": Axi4}
+"""Signatures of buses whose signals are members of a component, by the prefix of their names."""
+
+
+_FOREIGN = {wiring.__name__.partition(".")[0], object.__module__}
+"""Packages of classes whose docstrings describe no port."""
+
+_HANDSHAKE = {"valid": "a transfer is offered", "ready": "the transfer is accepted"}
+"""Members of every stream."""
+
+
+@functools.cache
+def members(kind: type) -> dict[str, str]:
+    """Return the texts of the section Members of a class's docstring, by name, without their types.
+
+    A name may end in `*`. Names without a text are left out.
+    """
+    section = re.search(r"^Members\n-+\n(.*?)(?=\n\n\w+\n-+\n|\Z)", inspect.getdoc(kind) or "", re.M | re.S)
+    found: dict[str, str] = {}
+    for entry in re.split(r"\n(?! )", section[1]) if section else ():
+        first, *more = entry.split("\n")
+        names, colon, text = first.partition(" : ")
+        if re.match(r"(?:In|Out)\b", text):  # the type, with or without a text in the same line
+            text = text.partition(" : ")[2]
+        text = " ".join(" ".join([text, *more]).split())
+        if colon and text:
+            found |= dict.fromkeys(names.strip().split(", "), text)
+    return found
+
+
+def _is_foreign(kind: type) -> bool:
+    """Whether a class is one of Amaranth or Python."""
+    return kind.__module__.partition(".")[0] in _FOREIGN
+
+
+def _entry(kind: type, name: str) -> str:
+    """Return the first sentence of a member's text, "" without one."""
+    bases = [base for base in kind.__mro__ if not _is_foreign(base)]
+    known = {name: text for base in reversed(bases) for name, text in members(base).items()}
+    text = known.get(name) or next(
+        (text for glob, text in known.items() if glob.endswith("*") and name.startswith(glob[:-1])), ""
+    )
+    return _sentence(text)
+
+
+def _sentence(text: str) -> str:
+    first = re.split(r"(?<=[^.])\.\s+(?=[A-Z`(])", text, maxsplit=1)[0]
+    return first.rstrip(" .;,:").replace("`", "")
+
+
+def _deeper(shape: Any, path: Sequence[str | int]) -> str:
+    """Return what the signature or the struct of a member says about a part of it."""
+    name = next((part for part in path if isinstance(part, str)), None)
+    rest = path[path.index(name) + 1 :] if name is not None else ()
+    if isinstance(shape, wiring.FlippedSignature):
+        shape = shape.flip()
+    if isinstance(shape, stream.Signature):
+        payload = shape.members["payload"].shape
+        return _HANDSHAKE.get(name or "", "") or _deeper(payload, rest)
+    if isinstance(shape, wiring.Signature):
+        if name is not None:
+            said = _entry(type(shape), name)
+            inner = shape.members[name]
+            deep = _deeper(inner.signature if inner.is_signature else inner.shape, rest)
+            return said or deep or _summary(type(shape))
+    elif isinstance(shape, type) and issubclass(shape, data.Struct):
+        if name is not None:
+            return _entry(shape, name) or _summary(shape)
+        return _summary(shape)
+    return ""
+
+
+def _summary(kind: type) -> str:
+    """Return the first sentence of a class's docstring, "" for a class of Amaranth."""
+    if _is_foreign(kind):
+        return ""
+    return _sentence(" ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split()))
+
+
+def meaning(path: Sequence[str | int], kind: type, block: str, member: wiring.Member | None = None) -> str:
+    """Return a description of a port: from a register field, or from docstrings.
+
+    The docstring of the component comes first, then those of the signatures and structs of its members.
 
     Parameters
     ----------
     path : as `Port.path`.
     kind : class of the component.
     block : block whose registers `cfg` holds; other blocks are named by their member.
+    member : the first member of the path, if its signature or struct may say more.
     """
-    member, *rest = (str(part) for part in path)
-    if rest and (member == "cfg" or member.endswith("_cfg")):
-        register = registers()[block if member == "cfg" else other_block(member)][rest[0]]
+    first, *rest = (str(part) for part in path)
+    if rest and (first == "cfg" or first.endswith("_cfg")):
+        register = registers()[block if first == "cfg" else other_block(first)][rest[0]]
         described = register.fields[rest[1]].desc if len(rest) > 1 else register.desc
         return re.sub(r"\s*\[[A-Z]\]", "", described).strip().split("\n")[0].rstrip(".")
-    known = rf"(?:{member}|{member.rpartition('_')[0]}_\*)"  # `diag_*` describes `diag_code`
-    entry = rf"^(?:[\w, ]*, )?{known}(?:, [\w, ]*)? : (?:[^:\n]*(?:: +|\n    ))?(.+)$"  # NAMES : TYPE : TEXT
-    found = re.search(entry, inspect.getdoc(kind) or "", re.MULTILINE)
-    return found[1].rstrip(" .;,").replace("`", "") if found else ""
+    core = re.fullmatch(r"(core\d+)_(.+)", first)
+    if core and issubclass(kind, NpuSoc):
+        return meaning((core[2], *path[1:]), NpuCore, block)
+    said = _entry(kind, first)
+    for prefix, signature in _BUSES.items():
+        place = first.find(prefix)
+        if place >= 0:
+            signal = _entry(signature, first[place + len(prefix) :])
+            return f"{said.partition(',')[0]}: {signal}" if said else signal
+    if member is not None:
+        inside = member.signature if member.is_signature else member.shape
+        if not said or (member.is_signature and isinstance(inside, Axi4 | AxiLite)):
+            return _deeper(inside, path[1:])
+    return said
 
 
 def port_name(path: Sequence[str | int], indices: Mapping[str, type[Enum]]) -> str:
@@ -143,6 +244,7 @@ class Flattened(Elaboratable):
         parts = list(_leaves(whole, member.shape))
         single = len(parts) == 1 and isinstance(whole, Signal)
         signals = []
+        init, place = Const.cast(whole.init).value if isinstance(whole, Signal) else 0, 0
         for inner, leaf, signed in parts:
             if not len(leaf):
                 continue
@@ -154,8 +256,11 @@ class Flattened(Elaboratable):
             assert isinstance(signal, Signal)
             signals.append(signal)
             self.signals[name] = signal
-            said = meaning(full, type(self._component), self._block)
-            self.ports.append(Port(name, direction, len(leaf), signed, full, said))
+            first = self._component.signature.members[str(full[0])]
+            said = meaning(full, type(self._component), self._block, first)
+            idle = (init >> place) & ((1 << len(leaf)) - 1) if direction == "input" else None
+            self.ports.append(Port(name, direction, len(leaf), signed, full, said, idle))
+            place += len(leaf)
         if not single and len(whole):
             self._joins.append((whole, signals, direction == "input"))
 

@@ -513,8 +513,14 @@ class ArrayCellPorts(wiring.Component):
 
     Members
     -------
-    The fields of `CellIn` and the drain inputs by their names (In), `o_acc` (384 bits, lane 0 lowest) and
-    `o_sum` (256 bits) (Out).
+    precision, depthwise : In : type and mode of the operands, as in `CellIn`.
+    w_valid, w_index, w_stride, w_data : In : a chunk of weights for the shadow tile, as in `CellIn`.
+    f_valid, f_data : In : operands of one output pixel, as in `CellIn`.
+    f_swap, f_first : In : the shadow tile becomes active; the accumulators of the slot are cleared.
+    f_bank, f_slot : In : accumulator bank and slot of the pixel, as in `CellIn`.
+    d_valid, d_bank, d_slot, d_octet : In : read channels `8*d_octet..` of a slot, as in `ArrayCell`.
+    o_acc : Out(384) : accumulators of the octet that was read last, lane 0 lowest.
+    o_sum : Out(256) : window sums of the same lanes.
     """
 
     def __init__(self) -> None:

@@ -45,7 +45,7 @@ class CoreBlock(wiring.Component):
     Members
     -------
     cfg : In(config_signature("CORE"))
-    control : In(ControlPort()) : start and end of a task; it ends when the DPU accepts the last octet of the
+    control : In(ControlPort()) : start and end of a task. It ends when the DPU accepts the last octet of the
         stripe marked `last`, or of the last group of zeros after it.
     feed : In(CorePort())       : stripes are accepted only while a task runs.
     acc : Out(stream of AccOctet) : for each pixel, all octets of the group.

@@ -197,7 +197,7 @@ class Ddma(wiring.Component):
     port : In(RegisterPort())            : registers of the DDMA window.
     sdma_port : In(RegisterPort())       : registers of the SDMA window, without effect.
     read_error : Out(1)                  : pulse, once per burst with an erroneous beat.
-    write_error : Out(1)                 : pulse.
+    write_error : Out(1)                 : pulse, once per burst with an erroneous response.
     idle : Out(1)                        : no request and no outstanding burst.
     writes_pending : Out(1)              : a write is requested or its response is outstanding.
     activity, levels : Out(layout)       : for the counters (spec/regs/counters.rdl).

@@ -76,7 +76,7 @@ class Dpu(wiring.Component):
     write : port towards the DMA.
     ppu : the output, for OUTPUT_MODE bit 0.
     diag : reports on the settings.
-    rdma_busy : DpuRdma.busy.  The task ends only after that of DPU_RDMA: unused BS and BN data are
+    rdma_busy : a task of DPU_RDMA runs.  The task ends only after that of DPU_RDMA: unused BS and BN data are
         dropped, unused main and EW data keep both tasks from ending.
     rdma_comb_use : bit 0 of DPU_RDMA's COMB_USE while DPU_RDMA runs; the DPU's COMB_USE may have the same
         bit.

@@ -65,13 +65,43 @@ def _block(node: AddrmapNode) -> dict[str, Any]:
     }
 
 
-def compile_sources(sources: Mapping[str, str]) -> dict[str, Any]:
+def _elaborated(top: Path, *names: str) -> list[AddrmapNode]:
+    printer = _Collector()
+    rdl = RDLCompiler(message_printer=printer)
+    try:
+        rdl.compile_file(str(top))
+        return [rdl.elaborate(name).top for name in names]
+    except RDLCompileError as error:
+        raise RuntimeError("register description: " + "\n".join(printer.lines)) from error
+
+
+def elaborated(top: Path, name: str) -> AddrmapNode:
+    """Return one address map of the description, for exporters of other projects.
+
+    Parameters
+    ----------
+    top
+        The file that includes all others; exporters may read it again.
+    name
+        Name of the address map.
+
+    Raises
+    ------
+    RuntimeError
+        If the compiler rejects the text; the message has its output.
+    """
+    return _elaborated(top, name)[0]
+
+
+def compile_sources(sources: Mapping[str, str], top: str) -> dict[str, Any]:
     """Compile the register description.
 
     Parameters
     ----------
     sources
-        Texts by file name, in compilation order; they define `npu_core`, `regcmd_word` and `npu_counters`.
+        Texts by file name; they define `npu_core`, `regcmd_word` and `npu_counters`.
+    top
+        Name of the file that includes all others.
 
     Returns
     -------
@@ -83,19 +113,10 @@ def compile_sources(sources: Mapping[str, str]) -> dict[str, Any]:
     RuntimeError
         If the compiler rejects the text; the message has its output.
     """
-    printer = _Collector()
-    rdl = RDLCompiler(message_printer=printer)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            for name, text in sources.items():
-                path = Path(folder) / name
-                path.write_text(text, "utf-8")
-                rdl.compile_file(str(path))
-            core = rdl.elaborate("npu_core").top
-            word = rdl.elaborate("regcmd_word").top
-            counters = rdl.elaborate("npu_counters").top
-    except RDLCompileError as error:
-        raise RuntimeError("register description: " + "\n".join(printer.lines)) from error
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in sources.items():
+            Path(folder, name).write_text(text, "utf-8")
+        core, word, counters = _elaborated(Path(folder, top), "npu_core", "regcmd_word", "npu_counters")
     return {
         "blocks": [_block(child) for child in core.children() if isinstance(child, AddrmapNode)],
         "word": _register(next(iter(word.registers()))),

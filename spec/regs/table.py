@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,21 +23,18 @@ from rkcosim.base.folders import NoHomeError, user_cache
 SCHEMA = 2
 """Version of the cached format; part of the hash."""
 
-SOURCES = (
-    "types.rdl",
-    "pc.rdl",
-    "cna.rdl",
-    "core.rdl",
-    "dpu.rdl",
-    "dpu_rdma.rdl",
-    "ppu.rdl",
-    "ppu_rdma.rdl",
-    "ddma.rdl",
-    "global.rdl",
-    "npu_core.rdl",
-    "counters.rdl",
-)
-"""Source files in compilation order."""
+TOP = "npu.rdl"
+"""The file that includes all others, in the order of compilation."""
+
+
+CORE_ADDRESS = 0xFDAB0000
+"""Address of core 0's registers in the SoC; the windows of the cores follow each other [HW 1.2]."""
+
+CORE_BYTES = 0x10000
+"""Bytes of a core's window [HW 1.2]."""
+
+BLOCK_BYTES = 0x1000
+"""Bytes of a block's window [HW 1.3]."""
 
 
 class NamedDict(dict[str, Any]):
@@ -255,12 +253,21 @@ class RegisterMap(Window):
 
     def block_at(self, offset: int) -> Block | None:
         """Block whose 4 KiB window holds a byte offset inside the core, or None."""
-        return next((b for b in self if b.base <= offset < b.base + 0x1000), None)
+        return next((b for b in self if b.base <= offset < b.base + BLOCK_BYTES), None)
 
 
-def _sources() -> dict[str, str]:
+def sources() -> dict[str, str]:
+    """Return the texts of the description by file name: `TOP`, and those that it includes in its order."""
     folder = resources.files(__package__)
-    return {name: folder.joinpath(name).read_text("utf-8") for name in SOURCES}
+    top = folder.joinpath(TOP).read_text("utf-8")
+    included = re.findall(r'^`include "(\S+)"$', top, re.MULTILINE)
+    return {TOP: top} | {name: folder.joinpath(name).read_text("utf-8") for name in included}
+
+
+def one_file() -> str:
+    """Return the whole description as one text without `include`, which any SystemRDL compiler takes."""
+    texts = sources()
+    return re.sub(r'^`include "(\S+)"$', lambda found: texts[found[1]], texts[TOP], flags=re.MULTILINE)
 
 
 def _digest(sources: Mapping[str, str]) -> str:
@@ -351,10 +358,10 @@ def _described() -> tuple[RegisterMap, Window]:
     RuntimeError
         If the description does not compile; the text has the file and the line.
     """
-    sources = _sources()
+    texts = sources()
     path: Path | None
     try:
-        path = user_cache() / "rkcosim" / f"registers-{_digest(sources)}.json"
+        path = user_cache() / "rkcosim" / f"registers-{_digest(texts)}.json"
     except NoHomeError:  # nothing is kept
         path = None
     body = _load_cached(path) if path is not None else None
@@ -365,7 +372,7 @@ def _described() -> tuple[RegisterMap, Window]:
             pass  # written by another program version: rebuild it
     from rkcosim.spec.regs.compile import compile_sources
 
-    body = compile_sources(sources)
+    body = compile_sources(texts, TOP)
     if path is not None:
         _store_cached(path, body)
     return _from_body(body)

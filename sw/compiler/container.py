@@ -234,6 +234,10 @@ def _check(plan: Plan) -> None:
     for item in plan.tasks:
         if not 0 <= item.layer < len(plan.steps):
             raise ModelError(f"damaged compiled model: a task of layer {item.layer}")
+        for setting in item.settings:
+            if setting.register == "DCOMP_CTRL" and any(setting.fields.values()):
+                name = plan.steps[item.layer].name
+                raise ModelError(f"damaged compiled model: '{name}' has compressed weights, as no such file")
     for step in plan.steps:
         for tensor in (*step.inputs, *step.outputs):
             known = plan.graph.tensors.get(tensor.name)

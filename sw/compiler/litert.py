@@ -182,6 +182,8 @@ class LiteRtProgram:
             return _checked(_WORKER.ask({"call": "run", "key": self._key}, arrays), "fails on")
 
     def __del__(self) -> None:
+        if _WORKER is None:  # the interpreter ends and has removed the names of this module
+            return
         if self._start == _WORKER.starts and _WORKER.process is not None and _WORKER.lock.acquire(False):
             try:
                 _WORKER.ask({"call": "free", "key": self._key})

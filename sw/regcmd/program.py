@@ -72,6 +72,8 @@ class Program:
         (first address, bytes) of memory that the host or other kicks read and write as well.
     following
         Words after the last task that runs, if its link leads to another task.
+    contents
+        (first address, bytes) of memory as it is before the first task; empty: unknown.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Program:
     chained: bool = False
     following: int | None = None
     held: list[tuple[int, int]] = field(default_factory=list)
+    contents: list[tuple[int, memoryview]] = field(default_factory=list)
 
 
 def program_of_words(words: Iterable[int], name: str = "words", address: int | None = None) -> Program:

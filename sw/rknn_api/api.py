@@ -161,9 +161,17 @@ def _load(state: Context, full: Context | None) -> Any:
         raise Refusal(t.RKNN_ERR_MODEL_INVALID, f"{error}", error) from error
     except DriverError as error:
         raise Refusal(t.RKNN_ERR_MALLOC_FAIL, f"cannot load the model: {error}", error) from error
+    if share is not None and full is not None:
+        _same_region(state, full)
     if runtime.meter is not None:
         loaded.meter = runtime.meter
     return loaded
+
+
+def _same_region(state: Context, full: Context) -> None:
+    """Note the memory of the program in which the weights are that two contexts share."""
+    if "weights" in full.regions:
+        state.regions["weights"] = full.regions["weights"]
 
 
 def _same_weights(loaded: Any, model: Any) -> bool:
@@ -191,6 +199,7 @@ def rknn_dup_context(context_in: Any, context_out: Any) -> int:
         outside = ["activations"] if _internal_outside(source.flag) else []
         with Refusal.instead_of(t.RKNN_ERR_MALLOC_FAIL, DriverError):
             state.loaded = place(source.model, source.loaded, outside)
+        _same_region(state, source)
         state.loaded.meter = source.loaded.meter
     _open(state, handle)
     return t.RKNN_SUCC

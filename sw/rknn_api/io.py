@@ -297,6 +297,16 @@ def _shifted(info: Any, native: Native, kind: int) -> bool:
     return native.dtype != shown_dtype(info) and kind == tensor_type(native.dtype)
 
 
+def check_regions(state: Context) -> None:
+    """Before a run: raise Refusal if the memory of the weights or activations was destroyed.
+
+    Other memory may be at its address now, that of another program too.
+    """
+    for region, memory in state.regions.items():
+        if memory.allocation.buffer.freed:
+            raise Refusal(t.RKNN_ERR_FAIL, f"the memory of the {region} was destroyed")
+
+
 def take_inputs(state: Context) -> None:
     """Before a run: copy data from bound memory to the place where the model reads them.
 
@@ -365,6 +375,7 @@ def _set_region(ctx: Any, mem: Any, region: str) -> int:
     state.finish()
     with Refusal.instead_of(t.RKNN_ERR_PARAM_INVALID, ModelError), runtime.lock:
         state.loaded.use_region(region, memory)
+        state.regions[region] = memory
     return t.RKNN_SUCC
 
 

@@ -294,22 +294,28 @@ def rknn_matmul_run(ctx: Any) -> int:
         raise Refusal(t.RKNN_ERR_FAIL, f"no memory is set for {', '.join(missing)}")
     for name, memory in state.memories.items():
         _check_size(state, name, memory)
-        if memory.struct.priv_data not in runtime.memories:
-            raise Refusal(t.RKNN_ERR_FAIL, f"the memory of {name} was destroyed")
     assert runtime.driver is not None
     requant, factor = _requant(state)
-    with runtime.lock:
+    with state.running:
+        _check_memories(state)
         state.memories["A"].to_device()
-        job = _job(state, requant)
-        before = len(runtime.meter()) if runtime.meter else 0
-        # devices raise exceptions of various classes
-        with Verbatim.instead_of(t.RKNN_ERR_FAIL, Exception, text="failed to submit!, "):
-            result = runtime.driver.submit(job)
-        state.ran(result.cycles, runtime.meter()[before:] if runtime.meter else ())
-        if factor is not None:
-            _scale(state, factor)
+        with runtime.lock:
+            job = _job(state, requant)
+            before = len(runtime.meter()) if runtime.meter else 0
+            # devices raise exceptions of various classes
+            with Verbatim.instead_of(t.RKNN_ERR_FAIL, Exception, text="failed to submit!, "):
+                result = runtime.driver.submit(job)
+            state.ran(result.cycles, runtime.meter()[before:] if runtime.meter else ())
+            if factor is not None:
+                _scale(state, factor)
         state.memories["C"].from_device()
     return t.RKNN_SUCC
+
+
+def _check_memories(state: MatmulContext) -> None:
+    for name, memory in state.memories.items():
+        if memory.struct.priv_data not in runtime.memories:
+            raise Refusal(t.RKNN_ERR_FAIL, f"the memory of {name} was destroyed")
 
 
 def _requant(state: MatmulContext) -> tuple[Requant | None, npt.NDArray[np.float64] | None]:
@@ -365,8 +371,8 @@ def rknn_matmul_destroy(ctx: Any) -> int:
     """Free a product and everything that was allocated through it."""
     state = product_context(ctx)
     runtime.contexts.pop(state.handle, None)
-    with runtime.lock:
-        forget_all_of(state.handle)
+    forget_all_of(state.handle)
+    with state.running, runtime.lock:
         state.close()
     return t.RKNN_SUCC
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -149,6 +150,8 @@ class MatmulContext:
     """What was done, by shape and core."""
     io: dict[Any, Any] = field(default_factory=dict)
     error: BaseException | None = None
+    running: Any = field(default_factory=threading.RLock)
+    """Held during a product."""
 
     @property
     def b_layout(self) -> int:
@@ -159,6 +162,10 @@ class MatmulContext:
     def native(self) -> bool:
         """Whether A and C are in the native layout."""
         return bool(self.info.AC_layout == mt.RKNN_MM_LAYOUT_NATIVE)
+
+    def uses(self, memory: Memory) -> bool:
+        """Return whether a product reads or writes a memory of the create functions."""
+        return any(one.allocation is memory.allocation for one in self.memories.values())
 
     def finish(self) -> None:
         """Do nothing: no frame runs between calls."""

@@ -13,7 +13,8 @@ import itertools
 import mmap
 import os
 import stat
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,17 +68,28 @@ class _FileBytes:
 
     def __init__(self, fd: int, offset: int, size: int) -> None:
         self._fd, self._offset, self._size = os.dup(fd), offset, size
+        self._lock = threading.Lock()  # its number must not become another file's while it is used
 
     def read_into(self, target: npt.NDArray[np.uint8]) -> None:
         """Copy the bytes to an array; raises Refusal if the file has become shorter."""
-        self._all(os.preadv, target)
+        with self._open():
+            self._all(os.preadv, target)
 
     def write_from(self, source: npt.NDArray[np.uint8]) -> None:
         """Copy an array to the file; raises Refusal if the file has become shorter."""
-        length = os.fstat(self._fd).st_size
-        if length < self._offset + self._size:  # it would grow again
-            raise self._shorter(length)
-        self._all(os.pwritev, source)
+        with self._open():
+            length = os.fstat(self._fd).st_size
+            if length < self._offset + self._size:  # it would grow again
+                raise self._shorter(length)
+            self._all(os.pwritev, source)
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[None]:
+        """Use the descriptor without the device's lock: the program may let its file system wait for ever."""
+        with runtime.lock.given_up(), self._lock:
+            if self._fd < 0:
+                raise Refusal(t.RKNN_ERR_FAIL, "the memory of a descriptor was destroyed")
+            yield
 
     def _all(self, move: Callable[[int, list[memoryview], int], int], array: npt.NDArray[np.uint8]) -> None:
         rest, at = array.data, self._offset
@@ -94,7 +106,9 @@ class _FileBytes:
 
     def close(self) -> None:
         """Give the descriptor back."""
-        os.close(self._fd)
+        with self._lock:
+            os.close(self._fd)
+            self._fd = -1
 
 
 @dataclass
@@ -319,13 +333,13 @@ def rknn_destroy_mem(ctx: Any, mem: Any) -> int:
     """Free memory of the create functions, but not the program's bytes."""
     _owner(ctx, needed=False)
     memory = memory_of(mem)
-    for state in list(runtime.contexts.values()):
-        state.finish()
-        for place, binding in list(state.io.items()):
-            if binding.memory is memory:
-                log.warning("rknn_destroy_mem: the memory was still set as an input or output")
-                del state.io[place]
-    forget(memory)
+    with _not_in_use(memory) as users:
+        for state in users:
+            for place, binding in list(state.io.items()):
+                if binding.memory is memory:
+                    log.warning("rknn_destroy_mem: the memory was still set as an input or output")
+                    del state.io[place]
+        forget(memory)
     return t.RKNN_SUCC
 
 
@@ -358,10 +372,25 @@ def memory_of(mem: Any) -> Memory:
     return memory
 
 
+@contextlib.contextmanager
+def _not_in_use(memory: Memory) -> Iterator[list[Any]]:
+    """Wait for the runs that read or write a memory, also of other threads; yield their contexts.
+
+    Contexts that do not use it are not waited for: they may be those of other programs.
+    """
+    with contextlib.ExitStack() as waited:
+        users = [state for state in list(runtime.contexts.values()) if state.uses(memory)]
+        for state in users:
+            state.finish()
+            waited.enter_context(state.running)
+        yield users
+
+
 def forget(memory: Memory) -> None:
-    """Free a memory and its number."""
-    runtime.memories.pop(memory.struct.priv_data or 0, None)
-    memory.release()
+    """Free a memory and its number when no run uses it."""
+    with _not_in_use(memory):
+        runtime.memories.pop(memory.struct.priv_data or 0, None)
+        memory.release()
 
 
 def forget_all_of(handle: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from rkcosim.driver import DriverTimeout
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.dynamic import Shape, shown
-from rkcosim.rknn_api.io import give_outputs, keep_outputs, take_inputs
+from rkcosim.rknn_api.io import check_regions, give_outputs, keep_outputs, take_inputs
 from rkcosim.rknn_api.loading import choose_shape, plan_for, spread
 from rkcosim.rknn_api.perf import detail_text
 from rkcosim.rknn_api.state import (
@@ -77,7 +77,10 @@ def rknn_run(context: Any, extend: Any = None) -> int:
     bound = timeout_ms * CYCLES_PER_MS or None
     if background:
         arguments = (state, frame, bound, fence_in, signal)
-        frame.thread = threading.Thread(target=_work, args=arguments, name=f"rknn frame {frame.number}")
+        # A server's end does not wait for a program whose file system never answers.
+        daemon = runtime.failures is not None
+        name = f"rknn frame {frame.number}"
+        frame.thread = threading.Thread(target=_work, args=arguments, name=name, daemon=daemon)
         frame.thread.start()
         return t.RKNN_SUCC
     _work(state, frame, bound, fence_in, signal)
@@ -102,6 +105,7 @@ def _work(state: Context, frame: Frame, bound: int | None, fence_in: int, signal
         if fence_in >= 0:
             _await_fence(fence_in)
         with state.running, runtime.lock:
+            check_regions(state)
             take_inputs(state)
             state.loaded.core = core_of(state)
             frame.report = state.loaded.run(bound)

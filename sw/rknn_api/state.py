@@ -126,6 +126,8 @@ class Context:
     """Native bytes of inputs that were set, because a run may use their memory for other data."""
     io: dict[tuple[bool, int], Binding] = field(default_factory=dict)
     """Bindings by (is input, index)."""
+    regions: dict[str, Any] = field(default_factory=dict)
+    """Memory of the program in which the weights or the activations are, by the name of the region."""
     frame: Frame | None = None
     """The frame that was started last."""
     previous: tuple[int, list[Any]] | None = None
@@ -145,6 +147,11 @@ class Context:
     error: BaseException | None = None
     running: Any = field(default_factory=threading.RLock)
     """Held during a run, also while that has given up the device's lock for a part that the host computes."""
+
+    def uses(self, memory: Any) -> bool:
+        """Return whether a run reads or writes a memory of the create functions."""
+        bound = [*(binding.memory for binding in self.io.values()), *self.regions.values()]
+        return any(one.allocation is memory.allocation for one in bound)
 
     def finish(self) -> Frame | None:
         """Wait for the running frame, if there is one, and return it."""

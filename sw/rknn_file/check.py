@@ -81,9 +81,10 @@ def check_lists(plan: FilePlan) -> None:
             raise RknnFileError(f".rknn file that the NPU cannot run: {where}: {problem}")
     words = words_from_bytes(entries.data)
     for number, core in enumerate(_cores(plan, words, bases["regcmd"])):
-        program = Program("file", core.tasks, core=number, ranges=ranges)
+        contents = [(bases["weights"], memoryview(plan.weights).cast("B"))]
+        program = Program("file", core.tasks, core=number, ranges=ranges, contents=contents)
         for finding in lint(program, _RULES):
-            if finding.severity == ERROR or finding.code:
+            if finding.severity == ERROR or finding.code or finding.rule == _DECODED:
                 raise _refusal(plan, core, finding)
         for end in core.ends:
             mask = plan.file.records[core.records[end]].int_mask
@@ -179,6 +180,9 @@ def _listed(record: TaskRecord, words: list[int], base: int) -> ListedTask:
     fetched = tuple(words[record.first : record.first + count])
     return ListedTask(fetched, base + record.first * 8, amount_code(count))
 
+
+_DECODED = "conv.weight-code"
+"""Rule that decodes compressed weights; what it cannot check is refused as well."""
 
 _SIZES = ("rdma.cube", "dpu.surfaces")
 """Rules about sizes of readers and writers that a bilinear Resize of the toolkit 2.3 breaks."""

@@ -206,6 +206,11 @@ def place_of(file: RknnFile, tensor: FileTensor, shown: Tensor, ref: Ref) -> Fil
     return place
 
 
+MOST_ABSENT, PACKED = 1 << 26, 16
+"""Bytes of constants that a file need not have, and how many times as large as the file the others are: the
+shortest code of compressed weights has 3 bits for 4 weights."""
+
+
 def place_constants(file: RknnFile) -> tuple[bytearray, dict[int, Ref]]:
     """Lay out the weights region.
 
@@ -221,7 +226,7 @@ def place_constants(file: RknnFile) -> tuple[bytearray, dict[int, Ref]]:
     Raises
     ------
     RknnFileError
-        if the constants are too large.
+        if the constants are too large, or much larger than the file.
     """
     image, refs = bytearray(), dict[int, Ref]()
     stored = [t for t in file.tensors if t.kind in (Kind.CONSTANT, Kind.HOST_CONSTANT)]
@@ -231,6 +236,11 @@ def place_constants(file: RknnFile) -> tuple[bytearray, dict[int, Ref]]:
             size = max(tensor.size, len(tensor.data))
             if len(image) + size > MOST_INTERNAL:
                 raise RknnFileError(f"damaged .rknn file: more than {MOST_INTERNAL} bytes of constants")
+            if len(image) + size > MOST_ABSENT + PACKED * file.size:
+                raise RknnFileError(
+                    f"damaged .rknn file: '{tensor.name}' has {size} bytes, of which the file of {file.size} "
+                    f"has {len(tensor.data)}"
+                )
             image += tensor.data.ljust(-(-size // ALIGN) * ALIGN, b"\0")
     for tensor in file.tensors:
         if tensor.kind == Kind.TABLE:

@@ -14,7 +14,7 @@ from rkcosim.rtl.layouts import DiagnosticCode
 from rkcosim.rtl.regbus import BLOCKS, RegisterFabric, op_enable_fields
 from rkcosim.spec.regs import registers
 from tests.streams import put
-from tests.twins.axi_model import axil_read, axil_write
+from tests.twins.axi_model import EagerHost, axil_read, axil_write
 
 R = registers()
 
@@ -157,6 +157,27 @@ def test_axi_lite_slave_reads_what_was_written(seed):
 
     serve = register_model(dut.bus, random.Random(seed + 9), store, log, error={0x2000})
     simulate(dut, host, background=[serve])
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.3, 0.7])
+def test_axi_lite_requests_follow_each_other_on_all_channels(stall):
+    """A host that does not wait for responses: each request is performed once, and answered in order."""
+    dut, rng, log, performed = AxiLiteSlave(), random.Random(int(10 * stall)), [], []
+    writes = [(4 * n, rng.getrandbits(32), rng.choice([0xF, 0xF, 0xF, 0x7])) for n in range(40)]
+    reads = [0x400 + 4 * rng.randrange(64) for _ in range(40)]
+    contents = {0x400 + 4 * n: rng.getrandbits(32) for n in range(64)}
+    host = EagerHost(dut.axil, writes, reads, rng, stall)
+
+    async def serve(ctx):
+        async for _, _, read, ready, offset in ctx.tick().sample(dut.bus.read, dut.bus.ready, dut.bus.offset):
+            performed.extend([offset] if read and ready else [])
+
+    registers = register_model(dut.bus, random.Random(5), dict(contents), log)
+    simulate(dut, *host.benches(), background=[registers, serve])
+    assert log == [(offset, value) for offset, value, strobe in writes if strobe == 0xF]
+    assert performed == reads
+    assert host.read == [(contents[offset], Response.OKAY) for offset in reads]
+    assert host.written == [Response.OKAY if strobe == 0xF else Response.SLVERR for _, _, strobe in writes]
 
 
 def test_axi_lite_reads_and_writes_that_wait_together_take_turns():

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tools.proofs.__main__ import measured, wrong
+from tools.proofs.__main__ import main, measured, wrong
+from tools.proofs.bench import Bench
 from tools.proofs.catalog import PROOFS
 from tools.proofs.faults import FaultError, plant
 from tools.proofs.plan import Fault, Proof
+from tools.proofs.solve import abc_program
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,3 +80,28 @@ def test_every_proof_has_a_fault_and_stands_on_the_page() -> None:
     overview = (ROOT / "docs/results/proofs.md").read_text().partition("## Claims")[0]
     assert all(proof.faults for proof in PROOFS)
     assert re.findall(r"^\| `(\w+)` \|", overview, re.MULTILINE) == [proof.name for proof in PROOFS]
+
+
+def test_proofs_for_symbiyosys(tmp_path: Path) -> None:
+    """Each claim is an assertion with its text, and ABC proves the exported graph by itself."""
+    assert main(["--export", str(tmp_path), "skid_buffer", "axi_lite_rules"]) == 0
+    proofs, kinds = ("skid_buffer", "axi_lite_rules"), ("il", "sby", "smt2", "aig")
+    names = {f"{name}.{kind}" for name in proofs for kind in kinds}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    bench = Bench()
+    next(proof for proof in PROOFS if proof.name == "axi_lite_rules").build(bench)
+    bench.apart()  # a block has to be used
+    design = (tmp_path / "axi_lite_rules.il").read_text()
+    assert all(claim in design for claim in bench.claims) and str(ROOT) not in design
+    settings = (tmp_path / "skid_buffer.sby").read_text()
+    assert "[tasks]\nprove\nbmc\ncover\n" in settings and "read_rtlil skid_buffer.il" in settings
+    assert "check-sat" not in (tmp_path / "skid_buffer.smt2").read_text()  # yosys-smtbmc asks
+    graph = tmp_path / "skid_buffer.aig"
+    assert graph.read_bytes().startswith(b"aig ")
+    done = subprocess.run(
+        [abc_program(), "-c", f"read_aiger {graph}; fold; strash; pdr -T 60"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Property proved" in done.stdout

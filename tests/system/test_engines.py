@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import builtins
 import errno
+import fcntl
 import gc
 import io
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -264,6 +266,64 @@ def test_cache_keeps_what_is_in_use(own_cache, monkeypatch):
     cache_module.store(folder, "k2", [file], {})
     left = {path.name for path in folder.iterdir() if path.is_dir()}
     assert left == {"k0", "k2", ".build-new"}
+
+
+def test_a_clock_that_jumps_does_not_remove_what_is_in_use(own_cache, monkeypatch):
+    """Neither the folder of a build, nor one that is being made, nor the entry that was just stored."""
+    folder = cache_module.cache_folder()
+    file = folder / "model.so"
+    file.write_bytes(b"x")
+    monkeypatch.setattr(cache_module, "KEEP_ENTRIES", 1)
+    with cache_module.working(folder) as work:
+        (work / "part").write_text("x")
+        for path in (work, work / cache_module.IN_USE):
+            os.utime(path, (1, 1))
+        for path in (folder / ".build-killed", folder / ".new-killed", folder / ".making-killed"):
+            path.mkdir()
+            (path / cache_module.IN_USE).touch()  # whoever had the lock has ended
+        cache_module.store(folder, "future", [file], {})
+        os.utime(folder / "future", (1 << 33,) * 2)
+        with cache_module.locked(folder, "future", print):  # somebody builds it again
+            assert cache_module.store(folder, "k", [file], {}) == folder / "k"
+            assert (folder / "future.lock").exists()
+        assert (work / "part").exists()
+        left = {path.name for path in folder.iterdir() if path.is_dir()}
+        assert left == {"k", work.name} and os.listdir(folder / "k") != []
+    assert not work.exists()
+    assert sorted(os.listdir(folder / "k")) == ["meta.json", "model.so"]
+
+
+def test_a_folder_that_is_removed_while_it_is_made_is_made_again(own_cache, monkeypatch):
+    """Another process may look at it before it has its lock."""
+    folder, lock, removed = cache_module.cache_folder(), fcntl.flock, []
+
+    def flock(file, how):
+        made = Path(file.name).parent
+        if how == fcntl.LOCK_EX and not removed:
+            removed.append(made)
+            shutil.rmtree(made)
+        lock(file, how)
+
+    monkeypatch.setattr(cache_module.fcntl, "flock", flock)
+    with cache_module.working(folder) as work:
+        assert work.is_dir() and removed[0].name[8:] != work.name[7:]
+        assert not cache_module._is_leftover(work)
+    assert not list(folder.glob(".*-*"))
+
+
+def test_a_lock_that_was_removed_is_taken_again(own_cache, monkeypatch):
+    """Who waits for the lock of an entry, which is removed with it, locks the file that is there then."""
+    folder, real, tried = cache_module.cache_folder(), cache_module._try_lock, []
+
+    def try_lock(file):
+        if not tried:
+            (folder / "k.lock").unlink()
+        tried.append(file)
+        return real(file)
+
+    monkeypatch.setattr(cache_module, "_try_lock", try_lock)
+    with cache_module.locked(folder, "k", print), open(folder / "k.lock", "a") as other:
+        assert not real(other) and len(tried) == 2
 
 
 def test_two_builders_build_once(own_cache):

@@ -22,6 +22,7 @@ pytestmark = needs_program("cc")
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "tests" / "system" / "programs" / "nnapi_rules.c"
+HOSTILE = RULES.with_name("nnapi_hostile.c")
 EXAMPLE = ROOT / "examples" / "nnapi" / "chain.c"
 
 KILLED = """
@@ -66,6 +67,24 @@ def test_rules(tmp_path: Path) -> None:
     assert "AddressSanitizer" not in done.stderr and "runtime error" not in done.stderr
     line = "rkcosim: ANeuralNetworksModel_addOperation: BAD_DATA: there is no operand 9, only 2"
     assert line in done.stderr.splitlines()
+
+
+def test_two_hostile_programs_beside_a_good_one(tmp_path: Path) -> None:
+    """Every call with handles of objects that are gone or never were, wrong counts and sizes, files that
+    become shorter, eight threads, forks: an error each, no access beyond what was given."""
+    lay_out(tmp_path, neural_networks_library(sanitize=True))
+    variables = environment(tmp_path, {"engine": "golden"}) | {"ASAN_OPTIONS": "detect_leaks=0"}
+    variables["LD_PRELOAD"] = sanitizer_runtime()
+    hostile, rules = compiled(tmp_path, HOSTILE), compiled(tmp_path, RULES)
+    begun = [
+        subprocess.Popen([one], env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for one in (hostile, rules, hostile)
+    ]
+    for one in begun:
+        out, errors = one.communicate(timeout=120)
+        assert (one.returncode, out) == (0, "0 failures\n"), out + errors[-3000:]
+        for word in ("AddressSanitizer", "runtime error", "internal error", "Traceback"):
+            assert word not in errors, errors[-3000:]
 
 
 def test_a_killed_process_is_a_dead_object(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from rkcosim import waves
 from rkcosim.engines import BuildError, DramConfig, EngineError, open_engine, open_named, toolchain
 from rkcosim.engines.traces.writing import fst_functions
 from rkcosim.spec.regs import registers
+from rkcosim.verify.conformance.groups import draw_case
 from rkcosim.verify.crosscheck.kick import run_kick
 from rkcosim.verify.crosscheck.mismatch_trace import trace_mismatch, wants_mismatch
 from rkcosim.verify.streams.stream import Stream
@@ -31,6 +33,14 @@ def needs_compiler() -> None:
         if toolchain.verilator() is None:
             pytest.skip("no Verilator")
     except BuildError as error:
+        pytest.skip(str(error))
+
+
+def needs_fst() -> None:
+    try:
+        fst_functions()
+        import pywellen  # noqa: F401
+    except (EngineError, ImportError) as error:
         pytest.skip(str(error))
 
 
@@ -109,6 +119,82 @@ def test_names_are_those_of_the_manual(whole: waves.Wave):
         assert any(name.startswith(f"core0.{scope}.") for name in names), scope
     assert {"npu.jobs", "npu.layer", "npu.core0.task", "core0.irq", "core0.events.task_start"} <= set(names)
     assert not [name for name in names if "cfg_" in name], "registers appear once, in `registers`"
+
+
+@pytest.mark.parametrize("form", ["vcd", "fst"])
+def test_no_scope_has_a_name_twice(tmp_path: Path, form: str):
+    if form == "fst":
+        needs_fst()
+    path = tmp_path / f"w.{form}"
+    run(TraceSpec(path, stop=When.parse(40)))
+    if form == "vcd":
+        scopes, names = [], []
+        for line in path.read_text().partition("$enddefinitions")[0].splitlines():
+            match line.split():
+                case ["$scope", _, name, "$end"]:
+                    scopes.append(name)
+                case ["$upscope", "$end"]:
+                    scopes.pop()
+                case ["$var", _, _, _, name, *_]:
+                    names.append(".".join([*scopes, name]))
+    else:
+        names = [signal.name for signal in waves.open(path).signals]
+    assert len(names) > 9000
+    assert [name for name, count in Counter(names).items() if count > 1] == []
+
+
+CONSTANT = {
+    "npu.layer": "no layers are announced",
+    "npu.layer_name": "the same",
+    "npu.core0.layer": "the same",
+    "npu.core0.layer_name": "the same",
+    "core0.core_index": "there is one core",
+    "core0.options": "no option is set",
+    "core0.rst": "the waveform begins after the reset",
+    "core0.axi.arsize": "all beats are whole",
+    "core0.axi.awsize": "the same",
+    "core0.axi.arburst": "all bursts are incrementing",
+    "core0.axi.awburst": "the same",
+    "core0.axi.arprot": "always 0",
+    "core0.axi.awprot": "the same",
+    "core0.axil.arprot": "the same",
+    "core0.axil.awprot": "the same",
+    "core0.axi.arready": "the memory of the engine takes every address",
+    "core0.axi.awready": "the same",
+    "core0.axi.rresp": "no access fails",
+    "core0.axi.bresp": "the same",
+    "core0.axil.rresp": "the same",
+    "core0.axil.bresp": "the same",
+    "core0.axil.wstrb": "the host writes whole words",
+    "core0.events.stall_acc": "does not happen in these tasks",
+    "core0.events.stall_dpu": "the same",
+}
+"""Variables that do not change in the runs of the next test, with the reason."""
+
+
+def test_every_variable_of_a_core_and_its_ports_can_change(tmp_path: Path):
+    needs_compiler()
+    streams = ROOT / "examples" / "streams"
+    work = [draw_case("conv int8", 3, 0).stream(), STREAM, Stream.load(streams / "bank_split.json")]
+    scopes = ("tasks", "core0.axi", "core0.axil", "core0.[alm]*")
+    still: set[str] = set()
+    for number, stream in enumerate(work):
+        path = tmp_path / f"{number}.vcd"
+        with open_engine(cores=1, on_diagnostic="go on", traced=True, progress=lambda text: None) as engine:
+            engine.trace(TraceSpec(path, scopes=scopes))
+            engine.count_blocks(True)
+            stream.load_into(engine.memory)
+            run_kick(engine, stream.kick, stream.core, 30_000, stream.writes)
+            engine.count_blocks(False)
+            engine.run(700)  # until the core is idle
+        wave = waves.open(path)
+        names = [s.name for s in wave.signals if ".registers." not in s.name]
+        wave.load(*names)
+        constant = {name for name in names if len(wave.changes(name)) < 2}
+        still = still & constant if number else constant
+    shown = {"core0.activity", "core0.levels", "core0.macs", "core0.array_macs", "core0.counting"}
+    assert shown <= set(names)
+    assert still == set(CONSTANT)
 
 
 def test_registers_hold_what_the_stream_wrote(whole: waves.Wave, task: tuple[int, int]):
@@ -260,11 +346,7 @@ def test_a_part_of_the_scopes_has_the_same_values(tmp_path: Path, whole: waves.W
 
 
 def test_fst_holds_the_same(tmp_path: Path, whole: waves.Wave):
-    try:
-        fst_functions()
-        import pywellen  # noqa: F401
-    except (EngineError, ImportError) as error:
-        pytest.skip(str(error))
+    needs_fst()
     spec = TraceSpec(tmp_path / "w.fst")
     _, _, result = run(spec)
     other = waves.open(spec.path)

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from rkcosim.golden.task import GoldenDevice, GoldenError, GoldenHang
+from rkcosim.golden.task.packed_weights import decode_packed
 from rkcosim.spec.layouts.compressed import SegmentCode, compress_weights
 from rkcosim.spec.types import INT8
 from rkcosim.spec.weight_code import REGNUM
 from tests.makers.golden_bench import device
 from tests.twins.golden_conv import WEIGHTS, Case, Layer, Recorder, of, program, with_fields
-from tests.twins.packed_weights import segment_places, some_code
+from tests.twins.packed_weights import decode_segment, segment_places, some_code
 
 SHAPE = {"channels": 16, "kernels": 8, "size": (4, 5), "kernel": (3, 3), "out": (4, 5), "pad": (1, 1)}
 
@@ -106,3 +107,32 @@ def test_segment_that_ends_too_early() -> None:
     with pytest.raises(GoldenHang, match=r"the bits of segment 15 end before its weights.*SIZE_MISMATCH"):
         program(case).run(dev)
     assert amounts[15] > 1
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_segments_are_decoded_up_to_where_they_end(runs: bool) -> None:
+    """Against a decoder that works on strings: parts of segments, and ones that are longer than a block."""
+    rng = random.Random(11 + runs)
+    numbers = np.random.default_rng(3)
+    for count in (4, 64, 4096, 40_000):
+        code = some_code(rng, runs=runs)
+        weights = numbers.integers(0, 256, count).astype(np.uint8)
+        bits = np.array([int(bit) for bit in code.bits(weights)], np.uint8)
+        segment = code.header() + np.packbits(bits, bitorder="little").tobytes()
+        found, fault = decode_packed([segment], [0], count // 4)
+        assert fault is None and np.array_equal(found[0], weights)
+        if count <= 4096:
+            assert decode_segment(segment, count) == weights.tolist()
+        cut = segment[: rng.randrange(17, len(segment) - 1)] if count > 4 else segment[:17]
+        found, fault = decode_packed([cut], [7], count // 4)
+        assert fault is not None and (fault.code, fault.value) == ("SIZE_MISMATCH", 7)
+        assert np.array_equal(found[0], weights[: found[0].size]) and found[0].size < count
+
+
+def test_a_long_segment_whose_last_code_is_unknown() -> None:
+    """The fault is found behind the first block; the bits before it are weights."""
+    code = SegmentCode(classes=(0, 1, 2, 3, 4, 5, 6, 15))
+    payload = bytes(20_000) + bytes([0b0001])  # codes of 3 bits; the last 0 and this byte begin with 01000
+    found, fault = decode_packed([code.header() + payload], [0], 1 << 20)
+    assert fault is not None and (fault.code, fault.value) == ("WEIGHT_CODE", 7 << 8 | 0xF6)
+    assert found[0].size == 160_000 // 3

@@ -84,7 +84,7 @@ COMMANDS: dict[str, tuple[tuple[object, ...], tuple[str, ...]]] = {
     "run": (("run", "FILE", "--engine", "golden"), MODELS),
     "compile": (("compile", "FILE"), MODELS),
     "compare": (("compare", "FILE"), MODELS),
-    "estimate": (("estimate", "FILE"), MODELS),
+    "estimate": (("estimate", "FILE"), (*MODELS, *STREAMS, "text of a register-command stream")),
     "counters": (("counters", "FILE"), MODELS),
     "regcmd run": (("regcmd", "run", "FILE", "--engine", "golden"), ("stream file", "text file")),
     "regcmd import": (

@@ -102,3 +102,12 @@ def test_containers_whose_names_do_not_fit(change: Callable[[Graph], None], text
     change(plan.graph)
     with pytest.raises(ModelError, match=text):
         load_plan(save_plan(plan))
+
+
+def test_containers_with_compressed_weights() -> None:
+    """No compiler writes them, so nobody has looked into them before the file runs."""
+    plan = load_plan(FILES["model.rknpu"]())
+    task = next(task for task in plan.tasks if "CNA" in task.blocks)
+    task.settings.change("CNA", "DCOMP_CTRL", DECOMP_CONTROL=1)
+    with pytest.raises(ModelError, match=f"'{plan.steps[task.layer].name}' has compressed weights"):
+        load_plan(save_plan(plan))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from rkcosim.regcmd import (
     register_word,
     words_from_bytes,
 )
-from rkcosim.regcmd.lint import RULES, SEVERITIES, Finding, lint
+from rkcosim.regcmd.lint import RULES, SEVERITIES, Finding, flow, lint
 from rkcosim.regcmd.program import ListedTask, Program, fetch_from, program_of_chain, program_of_words
 from rkcosim.spec.regs import registers
 from rkcosim.verify.conformance.groups import GROUPS, draw_case
@@ -31,8 +32,9 @@ ROOT = Path(__file__).parents[2]
 FAULTY = (
     *("reserved fields", "contradictory sizes", "reserved codes", "contradictions", "hangs", "waits"),
     *("writer waits", "unmapped addresses", "malformed lists", "unknown compression"),
+    "unknown headers",
 )
-LEGAL = [name for name in GROUPS if name not in (*FAULTY, "registers", "field limits", "unknown headers")]
+LEGAL = [name for name in GROUPS if name not in (*FAULTY, "registers", "field limits")]
 BASE = 0x10_0000
 
 
@@ -382,6 +384,41 @@ def test_memory_of_the_host_is_in_use() -> None:
     assert not _found(read, "memory.half-written")
     read.held = [(0x21_0000, 0xF0)]
     assert "1 of 16 atoms" in _found(read, "memory.half-written")[0].message
+
+
+def _with_unknown_header() -> Program:
+    """A convolution with compressed weights, the header of one of whose segments is unknown."""
+    for index in range(20):
+        program = program_of_stream(draw_case("unknown headers", 7, index).stream())
+        if _found(program, "conv.weight-code"):
+            return program
+    raise AssertionError("no such draw")
+
+
+def test_compressed_weights_are_checked_where_they_are_known() -> None:
+    """Not if nobody knows the memory, or if a task writes there: it may mend what is wrong."""
+    program = _with_unknown_header()
+    (finding,) = _found(program, "conv.weight-code")
+    assert finding.severity == "error" and finding.register.startswith("DCOMP_AMOUNT")
+    contents = program.contents
+    program.contents = []
+    assert not _found(program, "conv.weight-code")
+    program.contents = contents
+    (task,) = program.tasks
+    commands = {c.register.path: c for c in task.commands if c.register is not None}
+    words = list(task.words)
+    place, at = commands["CNA.DCOMP_ADDR0"].value, commands["DPU.DST_BASE_ADDR"].index
+    words[at] = words[at] & ~(0xFFFF_FFFF << 16) | place << 16
+    program.tasks = [replace(task, words=tuple(words))]
+    assert not _found(program, "conv.weight-code")
+
+
+def test_the_time_for_compressed_weights_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks whose segments overlap can request more bytes than the memory has."""
+    program = _with_unknown_header()
+    monkeypatch.setattr(flow, "MOST_DECODED", 0)
+    (finding,) = _found(program, "conv.weight-code")
+    assert finding.severity == "warning" and "not checked" in finding.message
 
 
 def test_surfaces_of_padding_channels_may_be_overwritten() -> None:

@@ -30,7 +30,9 @@ from rkcosim.rknn_file.opening import jobs_by, open_model
 from rkcosim.rknn_file.schema import Kind, NodeSlot
 from rkcosim.rknn_file.tables import root_table
 from rkcosim.rknn_file.writer import write_rknn
+from rkcosim.spec.layouts.compressed import SegmentCode
 from rkcosim.spec.regs import registers
+from rkcosim.spec.weight_code import HEADER_BYTES, HEADER_CLASSES, HEADER_FLAGS, HEADER_ZERO
 from rkcosim.verify.crosscheck import file_check
 from rkcosim.verify.crosscheck.file_check import FileChecker
 from rkcosim.verify.crosscheck.file_meaning import NotJudged, judge
@@ -39,6 +41,7 @@ from rkcosim.verify.streams.sources import open_source
 from tests.extent import extent
 from tests.makers.rknn_files import _Builder, as_version_2
 from tests.makers.rknn_models import Qdq
+from tests.twins.packed_weights import segment_places
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
 
@@ -614,6 +617,57 @@ def test_weights_that_nobody_can_decode_name_the_header_byte():
     cut = replace(tensor, segments=((tensor.segments[0][0][:20], 16), *tensor.segments[1:]))
     with pytest.raises(RknnFileError, match="segment 0: ends after"):
         decompress(cut)
+
+
+@pytest.fixture(scope="module")
+def packed() -> tuple[bytes, int, list[int]]:
+    """A file with compressed weights, the place of the first segment in it, and DCOMP_AMOUNT of all."""
+    compiled = compile_model(layer_models.conv(16, 8, (4, 4), int8=True, kernel=3, pad=1), reuse=True)
+    older = as_version_2(write_rknn(compiled), compress=True)
+    (tensor,) = (tensor for tensor in read_rknn(older).tensors if tensor.segments)
+    return older, older.index(tensor.data), [len(data) // 16 - 1 for data, _ in tensor.segments]
+
+
+def test_no_header_of_compressed_weights_makes_a_run_wait(packed: tuple[bytes, int, list[int]]):
+    """Each byte of a header with many values: the file is refused, or it runs to its end."""
+    older, first, amounts = packed
+    places, refused, ran = segment_places(tuple(amounts)), set(), 0
+    values = (0, 1, 2, 4, 5, 0x0F, 0x10, 0x11, 0x19, 0x38, 0x7F, 0x80, 0x88, 0xF0, 0xFF)
+    for segment in (0, 9):
+        for byte in range(HEADER_BYTES):
+            for value in values[byte % 5 :: extent(5, 1)]:
+                changed = bytearray(older)
+                changed[first + places[segment] + byte] = value
+                try:
+                    model = as_file(bytes(changed), reuse=False)
+                except RknnFileError as error:
+                    assert exit_code(error) == BAD_INPUT and f"DCOMP_AMOUNT{segment} = 0x" in str(error)
+                    assert f"segment {segment} " in str(error) and "conv.weight-code" in str(error)
+                    refused.add(byte)
+                else:
+                    with LoadedModel(model, GoldenDriver()) as loaded:
+                        loaded.run()
+                    ran += 1
+    assert {HEADER_FLAGS, HEADER_ZERO, HEADER_CLASSES, HEADER_CLASSES + 2} <= refused and ran > 40
+
+
+def test_constants_that_the_file_does_not_have_are_refused(packed: tuple[bytes, int, list[int]]):
+    """Bit 29 of the size of a constant, in a file of 4 KB: 1.6 GB of memory without a bound."""
+    file = read_rknn(packed[0])
+    (place,) = (n for n, tensor in enumerate(file.tensors) if tensor.segments)
+    large = replace(file.tensors[place], size=1 << 29)
+    file.tensors[place] = large
+    with pytest.raises(RknnFileError, match=f"'{large.name}' has {1 << 29} bytes, of which the file of"):
+        FileModel(file, packed[0])
+
+
+def test_compressed_weights_that_end_too_early_are_refused(packed: tuple[bytes, int, list[int]]):
+    older, first, amounts = packed
+    place = first + segment_places(tuple(amounts))[7]
+    changed = bytearray(older)
+    changed[place : place + HEADER_BYTES] = SegmentCode(classes=(7, 7, 7, 7, 7, 7, 7, 7)).header()
+    with pytest.raises(RknnFileError, match="the bits of segment 7 end before its weights do"):
+        as_file(bytes(changed))
 
 
 # -- lists that the hardware refuses -----------------------------------------------------------------

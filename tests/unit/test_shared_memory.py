@@ -6,6 +6,8 @@ import gc
 import mmap
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -136,3 +138,30 @@ def test_views_outlive_the_memory() -> None:
             use()
     memory.unmap(PAGE)
     assert memory.ranges == {}
+
+
+@pytest.mark.parametrize("kind", ["golden", "engine"])
+def test_a_thread_never_sees_memory_of_another_range(kind: str) -> None:
+    """While other programs of a server map and unmap memory, a thread copies to and from its own."""
+    memory, own, end = make(kind), 0x10_0000, time.monotonic() + 0.5
+    memory.map(own, PAGES)
+    memory.view(own, PAGES)[:] = 7
+    for number in range(50):
+        memory.map(0x20_0000 + number * 2 * PAGES, PAGES)
+
+    def others() -> None:
+        while time.monotonic() < end:
+            for place in range(PAGES, 20 * PAGES, PAGES):
+                memory.map(place, PAGES)
+                memory.unmap(place)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=others)
+    try:
+        thread.start()
+        while thread.is_alive():
+            assert memory.view(own, PAGES)[0] == 7
+    finally:
+        thread.join()
+        sys.setswitchinterval(before)

@@ -6,13 +6,15 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Fragment
+from amaranth.hdl import Fragment, Value
 
 from rkcosim.engines import toolchain
 from rkcosim.engines.protocol import BuildError
+from rkcosim.engines.records import EVENT_NAMES
 from rkcosim.engines.traces.names import Declaration, _scope, placed
 from rkcosim.engines.traces.table import write_table
 from rkcosim.engines.traces.writing import check_scopes, chosen, in_tasks_scope, variables
+from rkcosim.export.ports import taken
 from rkcosim.rtl.core import NpuCore
 from rkcosim.waves.spec import SpecError
 
@@ -164,6 +166,32 @@ def test_scopes_select():
     assert all(path.startswith("core1.CNA.") for path in paths)
     with pytest.raises(SpecError, match="'core2'; there are tasks, npu, core0"):
         chosen(everything, ["core2"])
+
+
+def test_each_port_of_the_core_is_shown_once_with_its_width():
+    """By the harness or by the model, never by both."""
+    core = taken(NpuCore())
+    ports = {path[0]: Value.cast(port) for path, _, port in core.signature.flatten(core)}
+    model = placed(Declaration(name, number, len(port)) for number, (name, port) in enumerate(ports.items()))
+    shown = [
+        v for v in variables(model, 1, EVENT_NAMES) if not v.path.startswith("npu.") and v.source[0] in "iom"
+    ]
+    paths = [v.path for v in shown]
+    assert len(set(paths)) == len(paths)
+    names = {"axi": "m_axi_", "axil": "s_axil_", "diag": "diag_", "watch": "watch_"}
+    left = {name: len(port) for name, port in ports.items()}
+    for variable in shown:
+        _, scope, *rest = variable.path.split(".")
+        if scope in ("events", "busy"):
+            continue
+        name = names[scope] + rest[0] if rest else scope
+        if name != "rst":  # the signal of the clock's domain, no port of the component
+            assert int(variable.source.split()[-1]) == left.pop(name), name
+    constant = {f"m_axi_{c}{pin}" for c in ("aw", "ar") for pin in ("lock", "cache", "prot", "qos")} | {
+        "s_axil_awprot",
+        "s_axil_arprot",
+    }  # no pin of the harness: the core drives or takes no other value
+    assert set(left) == constant | {"events", "busy_blocks"}
 
 
 def test_the_scope_of_tasks():

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rkcosim.base import trust
@@ -24,6 +29,7 @@ from rkcosim.engines import cache
 from rkcosim.engines.protocol import BuildError
 from rkcosim.engines.toolchain import PYTHON
 from rkcosim.golden.task import GoldenNpu
+from tests import seeds
 from tests.programs import needs_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -311,6 +317,150 @@ def test_a_cluster_of_this_machine_needs_its_key() -> None:
                 distributed.Client(target, timeout=2, security=key, set_as_default=False)
             assert time.monotonic() - begun < 20
         assert cluster.client.submit(os.getpid).result(timeout=20) != os.getpid()
+
+
+class Recorder:
+    """Passes connections on to an address; `sent` is what each client has sent."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._server, self._address = socket.create_server(("127.0.0.1", 0)), address
+        self.port, self.sent = self._server.getsockname()[1], list[bytearray]()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with self._server, contextlib.suppress(OSError):
+            while True:
+                theirs, _ = self._server.accept()
+                other = socket.create_connection(self._address)
+                self.sent.append(bytearray())
+                for ends in ((other, theirs, bytearray()), (theirs, other, self.sent[-1])):
+                    threading.Thread(target=self._pass, args=ends, daemon=True).start()
+
+    def close(self) -> None:
+        """Accept no more."""
+        self._server.shutdown(socket.SHUT_RDWR)
+
+    @staticmethod
+    def _pass(source: socket.socket, target: socket.socket, kept: bytearray) -> None:
+        with contextlib.suppress(OSError):
+            with source, target:
+                while data := source.recv(1 << 16):
+                    kept += data
+                    target.sendall(data)
+                target.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_cluster_of_this_machine_outlives_hostile_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages without the key, cut and too large ones, a session that is sent again, and connections that
+    wait: the work goes on, and all descriptors are given back."""
+    pytest.importorskip("distributed", reason="needs the extra shards")
+    pytest.importorskip("cryptography", reason="needs the extra shards")
+    import distributed
+    from distributed.comm.utils import to_frames
+
+    from rkcosim.measure.shards import peers
+    from rkcosim.measure.shards.cluster import open_cluster
+
+    monkeypatch.setattr(peers, "HANDSHAKE_SECONDS", 1)
+    with open_cluster(workers=1) as cluster:
+        client = cluster.client
+        places = [client.scheduler.address, *client.nthreads()]
+        ports = [int(address.rpartition(":")[2]) for address in places]
+        recorder = Recorder(("127.0.0.1", ports[0]))
+        security = client.security
+        with distributed.Client(
+            f"tls://127.0.0.1:{recorder.port}", timeout=10, security=security, set_as_default=False
+        ) as second:
+            assert second.submit(abs, -3).result(timeout=20) == 3
+        frames = asyncio.run(to_frames({"op": "terminate", "reply": False}))
+        plain = struct.pack("<Q", len(frames)) + b"".join(bytes(frame) for frame in frames)
+        rng = np.random.default_rng(seeds.seed(f"{__name__} cluster"))
+        recorder.close()
+        whole = max((bytes(sent) for sent in recorder.sent), key=len)
+        hello = whole[:400]
+        contents = [
+            *(b"", plain, struct.pack("<Q", 1 << 62), b"\x16\x03\x01\xff\xff" + bytes(1 << 16)),
+            *(whole, hello, hello[:5], hello[:100]),
+            *(rng.bytes(int(rng.integers(1, 5000))) for _ in range(20)),
+            *(hello[:n] + rng.bytes(50) for n in range(0, len(hello), 40)),
+        ]
+        before, held = len(os.listdir("/proc/self/fd")), []
+        for number, content in enumerate(contents):
+            for port in ports:
+                held.append(socket.create_connection(("127.0.0.1", port), timeout=10))
+                with contextlib.suppress(OSError):
+                    held[-1].sendall(content)
+            assert client.submit(pow, number, 2, pure=False).result(timeout=20) == number**2
+        assert len(client.scheduler_info()["workers"]) == 1
+        end = time.monotonic() + 20
+        while (more := len(os.listdir("/proc/self/fd")) - before - len(held)) > 2 and time.monotonic() < end:
+            time.sleep(0.1)
+        assert more <= 2, "connections that show no key are closed"
+        assert client.submit(os.getpid).result(timeout=20) != os.getpid()
+        cluster.client.log_event(cluster._topic, {"key": 1})
+        cluster.client.log_event(cluster._topic, "no report")
+        for one in held:
+            one.close()
+
+
+def as_stranger(port: int, count: int) -> int:
+    """Make connections to a port as another user in a process, and return how many of them were closed."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setuid(STRANGER)
+            held = []
+            for _ in range(count):
+                held.append(socket.socket())
+                held[-1].connect(("127.0.0.1", port))
+                held[-1].settimeout(20)
+            closed = 0
+            for one in held:
+                with contextlib.suppress(ConnectionError):
+                    closed += one.recv(1) != b""
+                closed += 1
+            os.write(writing, bytes([closed]))
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writing)
+    with open(reading, "rb") as answer:
+        found = answer.read()
+    assert os.waitpid(pid, 0)[1] == 0
+    return found[0]
+
+
+def test_connections_of_another_user_to_a_cluster_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, without a word from them: they cannot use up the descriptors of this process."""
+    pytest.importorskip("distributed", reason="needs the extra shards")
+    pytest.importorskip("cryptography", reason="needs the extra shards")
+    from rkcosim.measure.shards.cluster import open_cluster
+
+    with open_cluster(workers=1) as cluster:
+        port = int(cluster.client.scheduler.address.rpartition(":")[2])
+        workers = [int(worker.rpartition(":")[2]) for worker in cluster.client.nthreads()]
+        if os.geteuid() == 0:
+            for one in (port, *workers):
+                assert as_stranger(one, 100) == 100
+        else:  # the connections of this process are as those of another user
+            monkeypatch.setattr(trust, "tcp_peer", lambda _: STRANGER)
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as one:
+                assert one.recv(1) == b""
+            monkeypatch.undo()
+        assert cluster.client.submit(pow, 3, 2).result(timeout=20) == 9
+
+
+def test_the_user_at_the_other_end_of_a_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname()):
+            ours, _ = server.accept()
+            assert trust.tcp_peer(ours) == os.geteuid()
+        ours.close()
+        assert trust.tcp_peer(ours) is None
+        with socket.socket() as lone:
+            assert trust.tcp_peer(lone) is None
 
 
 def test_the_other_end_of_a_socket() -> None:

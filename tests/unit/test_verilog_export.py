@@ -18,8 +18,9 @@ from rkcosim.engines.plain_names import identifier
 from rkcosim.export import ExportError, export_verilog
 from rkcosim.export.designs import EXPORTABLE, GEOMETRIES
 from rkcosim.export.export import port_table
-from rkcosim.export.folder import chosen, core_file
-from rkcosim.export.ports import taken
+from rkcosim.export.folder import chosen, core_file, sources_of
+from rkcosim.export.lists import cell_files, lists, visible
+from rkcosim.export.ports import Flattened, taken
 from rkcosim.spec.config import SMALL, NpuConfig
 from rkcosim.spec.regs import registers
 
@@ -53,10 +54,44 @@ def test_ports_have_readable_names(key):
     for port in ports:
         assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", port.name) and "__" not in port.name, port.name
         assert identifier(port.name) == port.name
-        assert len(port.meaning) < 130, port
         assert port.width > 0
-    documented = [port for port in ports if port.path[0] == "cfg" or str(port.path[0]).endswith("_cfg")]
-    assert all(port.meaning for port in documented), "register fields have a description"
+
+
+GARBAGE = re.compile(r":py:|\b(?:In|Out)\(|^[:,.;]|[:,;(]$| : |`|\n|  ")
+"""What only a docstring that was read wrongly leaves in a text."""
+
+
+@pytest.mark.parametrize("key", EXPORTABLE)
+def test_every_port_has_a_text_a_clock_and_an_idle_value(key):
+    for port in EXPORTABLE[key].ports(SMALL):
+        assert 4 <= len(port.meaning) < 140, port
+        assert not GARBAGE.search(port.meaning), port
+        assert port.meaning.count("(") == port.meaning.count(")"), port
+        assert port.meaning.count("[") == port.meaning.count("]"), port
+        assert port.domain == ("-" if port.name == "clk" else "clk")
+        assert (port.idle is None) == (port.direction == "output" or port.name == "clk")
+        assert port.idle is None or 0 <= port.idle < 1 << port.width
+
+
+def test_the_texts_come_from_the_docstring_of_the_part_that_has_one():
+    core = {port.name: port.meaning for port in EXPORTABLE["core"].ports(SMALL)}
+    soc = {port.name: port.meaning for port in EXPORTABLE["soc"].ports(SMALL)}
+    slave = {port.name: port.meaning for port in EXPORTABLE["axil_slave"].ports(SMALL)}
+    assert core["step_answer"].startswith("progress of the other cores") and "alone" in core["step_answer"]
+    assert core["step_report"].startswith("progress, for the other cores")
+    assert core["s_axil_wdata"] == soc["core2_s_axil_wdata"] == "AXI4-Lite slave: data of a write"
+    assert soc["counters_s_axil_araddr"].startswith("AXI4-Lite slave with the counter windows of all cores: ")
+    assert slave["s_axil_wdata"] == "data of a write"
+    assert soc["core1_idle"] == core["idle"] and "core1_core_index" not in soc
+    pc = {port.name: port.meaning for port in EXPORTABLE["pc"].ports(SMALL)}
+    assert pc["diag_payload_value"] == "what was observed, often the value of the register"
+
+
+def test_a_component_without_a_docstring_has_ports_without_texts():
+    ports = {port.name: port.meaning for port in taken(Flattened(_Small())).ports}
+    assert ports["total"] == "" and ports["values_valid"] == "a transfer is offered"
+    ports = {port.name: port.meaning for port in taken(Flattened(_Described())).ports}
+    assert ports == {"one": "the first of two", "other": "all in the next line", "last": "ends a task"}
 
 
 def test_ports_are_described_by_the_docstring():
@@ -64,7 +99,7 @@ def test_ports_are_described_by_the_docstring():
     meaning = "reads; the data come in the next cycle, entry1 of the weights counts where column is not 0"
     assert ports["reads_feature0_en"].meaning == ports["reads_weights_data"].meaning == meaning
     table = port_table(ports.values())
-    assert any(re.fullmatch(rf"reads_weights_data +output +512  {meaning}", line) for line in table)
+    assert any(re.fullmatch(rf"reads_weights_data +output +512 +-  {meaning}", line) for line in table)
 
 
 def test_registers_are_ports_by_field():
@@ -146,6 +181,25 @@ class _Small(wiring.Component):
         return m
 
 
+class _Described(wiring.Component):
+    """A component of a user with texts.
+
+    Members
+    -------
+    one : Out(1) : the first of two. The second sentence is not shown.
+    other : Out(1)
+        all in the next line.
+    last : ends a task.
+    """
+
+    one: Out(1)
+    other: Out(1)
+    last: In(1)
+
+    def elaborate(self, platform: object) -> Module:
+        return Module()
+
+
 def test_any_component_can_be_exported(tmp_path):
     path = export_verilog(_Small(), tmp_path, name="small_one")
     text = path.read_text()
@@ -161,6 +215,10 @@ def test_any_component_can_be_exported(tmp_path):
         export_verilog(taken(_Small()), tmp_path)
 
 
+def test_the_folder_may_be_a_text(tmp_path):
+    assert export_verilog("interrupt", str(tmp_path / "made")) == tmp_path / "made" / "npu_interrupt.v"
+
+
 def test_unknown_names_are_refused(tmp_path):
     with pytest.raises(ExportError, match="'tpu'; there are core, soc, pc"):
         export_verilog("tpu", tmp_path)
@@ -174,6 +232,38 @@ def test_the_soc_brings_its_core():
     assert "depend:\n    - rkcosim:npu:npu_core:" in core_file(EXPORTABLE["soc"], external_cell=False)
     assert "npu_array_cell" in core_file(EXPORTABLE["core"], external_cell=True)
     assert "depend" not in core_file(EXPORTABLE["core"], external_cell=False)
+    assert [item.key for item in chosen(["soc"], external_cell=True)] == ["core", "soc", "array_cell"]
+    assert [item.key for item in chosen(["cbuf"], external_cell=True)] == ["cbuf"]
+
+
+def test_lists_name_the_files_of_each_tool():
+    """With the cell apart, Verilator takes it in C++ and the other tools in Verilog."""
+    made = lists(sources_of(EXPORTABLE["soc"], external_cell=True))
+    verilator, icarus = made["npu_soc.verilator.f"].splitlines(), made["npu_soc.icarus.f"].splitlines()
+    assert icarus[1:] == ["npu_soc.v", "npu_core.v", "npu_array_cell.v"]
+    assert {"npu.vlt", "npu_soc.ports.vlt", "npu_soc.v", "npu_core.v", "--no-public-flat-rw"} <= set(
+        verilator
+    )
+    cpp = {line for line in verilator if line.startswith("cell/")}
+    assert cpp == {f"cell/{path.name}" for path in cell_files() if path.suffix != ".h"} and len(cpp) == 4
+    assert "npu_array_cell.v" not in verilator and "--output-split 20000" in verilator
+    told = json.loads(made["npu_soc.cocotb.json"])
+    assert told["icarus"]["sources"] == icarus[1:]
+    assert set(told["verilator"]["sources"]) | set(told["verilator"]["build_args"]) >= cpp
+    assert "read_verilog npu_soc.v npu_core.v npu_array_cell.v" in made["npu_soc.ys"]
+    inside = lists(sources_of(EXPORTABLE["core"], external_cell=False))
+    assert not any("cell" in text for text in inside.values())
+
+
+def test_ports_are_public_and_nothing_else():
+    ports = EXPORTABLE["interrupt"].ports(SMALL)
+    said = re.findall(r'^public_flat_rw -module "(\w+)" -var "(\S+)"$', visible("npu_interrupt", ports), re.M)
+    assert said == [("npu_interrupt", port.name) for port in ports]
+    more = visible("npu_interrupt", ports, ["inside", "inside.x"]).splitlines()[-2:]
+    assert more == [
+        'public_flat_rw -module "inside" -var "*"',
+        'public_flat_rw -module "inside" -var "x"',
+    ]
 
 
 def test_cell_left_out(tmp_path):

@@ -51,7 +51,7 @@ def test_tasks_from_counters_where_the_pins_were_not_traced(tmp_path: Path):
     assert [(t.core, t.job, t.index, t.start, t.end) for t in wave.tasks()] == [(1, 4, 7, 5, 9)]
     assert [(i.core, i.start, i.end) for i in wave.irqs()] == [(1, 9, None)]
     for ask in (wave.register_writes, wave.bursts, wave.diagnostics):
-        with pytest.raises(WaveError, match="of core 1 is not in the waveform; trace without --scope"):
+        with pytest.raises(WaveError, match="of core 1 are not in the waveform; trace without --scope"):
             ask()
     with pytest.raises(WaveError, match="event mac_slot of core 1 is not in the waveform"):
         wave.mac_activity()

@@ -113,7 +113,10 @@ def limited() -> None:
 
 
 def run(*words: object, prepare: Callable[[], None] | None = None) -> tuple[int, str]:
-    """Run a command in a separate process; return its error stream."""
+    """Run a command in a separate process; return its exit code and its error stream.
+
+    It writes no bytecode: below a limit, Python leaves files that are cut, which fail in later processes.
+    """
     done = subprocess.run(
         [sys.executable, *map(str, words)],
         capture_output=True,
@@ -121,6 +124,7 @@ def run(*words: object, prepare: Callable[[], None] | None = None) -> tuple[int,
         timeout=120,
         cwd=ROOT,
         preexec_fn=prepare,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         check=False,
     )
     assert "Traceback" not in done.stderr, done.stderr

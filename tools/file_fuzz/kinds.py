@@ -58,6 +58,7 @@ from rkcosim.waves.decode import open_wave
 from rkcosim.waves.events import Event, EventLog
 from rkcosim.waves.events import load as load_events
 from rkcosim.waves.events import save as save_events
+from rkcosim.waves.listing import lines, listed
 from rkcosim.waves.timeline import write_timeline
 from tests.makers.rknn_containers import as_version_6
 from tests.makers.rknn_files import as_version_2
@@ -68,7 +69,9 @@ from tests.makers.tflite_networks import keywords
 from tools.file_fuzz.changes import EXTREMES, mutated, mutated_value
 from tools.file_fuzz.reports import Kind
 
-_DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_int8.onnx"
+_EXAMPLES = Path(__file__).parents[2] / "examples"
+_DIGITS = _EXAMPLES / "digits" / "digits_int8.onnx"
+_BUS = _EXAMPLES / "waves"
 
 
 def _small_model() -> bytes:
@@ -515,6 +518,23 @@ def _read_wave(path: Path, reader: str) -> None:
         wave.changes(item.name)
 
 
+def _bus_wave(folder: Path) -> Path:
+    """A logic analyser's file with its map, of which the file is changed."""
+    for name in ("analyser.toml", "analyser.vcd"):
+        shutil.copy(_BUS / name, folder)
+    return folder / "analyser.vcd"
+
+
+def _port_map(folder: Path) -> Path:
+    _bus_wave(folder)
+    return folder / "analyser.toml"
+
+
+def _read_bus(path: Path, reader: str) -> None:
+    wave = open_wave(path.with_suffix(".vcd"), reader=reader, ports=path.with_suffix(".toml"))
+    assert list(lines(listed(wave)))
+
+
 def _picture(folder: Path, form: str) -> Path:
     pixels = np.random.default_rng(1).integers(0, 256, (9, 11, 3)).astype(np.uint8)
     path = folder / f"picture.{form}"
@@ -574,6 +594,8 @@ KINDS: dict[str, Kind] = {
     "VCD by vcdvcd": Kind(_vcd, partial(_read_wave, reader="vcdvcd")),
     "VCD by pywellen": Kind(_vcd, partial(_read_wave, reader="pywellen")),
     "FST": Kind(_fst, partial(_read_wave, reader="pywellen")),
+    "VCD of a bus": Kind(_bus_wave, partial(_read_bus, reader="vcdvcd")),
+    "map of ports": Kind(_port_map, partial(_read_bus, reader="vcdvcd")),
     **{
         f"picture, {form.upper()}": Kind(
             partial(_picture, form=form),

@@ -81,6 +81,12 @@ def _counters() -> str:
     return counters_markdown()
 
 
+def _ports() -> str:
+    from tools.pages.ports import markdown
+
+    return markdown()
+
+
 def _hexagon() -> str:
     from tools.pages.hexagon import table
 
@@ -131,6 +137,7 @@ PAGES: dict[str, Made] = {
     "lint": Made("docs/lint.md", _lint),
     "registers": Made("build/registers.md", _registers, kept=False),
     "counters": Made("docs/counters.md", _counters, "registers"),
+    "ports": Made("docs/ports.md", _ports, "ports"),
     "hexagon": Made("docs/hexagon.md", _hexagon, "operations"),
     "nnapi": Made("docs/nnapi_operations.md", _nnapi, "operations"),
     "products": Made("docs/rknn_api.md", _products, "matmul"),

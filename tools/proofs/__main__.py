@@ -3,6 +3,7 @@
     python -m tools.proofs                        # all proofs
     python -m tools.proofs skid_buffer bs         # some
     python -m tools.proofs --page docs/results/proofs.md  # all, and the page
+    python -m tools.proofs --export build/proofs  # only files for SymbiYosys, SMT-LIB 2, AIGER
 
 Every proof and every fault runs in a process of its own, because a fault changes a module before it is
 imported. The record (build/proofs.json) keeps what is known of these sources, so that a run that was stopped
@@ -99,6 +100,22 @@ def _known(record: Path) -> dict[str, Any]:
     return {}
 
 
+def _exported(proofs: Sequence[Proof], folder: Path) -> int:
+    """Write proofs for other programs; return the exit code."""
+    from tools.proofs.solve import ProofError
+    from tools.proofs.symbiyosys import write
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for proof in proofs:
+        try:
+            files = write(proof, folder, graphs=True)
+        except ProofError as error:
+            print(error, file=sys.stderr)
+            return 1
+        print(", ".join(str(file) for file in files))
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code."""
     parser = argparse.ArgumentParser(
@@ -110,6 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--record", type=Path, default=RECORD, help=f"what is known already (default: {RECORD})"
     )
     parser.add_argument("--jobs", type=int, default=2, help="processes at the same time (default: 2)")
+    parser.add_argument(
+        "--export", type=Path, metavar="DIR", help="only write the proofs as RTLIL, .sby, .smt2 and .aig"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("--fault", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
@@ -120,6 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         parser.error(f"no proof is called {', '.join(sorted(unknown))}")
     chosen = [proof for proof in PROOFS if not given.names or proof.name in given.names]
+    if given.export:
+        return _exported(chosen, given.export)
     known = _known(given.record)
     missing = [proof for proof in chosen if proof.name not in known]
     sources = _sources()

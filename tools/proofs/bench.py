@@ -15,6 +15,7 @@ from amaranth.hdl import (
     Assume,
     ClockDomain,
     Const,
+    Cover,
     Elaboratable,
     Fragment,
     Module,
@@ -210,6 +211,20 @@ class Bench(Elaboratable):
         held = Signal(init=1, name="asserted_before")
         self.m.d.sync += held.eq(together)
         self.m.d.comb += Assert(held)
+        return self._elaborated()
+
+    def apart(self) -> tuple[Fragment, Sequence[Signal]]:
+        """Return the design with an assertion for each claim and a cover for the states of `reach`.
+
+        The message of an assertion is its claim; that of the cover says what it covers.
+        """
+        for name, held in zip(self.claims, self._claims, strict=True):
+            self.m.d.comb += Assert(held, name.replace("{", "{{").replace("}", "}}"))
+        seen = [self._kept(value) for value in self._reached]
+        self.m.d.comb += Cover(reduce(and_, seen), "every state that must be reachable has been seen")
+        return self._elaborated()
+
+    def _elaborated(self) -> tuple[Fragment, Sequence[Signal]]:
         with ExitStack() as stack:
             for module, name, value in self._patches:
                 stack.enter_context(mock.patch.object(module, name, value))

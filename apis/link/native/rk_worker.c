@@ -197,10 +197,26 @@ int rk_worker_call(struct rk_worker *w, enum rk_call call, uint64_t number, uint
     return (int)message->status;
 }
 
+/* Return memory for the requests of a forked process, which are never sent: the shared memory is the parent's,
+ * and may have a request of it.  Each thread keeps its own. */
+static uint8_t *of_forked(uint64_t size)
+{
+    static __thread uint8_t *memory;
+    static __thread uint64_t room;
+    if (size > room || !memory) {
+        uint8_t *larger = size <= MOST_MEMORY ? realloc(memory, size + FIRST_MEMORY) : NULL;
+        if (!larger)
+            return NULL;
+        memory = larger;
+        room = size + FIRST_MEMORY;
+    }
+    return memory;
+}
+
 uint8_t *rk_worker_begin(struct rk_worker *w, uint64_t size)
 {
     if (w->owner != getpid()) /* the lock may have been held by another thread when the process was forked */
-        return w->memory;
+        return of_forked(size);
     pthread_mutex_lock(&w->lock);
     if (size <= w->size)
         return w->memory;

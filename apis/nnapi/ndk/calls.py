@@ -12,9 +12,11 @@ call               request                                              answer
 MODEL              -                                                    object
 OPERAND            type                                                 -
 VALUE              index, present, bytes                                -
+VALUE_LENGTH       index, bytes of a VALUE that follows                 -
 VALUE_FROM_MEMORY  index, memory, offset, length                        -
 VALUE_FROM_MODEL   index, model                                         -
 CHANNEL_SCALES     index, dimension, float32 of the scales              -
+SCALES_COUNT       index, dimension, number of the scales that follow   -
 EXTENSION_DATA     index                                                -
 OPERATION          operation, inputs, outputs (int64)                   -
 IDENTIFY           inputs, outputs (int64)                              -
@@ -95,9 +97,11 @@ class NdkRequest(enum.IntEnum):
     MODEL = 300
     OPERAND = enum.auto()
     VALUE = enum.auto()
+    VALUE_LENGTH = enum.auto()
     VALUE_FROM_MEMORY = enum.auto()
     VALUE_FROM_MODEL = enum.auto()
     CHANNEL_SCALES = enum.auto()
+    SCALES_COUNT = enum.auto()
     EXTENSION_DATA = enum.auto()
     OPERATION = enum.auto()
     IDENTIFY = enum.auto()
@@ -146,6 +150,11 @@ def _numbers(*values: int) -> bytes:
     return b"".join(struct.pack("<Q", value % 2**64) for value in values)
 
 
+def _size(reader: Reader) -> int:
+    """Read a size_t."""
+    return reader.number() % 2**64
+
+
 def _float(number: int) -> float:
     return float(np.uint32(number % 2**32).view(np.float32))
 
@@ -177,9 +186,13 @@ class NdkCalls:
             NdkRequest.DESC: lambda _, __: self._new(MemoryDesc()),
             NdkRequest.OPERAND: self._operand,
             NdkRequest.VALUE: self._value,
+            NdkRequest.VALUE_LENGTH: lambda n, r: self._model(n).check_length(r.number(), _size(r)),
             NdkRequest.VALUE_FROM_MEMORY: self._value_from_memory,
             NdkRequest.VALUE_FROM_MODEL: self._value_from_model,
             NdkRequest.CHANNEL_SCALES: self._channel_scales,
+            NdkRequest.SCALES_COUNT: lambda n, r: self._model(n).check_scales(
+                r.number(), r.number(), r.number()
+            ),
             NdkRequest.EXTENSION_DATA: lambda n, r: self._model(n).set_extension_data(r.number()),
             NdkRequest.OPERATION: lambda n, r: self._model(n).add_operation(r.number(), r.longs(), r.longs()),
             NdkRequest.IDENTIFY: lambda n, r: self._model(n).identify(r.longs(), r.longs()),
@@ -279,7 +292,7 @@ class NdkCalls:
         return b""
 
     def _value_from_memory(self, number: int, reader: Reader) -> bytes:
-        index, memory, offset, length = (reader.number() for _ in range(4))
+        index, memory, offset, length = reader.number(), reader.number(), _size(reader), _size(reader)
         self._model(number).set_value_from_memory(index, self._shared(memory), offset, length)
         return b""
 
@@ -312,7 +325,7 @@ class NdkCalls:
 
     def _argument(self, number: int, reader: Reader) -> bytes:
         output, index, new = bool(reader.number()), reader.number(), _type(reader)
-        omitted, memory, offset, length = (reader.number() for _ in range(4))
+        omitted, memory, offset, length = reader.number(), reader.number(), _size(reader), _size(reader)
         given = Argument(
             omitted=bool(omitted),
             memory=self._shared(memory) if memory else None,
@@ -342,7 +355,8 @@ class NdkCalls:
         return _numbers(execution.sufficient(index), *execution.dimensions(index))
 
     def _memory(self, _: int, reader: Reader) -> bytes:
-        kind, pid, fd, prot, size, offset = (reader.number() for _ in range(6))
+        kind, pid, fd, prot = (reader.number() for _ in range(4))
+        size, offset = _size(reader), _size(reader)
         if kind == Kind.HARDWARE_BUFFER:
             return self._new(SharedMemory(hardware_buffer(size)))
         return self._new(from_descriptor(pid, fd, prot, size, offset))

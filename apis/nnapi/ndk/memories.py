@@ -78,6 +78,8 @@ class SharedMemory:
         if not self._pool.mappable:
             raise bad_data(f"memory of the kind '{self._pool.name}' cannot have constants")
         self._check(offset, length)
+        if offset + length > self._pool.there:
+            raise bad_data(f"bytes {offset} to {offset + length} lie behind the end of the memory's file")
 
     def check_use(
         self,

@@ -84,6 +84,10 @@ class ModelBuilder:
         self._values += value
         self._operands[index] = replace(operand, lifetime=L.CONSTANT_COPY, location=location)
 
+    def check_length(self, index: int, length: int) -> None:
+        """Check the number of bytes of a value before they are read; raises as `set_value`."""
+        self._check_size(index, self._operand(index), length)
+
     def set_value_from_memory(self, index: int, memory: Memory, offset: int, length: int) -> None:
         """Let the value of an operand lie in memory."""
         operand = self._operand(index)
@@ -110,6 +114,14 @@ class ModelBuilder:
         with as_results():
             check_channel_scales(index, operand)
         self._operands[index] = operand
+
+    def check_scales(self, index: int, channel_dim: int, count: int) -> None:
+        """Check the number of scales per channel before they are read; raises BAD_DATA."""
+        dimensions = self._operand(index).dimensions
+        if not 0 <= channel_dim < len(dimensions) or dimensions[channel_dim] != count:
+            raise bad_data(
+                f"operand {index} of {list(dimensions)}: {count} scales for dimension {channel_dim}"
+            )
 
     def set_extension_data(self, index: int) -> None:
         """Raise BAD_DATA: there are no extension types."""
@@ -161,7 +173,13 @@ class ModelBuilder:
                 raise bad_data("a model needs an operation")
             self._sort()
             model, pools = self.merged()
-            zeros = tuple(np.zeros(pool.size, np.uint8).data for pool in pools)  # for the locations
+            ends = [0] * len(pools)
+            for operand in (one for part in (model.main, *model.referenced) for one in part.operands):
+                if operand.lifetime is L.CONSTANT_POOL:
+                    place = operand.location
+                    ends[place.pool_index] = max(ends[place.pool_index], place.offset + place.length)
+            sizes = (min(pool.size, end) for pool, end in zip(pools, ends, strict=True))
+            zeros = tuple(np.zeros(size, np.uint8).data for size in sizes)  # for the locations
             with as_results():
                 validate(replace(model, pools=zeros))
         except Exception:

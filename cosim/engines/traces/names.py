@@ -83,11 +83,20 @@ _HELPER = re.compile(
 
 _PIN = re.compile(
     r"(?:[sm]_axil?|diag|watch)_|"
-    r"(?:counting|core_index|options|irq|idle|events|task_index|busy_blocks|awake|step_report|step_answer)$"
+    r"(?:rst|counting|core_index|options|irq|idle|events|task_index|busy_blocks|awake|step_report|step_answer)$"
 )
-"""Ports of the core itself, which every engine shows in the same way (cosim/engines/traces/writing.py)."""
+"""Ports of the core that a waveform shows as the harness drives and reads them (writing.py).
+
+The others (`activity`, `levels`, `macs`, `array_macs`), which the harness reads only while the performance
+counters count, are shown as signals of the model. No port is shown in both ways.
+"""
 
 _CONFIG = re.compile(r"(?:^|_)cfg__")
+
+
+def is_pin(port: str) -> bool:
+    """Return whether the harness shows a port of `rkcosim.rtl.core.NpuCore`, and not the model."""
+    return _PIN.match(port) is not None
 
 
 def is_helper(name: str) -> bool:
@@ -108,7 +117,7 @@ def placed(declarations: Iterable[Declaration]) -> list[Declaration]:
     inner: set[int] = set()
     for item in declarations:
         module, name = _split(item.path)
-        if is_helper(name) or name in ("clk", "clk_gates", "rst") or (not module and _PIN.match(name)):
+        if is_helper(name) or name in ("clk", "clk_gates", "rst") or (not module and is_pin(name)):
             continue
         in_registers = module.endswith("_registers")
         if _CONFIG.search(name) and not in_registers:

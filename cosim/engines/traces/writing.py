@@ -13,7 +13,7 @@ from pathlib import Path
 from rkcosim.base.extras import install
 from rkcosim.engines import library as lib
 from rkcosim.engines.protocol import WaveformError
-from rkcosim.engines.traces.names import OP_ENABLE, OTHER_SCOPES, SCOPES, Declaration, placed
+from rkcosim.engines.traces.names import OP_ENABLE, OTHER_SCOPES, SCOPES, Declaration, is_pin, placed
 from rkcosim.spec.regs import registers
 from rkcosim.waves.spec import AFTER, TASKS, SpecError, TraceSpec, When
 
@@ -38,6 +38,7 @@ _BITS = {
 """Width of each pin with more than one bit."""
 
 _SCOPES = {"s": "axil", "m": "axi", "diag": "diag", "watch": "watch"}
+_PORTS = {"s": "s_axil", "m": "m_axi"}  # prefixes of the core's ports, where the harness has shorter ones
 _GROUPED_PINS = ("events", "busy_blocks")
 
 
@@ -72,9 +73,9 @@ class TraceResult:
 def _pins(core: int) -> Iterator[Variable]:
     for letter, struct in (("i", lib.CoreIn), ("o", lib.CoreOut)):
         for name, *_ in struct._fields_:
-            if name in ("pad", "pad3") or name in _GROUPED_PINS:
-                continue
             prefix, _, rest = name.partition("_")
+            if not is_pin(_PORTS.get(prefix, prefix) + name[len(prefix) :]) or name in _GROUPED_PINS:
+                continue
             path = f"{_SCOPES[prefix]}.{rest}" if prefix in _SCOPES and rest else name
             offset = getattr(struct, name).offset
             yield Variable(f"core{core}.{path}", f"{letter} {core} {offset} 0 {_BITS.get(name, 1)}")

@@ -98,8 +98,7 @@ def convolve(ctx: Context, cna: View, core: View, cbuf: Cbuf) -> ConvResult:
         acc, total = (_depthwise if shape.depthwise else _direct)(pixels, kernels, places, shape)
     if drained.is_float or not core("MISC_CFG", "QD_EN"):
         total = np.zeros_like(total)
-    channels = shape.argb or shape.channels
-    ctx.report.macs += shape.pixels * shape.taps * channels * (1 if shape.depthwise else shape.kernels)
+    ctx.report.macs += shape.macs
     out = _in_groups(_drain(acc, drained), shape)
     sums = _in_groups(sign_extend(np.broadcast_to(total, acc.shape), 32), shape, real_only=shape.depthwise)
     for half, bit in enumerate(HALF_BITS):

@@ -24,8 +24,8 @@ class Memory:
     """
 
     def __init__(self) -> None:
-        self._bases: list[int] = []
-        self._data: list[Bytes] = []
+        # Both lists are replaced together, so that another thread never sees one of an earlier state.
+        self._map: tuple[list[int], list[Bytes]] = ([], [])
 
     def map(self, base: int, size: int, fd: int | None = None) -> Bytes:
         """Map `size` zeroed bytes at `base` and return them.
@@ -47,14 +47,14 @@ class Memory:
             raise ValueError(f"cannot map {size} bytes at {base:#x}")
         if base % ATOM or size % ATOM:
             raise ValueError(f"range {base:#x} of {size:#x} bytes is not a multiple of {ATOM} bytes")
-        at = bisect.bisect_right(self._bases, base)
-        if at and self._bases[at - 1] + self._data[at - 1].size > base:
-            raise ValueError(f"range at {base:#x} overlaps the one at {self._bases[at - 1]:#x}")
-        if at < len(self._bases) and base + size > self._bases[at]:
-            raise ValueError(f"range at {base:#x} overlaps the one at {self._bases[at]:#x}")
+        bases, contents = self._map
+        at = bisect.bisect_right(bases, base)
+        if at and bases[at - 1] + contents[at - 1].size > base:
+            raise ValueError(f"range at {base:#x} overlaps the one at {bases[at - 1]:#x}")
+        if at < len(bases) and base + size > bases[at]:
+            raise ValueError(f"range at {base:#x} overlaps the one at {bases[at]:#x}")
         data = np.zeros(size, np.uint8) if fd is None else np.frombuffer(mmap.mmap(fd, size), np.uint8)
-        self._bases.insert(at, base)
-        self._data.insert(at, data)
+        self._map = [*bases[:at], base, *bases[at:]], [*contents[:at], data, *contents[at:]]
         return data
 
     def share(self, base: int, data: Bytes) -> None:
@@ -66,7 +66,9 @@ class Memory:
             As `map`.
         """
         self.map(base, data.size)
-        self._data[self._bases.index(base)] = data
+        bases, contents = self._map
+        at = bases.index(base)
+        self._map = bases, [*contents[:at], data, *contents[at + 1 :]]
 
     def unmap(self, base: int) -> None:
         """Remove the range that starts at `base`.
@@ -76,14 +78,15 @@ class Memory:
         KeyError
             If no range starts there.
         """
-        if base not in self._bases:
+        bases, contents = self._map
+        if base not in bases:
             raise KeyError(f"no mapped range starts at {base:#x}")
-        at = self._bases.index(base)
-        del self._bases[at], self._data[at]
+        at = bases.index(base)
+        self._map = bases[:at] + bases[at + 1 :], contents[:at] + contents[at + 1 :]
 
     def regions(self) -> list[tuple[int, int]]:
         """Return (base, size) of every mapped range, in address order."""
-        return [(base, data.size) for base, data in zip(self._bases, self._data, strict=True)]
+        return [(base, data.size) for base, data in zip(*self._map, strict=True)]
 
     @property
     def ranges(self) -> dict[int, int]:
@@ -93,8 +96,8 @@ class Memory:
     def copy(self) -> Memory:
         """Return an independent copy with the same ranges and bytes."""
         twin = Memory()
-        twin._bases = list(self._bases)
-        twin._data = [data.copy() for data in self._data]
+        bases, contents = self._map
+        twin._map = list(bases), [data.copy() for data in contents]
         return twin
 
     def view(self, address: int, size: int) -> Bytes:
@@ -105,11 +108,12 @@ class Memory:
         MemoryFault
             If a byte is not mapped or the range extends over several mappings.
         """
-        at = bisect.bisect_right(self._bases, address) - 1
-        if at < 0 or address + size > self._bases[at] + self._data[at].size:
+        bases, contents = self._map
+        at = bisect.bisect_right(bases, address) - 1
+        if at < 0 or address + size > bases[at] + contents[at].size:
             raise MemoryFault(address, size, "access")
-        start = address - self._bases[at]
-        return self._data[at][start : start + size]
+        start = address - bases[at]
+        return contents[at][start : start + size]
 
     def read(self, address: int, size: int) -> bytes:
         """Return a copy of `size` bytes (errors as `view`)."""
@@ -131,30 +135,33 @@ class Memory:
             If an address is not mapped; the error has the first such address.
         """
         out = np.empty((addresses.size, ATOM), np.uint8)
-        for at, select, places in self._split(addresses, "read"):
-            out[select] = self._data[at].reshape(-1, ATOM)[places]
+        for data, select, places in self._split(addresses, "read"):
+            out[select] = data.reshape(-1, ATOM)[places]
         return out
 
     def scatter(self, addresses: NDArray[np.int64], atoms: Bytes) -> None:
         """Write one atom at each address: int64 [n], uint8 [n, 16] (errors as `gather`)."""
-        for at, select, places in self._split(addresses, "write"):
-            self._data[at].reshape(-1, ATOM)[places] = atoms[select]
+        for data, select, places in self._split(addresses, "write"):
+            data.reshape(-1, ATOM)[places] = atoms[select]
 
-    def _split(self, addresses: NDArray[np.int64], what: str) -> Iterator[tuple[int, Any, NDArray[np.int64]]]:
-        """Group atoms by mapped range: (number of the range, mask of the atoms, their places in the range).
+    def _split(
+        self, addresses: NDArray[np.int64], what: str
+    ) -> Iterator[tuple[Bytes, Any, NDArray[np.int64]]]:
+        """Group atoms by mapped range: (bytes of the range, mask of the atoms, their places in the range).
 
         The low four bits of an address are ignored.
         """
         addresses = addresses & ~np.int64(ATOM - 1)
+        firsts, contents = self._map
         if addresses.size:
             low, high = int(addresses.min()), int(addresses.max())
-            at = bisect.bisect_right(self._bases, low) - 1
-            if at >= 0 and high + ATOM <= self._bases[at] + self._data[at].size:  # usually all
-                yield at, slice(None), (addresses - self._bases[at]) // ATOM
+            at = bisect.bisect_right(firsts, low) - 1
+            if at >= 0 and high + ATOM <= firsts[at] + contents[at].size:  # usually all
+                yield contents[at], slice(None), (addresses - firsts[at]) // ATOM
                 return
-        bases = np.asarray(self._bases, np.int64)
+        bases = np.asarray(firsts, np.int64)
         region = np.searchsorted(bases, addresses, side="right") - 1
-        sizes = np.asarray([data.size for data in self._data], np.int64)
+        sizes = np.asarray([data.size for data in contents], np.int64)
         clipped = np.maximum(region, 0)
         bad = (region < 0) if bases.size else np.ones(addresses.shape, bool)
         if bases.size:
@@ -163,7 +170,7 @@ class Memory:
             raise MemoryFault(int(addresses[np.argmax(bad)]), ATOM, what)
         for at in np.unique(region):
             select = np.flatnonzero(region == at)
-            yield int(at), select, (addresses[select] - bases[at]) // ATOM
+            yield contents[at], select, (addresses[select] - bases[at]) // ATOM
 
 
 def atom_ranges(addresses: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rkcosim.golden.task.packed_weights import is_packed
+from collections.abc import Iterator
+
+from rkcosim.golden.task.packed_weights import amounts, is_packed
 from rkcosim.golden.task.rules import ERROR, NOTE, WARNING, Check, present, rule
 from rkcosim.golden.task.shapes import BLOCK_ATOMS, ConvShape, ceil, cut
 from rkcosim.spec import weight_code as form
@@ -42,10 +44,9 @@ def _reserved(check: Check) -> None:
         check.say("counts as one series of surfaces", "CNA", "DATA_SIZE3", "SURF_MODE", code=code)
 
 
-@rule("conv.compression", ERROR, "[HW 4.13]", blocks=_CNA)
-def _compression(check: Check) -> None:
-    """Compressed weights are known in one form only: for direct int8 layers, in 16 segments."""
-    conv = present(check.conv)
+def unknown_compression(conv: ConvShape) -> Iterator[tuple[str, str, str, str]]:
+    """Yield message, register, field and code of the diagnostic of each setting of compressed weights with
+    which they never come; nothing if they are not compressed."""
     cna = conv.view
     if not is_packed(cna):
         return
@@ -63,13 +64,19 @@ def _compression(check: Check) -> None:
     ):
         if wrong:
             known = f"only {what} are known of compressed weights" if what else "no known compression"
-            check.say(f"{known}: they never come", "CNA", register, name, code=code, ends=False)
+            yield f"{known}: they never come", register, name, code
             refused = True
-    amounts = [(name, cna(name, name)) for name in (f"DCOMP_AMOUNT{n}" for n in range(form.SEGMENTS))]
-    large = next((item for item in amounts if item[1] >= form.MOST_UNITS), None)
+    large = next(((n, size) for n, size in enumerate(amounts(cna)) if size >= form.MOST_UNITS), None)
     if large and not refused:
-        message = f"no segment has {large[1] + 1} units: the weights never come"
-        check.say(message, "CNA", large[0], large[0], code="SIZE_MISMATCH", ends=False)
+        name = f"DCOMP_AMOUNT{large[0]}"
+        yield f"no segment has {large[1] + 1} units: the weights never come", name, name, "SIZE_MISMATCH"
+
+
+@rule("conv.compression", ERROR, "[HW 4.13]", blocks=_CNA)
+def _compression(check: Check) -> None:
+    """Compressed weights are known in one form only: for direct int8 layers, in 16 segments."""
+    for message, register, name, code in unknown_compression(present(check.conv)):
+        check.say(message, "CNA", register, name, code=code, ends=False)
 
 
 @rule("conv.stride", ERROR, "[HW 5.4]", blocks=_CNA)

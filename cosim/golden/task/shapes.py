@@ -116,6 +116,12 @@ class ConvShape:
         return able and not self.view("CVT_CON0", "CVT_BYPASS")
 
     @property
+    def macs(self) -> int:
+        """Multiply-accumulates of pixels, channels and kernels that exist, without padding."""
+        kernels = 1 if self.depthwise else self.kernels
+        return self.pixels * self.taps * (self.argb or self.channels) * kernels
+
+    @property
     def taps(self) -> int:
         """Kernel rows times columns."""
         return self.kernel[0] * self.kernel[1]

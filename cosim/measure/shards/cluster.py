@@ -7,6 +7,7 @@ system, and each worker builds the engine in its own cache.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import logging
 import os
@@ -46,6 +47,9 @@ SPAWN_SECONDS = 10
 
 DESCRIPTORS, DESCRIPTORS_EACH = 64, 16
 """Descriptors that this process needs for a local cluster, and for each worker; with too few, Dask hangs."""
+
+_PEERS = "rkcosim.measure.shards.peers"
+"""Module that scheduler and workers of a local cluster import before they listen."""
 
 GONE = "the connection to the scheduler was lost"
 
@@ -222,12 +226,17 @@ class Cluster:
 
     def _event(self, event: tuple[float, dict[str, Any]]) -> None:
         """Process a worker's report; called by the client's thread."""
-        message = event[1]
-        ticket = self.tickets.get(message["key"])
+        try:
+            message = event[1]
+            key, worker, said = (str(message[name]) for name in ("key", "worker", "said"))
+            begins, done = bool(message["begins"]), int(message["done"])
+        except (LookupError, TypeError, ValueError):  # of another client of the user's scheduler
+            return
+        ticket = self.tickets.get(key)
         if ticket is not None:
             self._heard = time.monotonic()
-            ticket.starts += message["begins"]
-            ticket.worker, ticket.said, ticket.done = message["worker"], message["said"], message["done"]
+            ticket.starts += begins
+            ticket.worker, ticket.said, ticket.done = worker, said, done
 
     def close(self) -> None:
         """Cancel work that has not ended, and leave the cluster."""
@@ -355,6 +364,7 @@ def _safe_path() -> Iterator[None]:
 @contextmanager
 def _local(distributed: Any, workers: int, security: Any) -> Iterator[Any]:
     """Start a cluster of `workers` processes that leave Ctrl-C to this one."""
+    importlib.import_module(_PEERS)
     _enough_descriptors(workers)
     try:
         with _deaf():  # the threads made here start the processes, which inherit that
@@ -371,6 +381,7 @@ def _local(distributed: Any, workers: int, security: Any) -> Iterator[Any]:
                 memory_limit=0,
                 silence_logs=logging.CRITICAL,
                 death_timeout=START_SECONDS,
+                preload=[_PEERS],
             )
     except Exception as error:
         raise ClusterError(f"no local cluster could be started: {_short(error)}") from error

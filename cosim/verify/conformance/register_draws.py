@@ -9,6 +9,9 @@ from rkcosim.verify.crosscheck.program import BLOCKS
 
 DMA = ("DDMA", "SDMA")
 
+READS_0 = ("OPERATION_ENABLE",)
+"""Registers that only writes have an effect on, and that are read all the same."""
+
 
 def draw(d: Draw) -> Plan:
     """Draw a task among writes of registers that it does not need, which are read back afterwards."""
@@ -30,7 +33,7 @@ def draw(d: Draw) -> Plan:
         _unknown(d, plan)
     for n in range(ch.integer("registers.any", 0, 8)):
         block = ch.pick(f"registers.any_block{n}", (*spare, *sorted(used)))
-        names = [r for r in regs[block] if r.readable and r.name != "S_STATUS"]
+        names = [r for r in regs[block] if (r.readable or r.name in READS_0) and r.name != "S_STATUS"]
         names = [r for r in names if not r.name.startswith("LUT_ACCESS")]
         plan.reads.append(ch.pick(f"registers.any_register{n}", names).offset)
     plan.reads += [regs["PC"][name].offset for name in ("VERSION", "VERSION_NUM")]

@@ -18,8 +18,12 @@ BATCH = 512
 """Number of signals that are read at a time."""
 
 
-def first_signal(ours: Path, theirs: Path) -> tuple[Finding | None, list[str]]:
+def first_signal(ours: Path, theirs: Path, **opening: Any) -> tuple[Finding | None, list[str]]:
     """Return the first divergence of two waveforms after the first cycle in which both know the signals.
+
+    Parameters
+    ----------
+    opening : arguments of `rkcosim.waves.open` for both.
 
     Returns
     -------
@@ -32,7 +36,7 @@ def first_signal(ours: Path, theirs: Path) -> tuple[Finding | None, list[str]]:
     """
     from rkcosim import waves
 
-    left, right = waves.open(ours), waves.open(theirs)
+    left, right = waves.open(ours, **opening), waves.open(theirs, **opening)
     a, b = ({signal.name: signal for signal in wave.signals} for wave in (left, right))
     common = _once([name for name in a if name in b], a)
     if not common:

@@ -24,6 +24,7 @@ def program_of_stream(stream: Stream, name: str = "stream") -> Program:
         "core": stream.core,
         "writes": list(stream.writes),
         "ranges": ranges,
+        "contents": [(region.address, region.data.data) for region in stream.regions],
     }
     if kick.slave:
         return Program(name, [], 0, slave=True, **settings)
@@ -63,6 +64,7 @@ def programs_of_model(compiled: CompiledModel, name: str = "model") -> Iterator[
                 mask=mask,
                 core=core,
                 ranges=ranges,
+                contents=[(bases["weights"], memoryview(plan.weights).cast("B"))],
             )
             tasks = plan.tasks[segment.first + first :][: len(program.tasks)]
             program.tasks = [

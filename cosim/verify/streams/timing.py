@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rkcosim.regcmd.disassembler import Command
 from rkcosim.regcmd.program import Program
@@ -50,8 +52,12 @@ class Times:
     kicks: list[int] = field(default_factory=list)
 
 
-def read_times(path: Path, core: int = 0) -> Times:
+def read_times(path: Path, core: int = 0, **opening: Any) -> Times:
     """Read an event log or a waveform.
+
+    Parameters
+    ----------
+    opening : arguments of `rkcosim.waves.open` for a waveform.
 
     Raises
     ------
@@ -65,7 +71,7 @@ def read_times(path: Path, core: int = 0) -> Times:
     if not path.is_file():
         raise FileNotFoundError(2, "No such file or directory", str(path))
     if path.suffix in WAVE_SUFFIXES:
-        return _of_wave(path, core)
+        return _of_wave(path, core, opening)
     if path.suffix in EVENT_SUFFIXES:
         return _of_events(path, core)
     known = ", ".join((*EVENT_SUFFIXES, *WAVE_SUFFIXES))
@@ -97,25 +103,36 @@ def _of_events(path: Path, core: int) -> Times:
     return times
 
 
-def _of_wave(path: Path, core: int) -> Times:
+def _of_wave(path: Path, core: int, opening: Mapping[str, Any]) -> Times:
     from rkcosim import waves
 
-    wave = waves.open(path)
+    wave = waves.open(path, **opening)
     times = Times()
     for write in wave.register_writes(core):
         if write.fetched:
             times.writes.append(Write(write.cycle, write.offset, write.value))
     marks = []
     jobs: dict[int, int] = {}
-    for task in wave.tasks():
+    try:
+        tasks = wave.tasks()
+    except waves.WaveError:  # a waveform of the bus only
+        for job in wave.jobs(core):
+            marks.append(Mark(job.start, f"job {job.number} starts"))
+            if job.end is not None:
+                marks.append(Mark(job.end, f"job {job.number} ends ({job.ended_by})"))
+            jobs.setdefault(job.number, job.start)
+        tasks = []
+    for task in tasks:
         if task.core != core:
             continue
         marks.append(Mark(task.start, f"task {task.index} starts"))
         if task.end is not None:
             marks.append(Mark(task.end, f"task {task.index} ends"))
         jobs.setdefault(task.job, task.start)
-    marks += [Mark(irq.start, "interrupt line rises") for irq in wave.irqs(core)]
-    marks += [Mark(d.cycle, f"diagnostic: {d.code} {d.register}") for d in wave.diagnostics(core)]
+    with suppress(waves.WaveError):
+        marks += [Mark(irq.start, "interrupt line rises") for irq in wave.irqs(core)]
+    with suppress(waves.WaveError):
+        marks += [Mark(d.cycle, f"diagnostic: {d.code} {d.register}") for d in wave.diagnostics(core)]
     times.marks = sorted(marks, key=lambda mark: mark.cycle)
     # The words of a kick are written before its first task.
     times.kicks = sorted(jobs.values())

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from rkcosim.golden.task.rules import WARNING
+from rkcosim.golden.task.packed_weights import amounts, decode_packed, is_packed
+from rkcosim.golden.task.rules import ERROR, WARNING, present
+from rkcosim.golden.task.rules_conv import unknown_compression
+from rkcosim.golden.task.shapes import ceil
 from rkcosim.regcmd.lint.rule import Check, rule
 from rkcosim.regcmd.lint.traffic import SPACE, Access
 from rkcosim.regcmd.machine import Start
+from rkcosim.spec import weight_code as form
 from rkcosim.spec.types import ATOM
 
 PAGE_ATOMS = 256
 MOST = 1 << 26
 """Size in bytes above which an access is ignored, because other rules report it."""
+
+MOST_DECODED = 4
+"""How many times the bytes of all known memory are decoded at most as compressed weights; tasks that use the
+same weights count once."""
 
 
 class Atoms:
@@ -152,3 +161,69 @@ def _untouched(unread: Atoms, access: Access) -> bool:
 
 def _covers(access: Access, address: int) -> bool:
     return any(at % SPACE <= address < at % SPACE + size for at, size in access.pieces)
+
+
+@rule("conv.weight-code", ERROR, "[HW 4.13]", whole=True)
+def _weight_code(check: Check) -> None:
+    """Compressed weights with an unknown header or code, or whose segments end too early, never come. This is
+    checked where the memory before the first task is known and no task writes there."""
+    contents = check.program.contents
+    left = MOST_DECODED * sum(len(data) for _, data in contents)
+    traffic = list(_by_start(check)) if contents else []
+    firsts, ends = _spans(access for _, items in traffic for access in items if access.write)
+    seen = set()
+    for start, items in traffic:
+        if "CNA" not in start.blocks or not is_packed(start.views["CNA"]):
+            continue
+        conv = present(Check(check.program, start).conv)
+        access = next((item for item in items if item.client == "weights"), None)
+        if access is None or len(access.pieces) != form.SEGMENTS or any(unknown_compression(conv)):
+            continue
+        quads = ceil(conv.view("WEIGHT_SIZE0", "WEIGHT_BYTES"), ATOM) * ATOM // form.WHOLE
+        if (key := (access.pieces, quads)) in seen:
+            continue
+        seen.add(key)
+        parts = [_content(contents, at % SPACE, size) for at, size in access.pieces]
+        segments = [part for part in parts if part is not None]
+        if len(segments) < len(parts) or any(_meets(firsts, ends, *piece) for piece in access.pieces):
+            continue
+        left -= sum(map(len, segments))
+        check.start = start
+        if left < 0:
+            message = f"segments overlap those of other tasks so often that more than {MOST_DECODED} times "
+            message += "the bytes of the memory would be decoded: they are not checked"
+            check.say(message, "CNA", *access.stride, severity=WARNING)
+            check.start = None
+            return
+        fault = decode_packed([bytes(part) for part in segments], amounts(conv.view), quads)[1]
+        if fault is not None:
+            register = f"DCOMP_AMOUNT{fault.segment}"
+            check.say(fault.message, "CNA", register, code=fault.code, value=fault.value)
+        check.start = None
+
+
+def _spans(accesses: Iterable[Access]) -> tuple[list[int], list[int]]:
+    """First addresses and ends of all memory that is accessed, in order."""
+    firsts: list[int] = []
+    ends: list[int] = []
+    for at, size in sorted((at % SPACE, size) for access in accesses for at, size in access.pieces):
+        if ends and at <= ends[-1]:
+            ends[-1] = max(ends[-1], at + size)
+        else:
+            firsts.append(at)
+            ends.append(at + size)
+    return firsts, ends
+
+
+def _meets(firsts: list[int], ends: list[int], at: int, size: int) -> bool:
+    """Whether a piece overlaps one of the spans."""
+    before = bisect_left(firsts, at % SPACE + size)
+    return before > 0 and ends[before - 1] > at % SPACE
+
+
+def _content(contents: Iterable[tuple[int, memoryview]], address: int, size: int) -> memoryview | None:
+    """Return bytes of the memory before the first task; None if they are not known."""
+    for first, data in contents:
+        if 0 <= address - first and address - first + size <= len(data):
+            return data[address - first :][:size]
+    return None

@@ -21,6 +21,9 @@ from rkcosim.rknn_api.state import log, runtime
 ACCEPT_PAUSE = 0.05
 """Seconds until the server tries again after it could not accept a connection."""
 
+END_SECONDS = 30.0
+"""Seconds that `close` waits for the calls of all programs together; none goes on after it."""
+
 
 class RknnServer:
     """Serve programs on a socket: each process has a session, and each of its threads a connection.
@@ -148,8 +151,12 @@ class RknnServer:
         for sock in sockets:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
+        limit = time.monotonic() + END_SECONDS
         for thread in threads:
-            thread.join()
+            thread.join(max(limit - time.monotonic(), 0))
+        for name in sorted({thread.name for thread in threads if thread.is_alive()}):
+            # a program's file system never answers
+            log.error("server: a call of '%s' has not ended within %g s", name, END_SECONDS)
         self._thread.join()
         runtime.failures = runtime.backing_of = None
         with contextlib.suppress(OSError):

@@ -122,6 +122,7 @@ int nn_send(struct nn_request *r, const char *function, nn_reader *read, void *r
         } else {
             if (r->used)
                 memcpy(memory, r->bytes, r->used);
+            r->sent = 1;
             if (rk_worker_call(worker, (enum rk_call)r->call, r->object, r->used, &message, error) == RK_OK) {
                 code = answered(memory, &message, function, read, result);
             } else {
@@ -145,27 +146,89 @@ int nn_send_numbers(uint32_t call, uint64_t object, const char *function, unsign
     return nn_send(&r, function, NULL, NULL);
 }
 
-int nn_create(uint32_t call, uint64_t object, const char *function, int64_t number, size_t size, void *handle)
+int nn_create(uint32_t call, uint64_t object, const char *function, int64_t number, void *handle)
 {
     struct nn_request r;
-    uint64_t *made = calloc(1, size);
+    uint64_t made = 0;
     *(void **)handle = NULL;
-    if (!made)
-        return NN_OUT_OF_MEMORY;
     nn_begin(&r, call, object);
     nn_number(&r, number);
-    int code = nn_send(&r, function, nn_read_object, made);
+    int code = nn_send(&r, function, nn_read_object, &made);
     if (code == NN_NO_ERROR)
-        *(void **)handle = made;
-    else
-        free(made);
+        *(void **)handle = (void *)(uintptr_t)made;
     return code;
 }
 
-void nn_free(void *handle, const char *function)
+void nn_free(const void *handle, const char *function)
 {
-    if (!handle)
-        return;
-    nn_send_numbers(NN_CALL_FREE, *(uint64_t *)handle, function, 0, NULL);
-    free(handle);
+    if (handle)
+        nn_send_numbers(NN_CALL_FREE, NN_ID(handle), function, 0, NULL);
+}
+
+int nn_gone(const char *function)
+{
+    tell(function, "BAD_DATA: an object does not exist any more");
+    return NN_BAD_DATA;
+}
+
+/* -- records ---------------------------------------------------------------------------------------- */
+
+#define PLACES 256
+
+static pthread_mutex_t records_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct nn_record *records[PLACES];
+
+static void lock_records(void)
+{
+    pthread_mutex_lock(&records_lock);
+}
+
+static void unlock_records(void)
+{
+    pthread_mutex_unlock(&records_lock);
+}
+
+/* A process that is forked has the lock in the state in which it may use it. */
+__attribute__((constructor)) static void when_forked(void)
+{
+    pthread_atfork(lock_records, unlock_records, unlock_records);
+}
+
+void nn_keep(struct nn_record *record)
+{
+    record->owners = 1;
+    lock_records();
+    record->next = records[record->id % PLACES];
+    records[record->id % PLACES] = record;
+    unlock_records();
+}
+
+struct nn_record *nn_hold(uint64_t id)
+{
+    lock_records();
+    struct nn_record *found = records[id % PLACES];
+    while (found && found->id != id)
+        found = found->next;
+    if (found)
+        __atomic_fetch_add(&found->owners, 1, __ATOMIC_RELAXED);
+    unlock_records();
+    return found;
+}
+
+struct nn_record *nn_take(uint64_t id)
+{
+    lock_records();
+    struct nn_record **place = &records[id % PLACES];
+    while (*place && (*place)->id != id)
+        place = &(*place)->next;
+    struct nn_record *found = *place;
+    if (found)
+        *place = found->next;
+    unlock_records();
+    return found;
+}
+
+int nn_drop(struct nn_record *record)
+{
+    return !__atomic_sub_fetch(&record->owners, 1, __ATOMIC_ACQ_REL);
 }

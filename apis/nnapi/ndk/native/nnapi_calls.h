@@ -16,6 +16,7 @@ struct nn_request {
     uint64_t used, size;
     uint64_t room; /* bytes of the answer */
     int failed;    /* there was no memory */
+    int sent;      /* the process has it */
 };
 
 /* Reads the contents of an answer; return NN_NO_ERROR or another result. */
@@ -40,16 +41,34 @@ int nn_null(const char *function);
     nn_send_numbers(call, object, __func__, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__})
 #define NN_EMPTY(call, object) nn_send_numbers(call, object, __func__, 0, NULL)
 
-/* All objects are handles of objects in the process. */
-struct ANeuralNetworksModel { uint64_t id; };
-struct ANeuralNetworksCompilation { uint64_t id; uint32_t inputs, outputs; };
-struct ANeuralNetworksMemory { uint64_t id; };
-struct ANeuralNetworksMemoryDesc { uint64_t id; };
-struct ANeuralNetworksBurst { uint64_t id; };
+/* A handle is the number of an object and no address: one of an object that was freed, or of none, is an error of
+ * the process or of `nn_hold`, whatever the memory there has become. */
+#define NN_ID(handle) ((uint64_t)(uintptr_t)(handle))
 
-/* Make a handle of `size` bytes, whose first member is the number of the new object. */
-int nn_create(uint32_t call, uint64_t object, const char *function, int64_t number, size_t size, void *handle);
-/* Free the object of a handle, and the handle. */
-void nn_free(void *handle, const char *function);
+/* Make an object, and its handle. */
+int nn_create(uint32_t call, uint64_t object, const char *function, int64_t number, void *handle);
+/* Free the object of a handle. */
+void nn_free(const void *handle, const char *function);
+/* Complain about a handle that nothing has, and return NN_BAD_DATA. */
+int nn_gone(const char *function);
+
+/* What this library keeps for an object itself, by its number. */
+struct nn_record {
+    struct nn_record *next;
+    uint64_t id;
+    int owners; /* changed atomically */
+};
+
+void nn_keep(struct nn_record *record);                  /* owners is 1, for the handle */
+struct nn_record *nn_hold(uint64_t id);                  /* add an owner; NULL: there is none */
+struct nn_record *nn_take(uint64_t id);                  /* end the handle; its owner is the caller's now */
+int nn_drop(struct nn_record *record);                   /* return 1 for the last owner, who frees the record */
+
+#define NN_EVENTS ((uint64_t)1 << 62) /* numbers of events are above, those of the process's objects below */
+
+/* The longest lists that are read; a count above them is refused. */
+#define NN_MOST_DIMENSIONS (1u << 16)
+#define NN_MOST_OPERANDS 0xFFFFFFu /* as AOSP's MAX_NUMBER_OF_OPERANDS */
+#define NN_MOST_EVENTS (1u << 16)
 
 #endif

@@ -22,18 +22,18 @@ struct pointers {
     uint32_t count;
 };
 
-struct ANeuralNetworksExecution {
-    uint64_t id;
-    struct pointers sides[2]; /* inputs, outputs */
-    int owners;               /* changed atomically */
+struct execution {
+    struct nn_record record;
+    struct pointers sides[2]; /* inputs, outputs; they do not change while the execution is computed */
+    pthread_mutex_t lock;     /* held while an argument is set, and at the begin of a computation */
 };
 
 enum event_kind { OF_EXECUTION, WITH_DESCRIPTOR, FENCE_OF_PROGRAM };
 
-struct ANeuralNetworksEvent {
-    int fd;     /* readable when the execution has ended, or the program's fence; -1 if there is none */
+struct event {
+    struct nn_record record;
+    int fd; /* readable when the execution has ended, or the program's fence; -1 if there is none */
     enum event_kind kind;
-    int owners; /* changed atomically */
     int done, result;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -46,25 +46,43 @@ NN_PUBLIC int ANeuralNetworksExecution_create(ANeuralNetworksCompilation *compil
 {
     if (!compilation || !execution)
         return nn_null(__func__);
-    int code = nn_create(NN_CALL_EXECUTION, compilation->id, __func__, 0, sizeof(**execution), execution);
-    if (code == NN_NO_ERROR)
-        (*execution)->owners = 1;
+    *execution = NULL;
+    struct execution *made = calloc(1, sizeof(*made));
+    if (!made)
+        return NN_OUT_OF_MEMORY;
+    int code = nn_create(NN_CALL_EXECUTION, NN_ID(compilation), __func__, 0, execution);
+    if (code != NN_NO_ERROR) {
+        free(made);
+        return code;
+    }
+    made->record.id = NN_ID(*execution);
+    pthread_mutex_init(&made->lock, NULL);
+    nn_keep(&made->record);
     return code;
 }
 
-static void drop_execution(ANeuralNetworksExecution *execution, const char *function)
+static struct execution *hold_execution(const ANeuralNetworksExecution *handle)
 {
-    if (__atomic_sub_fetch(&execution->owners, 1, __ATOMIC_ACQ_REL))
+    return NN_ID(handle) < NN_EVENTS ? (struct execution *)nn_hold(NN_ID(handle)) : NULL;
+}
+
+static void drop_execution(struct execution *execution, const char *function)
+{
+    if (!nn_drop(&execution->record))
         return;
+    nn_free((void *)(uintptr_t)execution->record.id, function);
+    pthread_mutex_destroy(&execution->lock);
     free(execution->sides[0].list);
     free(execution->sides[1].list);
-    nn_free(execution, function);
+    free(execution);
 }
 
 NN_PUBLIC void ANeuralNetworksExecution_free(ANeuralNetworksExecution *execution)
 {
-    if (execution)
-        drop_execution(execution, __func__);
+    struct execution *gone =
+        NN_ID(execution) < NN_EVENTS ? (struct execution *)nn_take(NN_ID(execution)) : NULL;
+    if (gone)
+        drop_execution(gone, __func__);
 }
 
 /* Remember a pointer, in the order of the indices. */
@@ -81,24 +99,30 @@ static int remember(struct pointers *side, int32_t index, const void *at, size_t
     return NN_NO_ERROR;
 }
 
-static int set_argument(ANeuralNetworksExecution *execution, int output, int32_t index,
+static int set_argument(ANeuralNetworksExecution *handle, int output, int32_t index,
                         const ANeuralNetworksOperandType *type, const ANeuralNetworksMemory *memory,
                         const void *buffer, size_t offset, size_t length, const char *function)
 {
     struct nn_request r;
-    if (type && !type->dimensions != !type->dimensionCount)
+    if (type && (!type->dimensions != !type->dimensionCount || type->dimensionCount > NN_MOST_DIMENSIONS))
         return NN_BAD_DATA;
-    nn_begin(&r, NN_CALL_ARGUMENT, execution->id);
+    struct execution *execution = hold_execution(handle);
+    if (!execution)
+        return nn_gone(function);
+    nn_begin(&r, NN_CALL_ARGUMENT, execution->record.id);
     nn_number(&r, output);
     nn_number(&r, index);
     nn_type(&r, type);
     nn_number(&r, !memory && !buffer);
-    nn_number(&r, memory ? (int64_t)memory->id : 0);
+    nn_number(&r, (int64_t)NN_ID(memory));
     nn_number(&r, (int64_t)offset);
     nn_number(&r, (int64_t)length);
+    pthread_mutex_lock(&execution->lock);
     int code = nn_send(&r, function, NULL, NULL);
     if (code == NN_NO_ERROR && buffer)
         code = remember(execution->sides + output, index, buffer, length);
+    pthread_mutex_unlock(&execution->lock);
+    drop_execution(execution, "ANeuralNetworksExecution_free");
     return code;
 }
 
@@ -143,7 +167,7 @@ NN_PUBLIC int ANeuralNetworksExecution_setOutputFromMemory(ANeuralNetworksExecut
 #define SETTER(name, type, call)                                                                              \
     NN_PUBLIC int ANeuralNetworksExecution_##name(ANeuralNetworksExecution *execution, type value)             \
     {                                                                                                          \
-        return execution ? NN_NUMBERS(call, execution->id, (int64_t)value) : nn_null(__func__);               \
+        return execution ? NN_NUMBERS(call, NN_ID(execution), (int64_t)value) : nn_null(__func__);            \
     }
 SETTER(setTimeout, uint64_t, NN_CALL_TIMEOUT)
 SETTER(setLoopTimeout, uint64_t, NN_CALL_LOOP_TIMEOUT)
@@ -170,52 +194,62 @@ static int read_outputs(const uint8_t *content, uint64_t size, void *result)
     return NN_NO_ERROR;
 }
 
-static int compute(ANeuralNetworksExecution *execution, int64_t limit, const char *function)
+static int compute(struct execution *execution, int64_t limit, const char *function)
 {
     struct nn_request r;
     const struct pointers *inputs = execution->sides, *outputs = execution->sides + 1;
-    nn_begin(&r, NN_CALL_COMPUTE, execution->id);
+    nn_begin(&r, NN_CALL_COMPUTE, execution->record.id);
     nn_number(&r, limit);
     nn_number(&r, inputs->count);
     for (uint32_t n = 0; n < inputs->count; n++)
         nn_bytes(&r, inputs->list[n].at, inputs->list[n].size);
     for (uint32_t n = 0; n < outputs->count; n++)
-        r.room += outputs->list[n].size + sizeof(uint64_t);
-    int failed = r.failed;
+        if (__builtin_add_overflow(r.room, outputs->list[n].size, &r.room) ||
+            __builtin_add_overflow(r.room, sizeof(uint64_t), &r.room))
+            r.failed = 1;
     int code = nn_send(&r, function, read_outputs, (void *)outputs);
-    if (failed)
-        nn_send_numbers(NN_CALL_GIVE_UP, execution->id, function, 0, NULL);
+    if (!r.sent)
+        nn_send_numbers(NN_CALL_GIVE_UP, execution->record.id, function, 0, NULL);
     return code;
 }
 
-static int begin(ANeuralNetworksExecution *execution, const ANeuralNetworksBurst *burst, const char *function)
+static int begin(struct execution *execution, const ANeuralNetworksBurst *burst, const char *function)
 {
-    int64_t number = burst ? (int64_t)burst->id : 0;
-    return nn_send_numbers(NN_CALL_BEGIN, execution->id, function, 1, &number);
+    int64_t number = (int64_t)NN_ID(burst);
+    pthread_mutex_lock(&execution->lock);
+    int code = nn_send_numbers(NN_CALL_BEGIN, execution->record.id, function, 1, &number);
+    pthread_mutex_unlock(&execution->lock);
+    return code;
+}
+
+static int compute_now(ANeuralNetworksExecution *handle, const ANeuralNetworksBurst *burst, const char *function)
+{
+    struct execution *execution = hold_execution(handle);
+    if (!execution)
+        return nn_gone(function);
+    int code = begin(execution, burst, function);
+    if (code == NN_NO_ERROR)
+        code = compute(execution, NO_LIMIT, function);
+    drop_execution(execution, "ANeuralNetworksExecution_free");
+    return code;
 }
 
 NN_PUBLIC int ANeuralNetworksExecution_compute(ANeuralNetworksExecution *execution)
 {
-    if (!execution)
-        return nn_null(__func__);
-    int code = begin(execution, NULL, __func__);
-    return code == NN_NO_ERROR ? compute(execution, NO_LIMIT, __func__) : code;
+    return execution ? compute_now(execution, NULL, __func__) : nn_null(__func__);
 }
 
 NN_PUBLIC int ANeuralNetworksExecution_burstCompute(ANeuralNetworksExecution *execution,
                                                     ANeuralNetworksBurst *burst)
 {
-    if (!execution || !burst)
-        return nn_null(__func__);
-    int code = begin(execution, burst, __func__);
-    return code == NN_NO_ERROR ? compute(execution, NO_LIMIT, __func__) : code;
+    return execution && burst ? compute_now(execution, burst, __func__) : nn_null(__func__);
 }
 
 NN_PUBLIC int ANeuralNetworksBurst_create(ANeuralNetworksCompilation *compilation, ANeuralNetworksBurst **burst)
 {
     if (!compilation || !burst)
         return nn_null(__func__);
-    return nn_create(NN_CALL_BURST, compilation->id, __func__, 0, sizeof(**burst), burst);
+    return nn_create(NN_CALL_BURST, NN_ID(compilation), __func__, 0, burst);
 }
 
 NN_PUBLIC void ANeuralNetworksBurst_free(ANeuralNetworksBurst *burst)
@@ -251,7 +285,7 @@ static int shape_of(uint32_t call, ANeuralNetworksExecution *execution, int32_t 
     struct shape shape = {.values = values};
     if (!execution || !values)
         return nn_null(function);
-    nn_begin(&r, call, execution->id);
+    nn_begin(&r, call, NN_ID(execution));
     nn_number(&r, index);
     return nn_send(&r, function, read_shape, &shape);
 }
@@ -275,7 +309,7 @@ NN_PUBLIC int ANeuralNetworksExecution_getDuration(const ANeuralNetworksExecutio
     if (!execution || !duration)
         return nn_null(__func__);
     *duration = UINT64_MAX;
-    nn_begin(&r, NN_CALL_DURATION, execution->id);
+    nn_begin(&r, NN_CALL_DURATION, NN_ID(execution));
     nn_number(&r, code);
     return nn_send(&r, __func__, nn_read_object, duration);
 }
@@ -283,29 +317,32 @@ NN_PUBLIC int ANeuralNetworksExecution_getDuration(const ANeuralNetworksExecutio
 /* -- events ------------------------------------------------------------------------------------------- */
 
 struct job {
-    ANeuralNetworksExecution *execution;
-    ANeuralNetworksEvent *event;
-    ANeuralNetworksEvent **before; /* what it waits for */
+    struct execution *execution;
+    struct event *event;
+    struct event **before; /* what it waits for */
     uint32_t count;
     int64_t limit;
 };
 
-static ANeuralNetworksEvent *new_event(int fd, enum event_kind kind)
+/* Make an event with one owner, which has no handle yet. */
+static struct event *new_event(int fd, enum event_kind kind)
 {
-    ANeuralNetworksEvent *event = calloc(1, sizeof(*event));
+    static uint64_t numbers = NN_EVENTS; /* changed atomically */
+    struct event *event = calloc(1, sizeof(*event));
     if (!event)
         return NULL;
+    event->record.id = __atomic_add_fetch(&numbers, 1, __ATOMIC_RELAXED);
+    event->record.owners = 1;
     event->fd = fd;
     event->kind = kind;
-    event->owners = 1;
     pthread_mutex_init(&event->lock, NULL);
     pthread_cond_init(&event->changed, NULL);
     return event;
 }
 
-static void drop_event(ANeuralNetworksEvent *event)
+static void drop_event(struct event *event)
 {
-    if (__atomic_sub_fetch(&event->owners, 1, __ATOMIC_ACQ_REL))
+    if (!nn_drop(&event->record))
         return;
     if (event->fd >= 0)
         close(event->fd);
@@ -314,7 +351,20 @@ static void drop_event(ANeuralNetworksEvent *event)
     free(event);
 }
 
-static void finish_event(ANeuralNetworksEvent *event, int result)
+static struct event *hold_event(const ANeuralNetworksEvent *handle)
+{
+    return NN_ID(handle) > NN_EVENTS ? (struct event *)nn_hold(NN_ID(handle)) : NULL;
+}
+
+/* Give the owner of an event to a handle. */
+static ANeuralNetworksEvent *handle_of(struct event *event)
+{
+    ANeuralNetworksEvent *handle = (ANeuralNetworksEvent *)(uintptr_t)event->record.id;
+    nn_keep(&event->record);
+    return handle;
+}
+
+static void finish_event(struct event *event, int result)
 {
     const uint64_t one = 1;
     pthread_mutex_lock(&event->lock);
@@ -328,7 +378,7 @@ static void finish_event(ANeuralNetworksEvent *event, int result)
 
 /* An event of an execution ends with it, and the calls of an execution have a longest time; the fence of the
  * program is waited for as long as such a call may take. */
-static int wait_event(ANeuralNetworksEvent *event)
+static int wait_event(struct event *event)
 {
     if (event->kind == FENCE_OF_PROGRAM) {
         struct pollfd one = {.fd = event->fd, .events = POLLIN};
@@ -355,7 +405,7 @@ static void *run(void *argument)
     if (code == NN_NO_ERROR)
         code = compute(job->execution, job->limit, "ANeuralNetworksExecution_startCompute");
     else
-        nn_send_numbers(NN_CALL_GIVE_UP, job->execution->id, "ANeuralNetworksExecution_startCompute", 0, NULL);
+        nn_send_numbers(NN_CALL_GIVE_UP, job->execution->record.id, "ANeuralNetworksExecution_startCompute", 0, NULL);
     drop_execution(job->execution, "ANeuralNetworksExecution_free");
     finish_event(job->event, code);
     drop_event(job->event);
@@ -364,38 +414,62 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* Begin an execution in a thread; `before` has a null pointer for nothing. */
-static int start(ANeuralNetworksExecution *execution, const ANeuralNetworksEvent *const *before, uint32_t count,
+static void drop_events(struct event **list, uint32_t count)
+{
+    for (uint32_t n = 0; n < count; n++)
+        drop_event(list[n]);
+    free(list);
+}
+
+/* Return the events of `count` handles with an owner each, or NULL and the reason in `code`. */
+static struct event **hold_events(const ANeuralNetworksEvent *const *handles, uint32_t count, int *code,
+                                  const char *function)
+{
+    struct event **list = calloc((size_t)count + 1, sizeof(*list));
+    *code = NN_OUT_OF_MEMORY;
+    for (uint32_t n = 0; list && n < count; n++) {
+        list[n] = hold_event(handles[n]);
+        if (!list[n]) {
+            drop_events(list, n);
+            *code = nn_gone(function);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+/* Begin an execution in a thread. */
+static int start(ANeuralNetworksExecution *handle, const ANeuralNetworksEvent *const *before, uint32_t count,
                  int64_t limit, enum event_kind kind, ANeuralNetworksEvent **event, const char *function)
 {
-    *event = NULL;
-    int code = begin(execution, NULL, function);
-    if (code != NN_NO_ERROR)
+    int code;
+    struct execution *execution = hold_execution(handle);
+    if (!execution)
+        return nn_gone(function);
+    struct event **list = hold_events(before, count, &code, function);
+    if (!list) {
+        drop_execution(execution, function);
         return code;
+    }
     struct job *job = calloc(1, sizeof(*job));
-    ANeuralNetworksEvent **list = calloc(count + 1, sizeof(*list));
-    ANeuralNetworksEvent *made = new_event(kind == WITH_DESCRIPTOR ? eventfd(0, EFD_CLOEXEC) : -1, kind);
-    if (!job || !list || !made) {
+    struct event *made = new_event(kind == WITH_DESCRIPTOR ? eventfd(0, EFD_CLOEXEC) : -1, kind);
+    code = job && made ? begin(execution, NULL, function) : NN_OUT_OF_MEMORY;
+    if (code != NN_NO_ERROR) {
         free(job);
-        free(list);
+        drop_events(list, count);
         if (made)
             drop_event(made);
-        nn_send_numbers(NN_CALL_GIVE_UP, execution->id, function, 0, NULL);
-        return NN_OUT_OF_MEMORY;
+        drop_execution(execution, function);
+        return code;
     }
-    for (uint32_t n = 0; n < count; n++) {
-        list[n] = (ANeuralNetworksEvent *)before[n];
-        __atomic_fetch_add(&list[n]->owners, 1, __ATOMIC_RELAXED);
-    }
-    __atomic_fetch_add(&made->owners, 1, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&execution->owners, 1, __ATOMIC_RELAXED);
+    *event = handle_of(made);
+    __atomic_fetch_add(&made->record.owners, 1, __ATOMIC_RELAXED);
     *job = (struct job){execution, made, list, count, limit};
     pthread_t thread;
     if (pthread_create(&thread, NULL, run, job))
         run(job); /* there are no threads: it is over at once */
     else
         pthread_detach(thread);
-    *event = made;
     return NN_NO_ERROR;
 }
 
@@ -417,6 +491,8 @@ NN_PUBLIC int ANeuralNetworksExecution_startComputeWithDependencies(
         *event = NULL;
     if (!execution || !event || (!dependencies && count))
         return nn_null(__func__);
+    if (count > NN_MOST_EVENTS)
+        return NN_BAD_DATA;
     for (uint32_t n = 0; n < count; n++)
         if (!dependencies[n])
             return nn_null(__func__);
@@ -426,16 +502,24 @@ NN_PUBLIC int ANeuralNetworksExecution_startComputeWithDependencies(
 
 NN_PUBLIC int ANeuralNetworksEvent_wait(ANeuralNetworksEvent *event)
 {
-    return event ? wait_event(event) : nn_null(__func__);
+    if (!event)
+        return nn_null(__func__);
+    struct event *found = hold_event(event);
+    if (!found)
+        return nn_gone(__func__);
+    int code = wait_event(found);
+    drop_event(found);
+    return code;
 }
 
 NN_PUBLIC void ANeuralNetworksEvent_free(ANeuralNetworksEvent *event)
 {
-    if (!event)
+    struct event *gone = NN_ID(event) > NN_EVENTS ? (struct event *)nn_take(NN_ID(event)) : NULL;
+    if (!gone)
         return;
-    if (event->kind != FENCE_OF_PROGRAM)
-        wait_event(event); /* the memory of the execution is in use until then */
-    drop_event(event);
+    if (gone->kind != FENCE_OF_PROGRAM)
+        wait_event(gone); /* the memory of the execution is in use until then */
+    drop_event(gone);
 }
 
 NN_PUBLIC int ANeuralNetworksEvent_createFromSyncFenceFd(int fd, ANeuralNetworksEvent **event)
@@ -446,11 +530,13 @@ NN_PUBLIC int ANeuralNetworksEvent_createFromSyncFenceFd(int fd, ANeuralNetworks
     int own = fd > 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (own < 0)
         return NN_BAD_DATA;
-    *event = new_event(own, FENCE_OF_PROGRAM);
-    if (*event)
-        return NN_NO_ERROR;
-    close(own);
-    return NN_OUT_OF_MEMORY;
+    struct event *made = new_event(own, FENCE_OF_PROGRAM);
+    if (!made) {
+        close(own);
+        return NN_OUT_OF_MEMORY;
+    }
+    *event = handle_of(made);
+    return NN_NO_ERROR;
 }
 
 NN_PUBLIC int ANeuralNetworksEvent_getSyncFenceFd(const ANeuralNetworksEvent *event, int *fd)
@@ -460,6 +546,10 @@ NN_PUBLIC int ANeuralNetworksEvent_getSyncFenceFd(const ANeuralNetworksEvent *ev
     *fd = -1;
     if (!event)
         return nn_null(__func__);
-    *fd = event->kind != OF_EXECUTION && event->fd >= 0 ? fcntl(event->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    struct event *found = hold_event(event);
+    if (!found)
+        return nn_gone(__func__);
+    *fd = found->kind != OF_EXECUTION && found->fd >= 0 ? fcntl(found->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    drop_event(found);
     return *fd < 0 ? NN_BAD_DATA : NN_NO_ERROR;
 }

@@ -15,26 +15,22 @@ struct AHardwareBuffer {
     AHardwareBuffer_Desc desc;
     int fd, owners; /* owners is changed atomically */
     size_t size;
-    void *address;
+    void *address; /* changed atomically */
 };
 
 static int from_fd(int64_t kind, size_t size, int prot, int fd, size_t offset, ANeuralNetworksMemory **memory,
                    const char *function)
 {
     struct nn_request r;
-    ANeuralNetworksMemory *made = calloc(1, sizeof(*made));
+    uint64_t made = 0;
     *memory = NULL;
-    if (!made)
-        return NN_OUT_OF_MEMORY;
     nn_begin(&r, NN_CALL_MEMORY, 0);
     const int64_t numbers[] = {kind, getpid(), fd, prot, (int64_t)size, (int64_t)offset};
     for (unsigned n = 0; n < 6; n++)
         nn_number(&r, numbers[n]);
-    int code = nn_send(&r, function, nn_read_object, &made->id);
+    int code = nn_send(&r, function, nn_read_object, &made);
     if (code == NN_NO_ERROR)
-        *memory = made;
-    else
-        free(made);
+        *memory = (ANeuralNetworksMemory *)(uintptr_t)made;
     return code;
 }
 
@@ -65,12 +61,12 @@ NN_PUBLIC int ANeuralNetworksMemory_createFromDesc(const ANeuralNetworksMemoryDe
 {
     if (!desc || !memory)
         return nn_null(__func__);
-    return nn_create(NN_CALL_ALLOCATE, desc->id, __func__, 0, sizeof(**memory), memory);
+    return nn_create(NN_CALL_ALLOCATE, NN_ID(desc), __func__, 0, memory);
 }
 
 NN_PUBLIC int ANeuralNetworksMemory_copy(const ANeuralNetworksMemory *src, const ANeuralNetworksMemory *dst)
 {
-    return src && dst ? NN_NUMBERS(NN_CALL_COPY, src->id, (int64_t)dst->id) : nn_null(__func__);
+    return src && dst ? NN_NUMBERS(NN_CALL_COPY, NN_ID(src), (int64_t)NN_ID(dst)) : nn_null(__func__);
 }
 
 NN_PUBLIC void ANeuralNetworksMemory_free(ANeuralNetworksMemory *memory)
@@ -80,7 +76,7 @@ NN_PUBLIC void ANeuralNetworksMemory_free(ANeuralNetworksMemory *memory)
 
 NN_PUBLIC int ANeuralNetworksMemoryDesc_create(ANeuralNetworksMemoryDesc **desc)
 {
-    return desc ? nn_create(NN_CALL_DESC, 0, __func__, 0, sizeof(**desc), desc) : nn_null(__func__);
+    return desc ? nn_create(NN_CALL_DESC, 0, __func__, 0, desc) : nn_null(__func__);
 }
 
 NN_PUBLIC void ANeuralNetworksMemoryDesc_free(ANeuralNetworksMemoryDesc *desc)
@@ -95,8 +91,8 @@ static int add_role(ANeuralNetworksMemoryDesc *desc, const ANeuralNetworksCompil
     if (!desc || !compilation)
         return nn_null(function);
     memcpy(&bits, &frequency, sizeof(bits));
-    const int64_t numbers[] = {output, (int64_t)compilation->id, index, bits};
-    return nn_send_numbers(NN_CALL_ROLE, desc->id, function, 4, numbers);
+    const int64_t numbers[] = {output, (int64_t)NN_ID(compilation), index, bits};
+    return nn_send_numbers(NN_CALL_ROLE, NN_ID(desc), function, 4, numbers);
 }
 
 NN_PUBLIC int ANeuralNetworksMemoryDesc_addInputRole(ANeuralNetworksMemoryDesc *desc,
@@ -119,14 +115,16 @@ NN_PUBLIC int ANeuralNetworksMemoryDesc_setDimensions(ANeuralNetworksMemoryDesc 
     struct nn_request r;
     if (!desc || (!dimensions && rank))
         return nn_null(__func__);
-    nn_begin(&r, NN_CALL_DESC_DIMENSIONS, desc->id);
+    if (rank > NN_MOST_DIMENSIONS)
+        return NN_BAD_DATA;
+    nn_begin(&r, NN_CALL_DESC_DIMENSIONS, NN_ID(desc));
     nn_longs(&r, dimensions, rank);
     return nn_send(&r, __func__, NULL, NULL);
 }
 
 NN_PUBLIC int ANeuralNetworksMemoryDesc_finish(ANeuralNetworksMemoryDesc *desc)
 {
-    return desc ? NN_EMPTY(NN_CALL_FINISH_DESC, desc->id) : nn_null(__func__);
+    return desc ? NN_EMPTY(NN_CALL_FINISH_DESC, NN_ID(desc)) : nn_null(__func__);
 }
 
 /* -- Android's functions --------------------------------------------------------------------------- */
@@ -163,8 +161,11 @@ NN_PUBLIC int AHardwareBuffer_allocate(const AHardwareBuffer_Desc *desc, AHardwa
     if (!desc || !buffer)
         return -22; /* -EINVAL, as Android */
     *buffer = NULL;
-    uint64_t pixels = desc->format == AHARDWAREBUFFER_FORMAT_BLOB ? 1 : 4;
-    uint64_t size = pixels * desc->width * (desc->height ? desc->height : 1) * (desc->layers ? desc->layers : 1);
+    uint64_t size = desc->format == AHARDWAREBUFFER_FORMAT_BLOB ? 1 : 4;
+    const uint32_t sizes[] = {desc->width, desc->height ? desc->height : 1, desc->layers ? desc->layers : 1};
+    for (unsigned n = 0; n < 3; n++)
+        if (__builtin_mul_overflow(size, sizes[n], &size))
+            return -22;
     AHardwareBuffer *made = calloc(1, sizeof(*made));
     int fd = made ? new_file("AHardwareBuffer", size) : -1;
     if (fd < 0) {
@@ -179,7 +180,8 @@ NN_PUBLIC int AHardwareBuffer_allocate(const AHardwareBuffer_Desc *desc, AHardwa
 
 NN_PUBLIC void AHardwareBuffer_acquire(AHardwareBuffer *buffer)
 {
-    __atomic_fetch_add(&buffer->owners, 1, __ATOMIC_RELAXED);
+    if (buffer)
+        __atomic_fetch_add(&buffer->owners, 1, __ATOMIC_RELAXED);
 }
 
 NN_PUBLIC void AHardwareBuffer_release(AHardwareBuffer *buffer)
@@ -194,7 +196,8 @@ NN_PUBLIC void AHardwareBuffer_release(AHardwareBuffer *buffer)
 
 NN_PUBLIC void AHardwareBuffer_describe(const AHardwareBuffer *buffer, AHardwareBuffer_Desc *desc)
 {
-    *desc = buffer->desc;
+    if (buffer && desc)
+        *desc = buffer->desc;
 }
 
 NN_PUBLIC int AHardwareBuffer_lock(AHardwareBuffer *buffer, uint64_t usage, int32_t fence, const ARect *rect,
@@ -203,13 +206,17 @@ NN_PUBLIC int AHardwareBuffer_lock(AHardwareBuffer *buffer, uint64_t usage, int3
     (void)usage, (void)fence, (void)rect;
     if (!buffer || !address)
         return -22;
-    if (!buffer->address) {
-        void *mapped = mmap(NULL, buffer->size, PROT_READ | PROT_WRITE, MAP_SHARED, buffer->fd, 0);
+    void *none = NULL, *mapped = __atomic_load_n(&buffer->address, __ATOMIC_ACQUIRE);
+    if (!mapped) {
+        mapped = mmap(NULL, buffer->size, PROT_READ | PROT_WRITE, MAP_SHARED, buffer->fd, 0);
         if (mapped == MAP_FAILED)
             return -12;
-        buffer->address = mapped;
+        if (!__atomic_compare_exchange_n(&buffer->address, &none, mapped, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            munmap(mapped, buffer->size); /* another thread was first */
+            mapped = none;
+        }
     }
-    *address = buffer->address;
+    *address = mapped;
     return 0;
 }
 

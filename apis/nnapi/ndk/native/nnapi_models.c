@@ -101,7 +101,7 @@ static int check_devices(const ANeuralNetworksDevice *const *devices, uint32_t c
 
 NN_PUBLIC int ANeuralNetworksModel_create(ANeuralNetworksModel **model)
 {
-    return model ? nn_create(NN_CALL_MODEL, 0, __func__, 0, sizeof(**model), model) : nn_null(__func__);
+    return model ? nn_create(NN_CALL_MODEL, 0, __func__, 0, model) : nn_null(__func__);
 }
 
 NN_PUBLIC void ANeuralNetworksModel_free(ANeuralNetworksModel *model)
@@ -111,7 +111,7 @@ NN_PUBLIC void ANeuralNetworksModel_free(ANeuralNetworksModel *model)
 
 NN_PUBLIC int ANeuralNetworksModel_finish(ANeuralNetworksModel *model)
 {
-    return model ? NN_EMPTY(NN_CALL_FINISH_MODEL, model->id) : nn_null(__func__);
+    return model ? NN_EMPTY(NN_CALL_FINISH_MODEL, NN_ID(model)) : nn_null(__func__);
 }
 
 NN_PUBLIC int ANeuralNetworksModel_addOperand(ANeuralNetworksModel *model, const ANeuralNetworksOperandType *type)
@@ -119,9 +119,9 @@ NN_PUBLIC int ANeuralNetworksModel_addOperand(ANeuralNetworksModel *model, const
     struct nn_request r;
     if (!model || !type)
         return nn_null(__func__);
-    if (!type->dimensions != !type->dimensionCount)
+    if (!type->dimensions != !type->dimensionCount || type->dimensionCount > NN_MOST_DIMENSIONS)
         return NN_BAD_DATA;
-    nn_begin(&r, NN_CALL_OPERAND, model->id);
+    nn_begin(&r, NN_CALL_OPERAND, NN_ID(model));
     nn_type(&r, type);
     return nn_send(&r, __func__, NULL, NULL);
 }
@@ -134,7 +134,11 @@ NN_PUBLIC int ANeuralNetworksModel_setOperandValue(ANeuralNetworksModel *model, 
         return nn_null(__func__);
     if (buffer && !length)
         return NN_BAD_DATA;
-    nn_begin(&r, NN_CALL_VALUE, model->id);
+    /* The process compares the length with the operand before the bytes are read. */
+    int code = buffer ? NN_NUMBERS(NN_CALL_VALUE_LENGTH, NN_ID(model), index, (int64_t)length) : NN_NO_ERROR;
+    if (code != NN_NO_ERROR)
+        return code;
+    nn_begin(&r, NN_CALL_VALUE, NN_ID(model));
     nn_number(&r, index);
     nn_number(&r, buffer != NULL);
     nn_bytes(&r, buffer, length);
@@ -149,7 +153,10 @@ NN_PUBLIC int ANeuralNetworksModel_setOperandSymmPerChannelQuantParams(
         return nn_null(__func__);
     if (!quant->scales != !quant->scaleCount)
         return NN_BAD_DATA;
-    nn_begin(&r, NN_CALL_CHANNEL_SCALES, model->id);
+    int code = NN_NUMBERS(NN_CALL_SCALES_COUNT, NN_ID(model), index, quant->channelDim, quant->scaleCount);
+    if (code != NN_NO_ERROR)
+        return code;
+    nn_begin(&r, NN_CALL_CHANNEL_SCALES, NN_ID(model));
     nn_number(&r, index);
     nn_number(&r, quant->channelDim);
     nn_bytes(&r, quant->scales, (uint64_t)quant->scaleCount * sizeof(float));
@@ -162,7 +169,7 @@ NN_PUBLIC int ANeuralNetworksModel_setOperandValueFromMemory(ANeuralNetworksMode
 {
     if (!model || !memory)
         return nn_null(__func__);
-    return NN_NUMBERS(NN_CALL_VALUE_FROM_MEMORY, model->id, index, (int64_t)memory->id, (int64_t)offset,
+    return NN_NUMBERS(NN_CALL_VALUE_FROM_MEMORY, NN_ID(model), index, (int64_t)NN_ID(memory), (int64_t)offset,
                       (int64_t)length);
 }
 
@@ -171,7 +178,7 @@ NN_PUBLIC int ANeuralNetworksModel_setOperandValueFromModel(ANeuralNetworksModel
 {
     if (!model || !value)
         return nn_null(__func__);
-    return NN_NUMBERS(NN_CALL_VALUE_FROM_MODEL, model->id, index, (int64_t)value->id);
+    return NN_NUMBERS(NN_CALL_VALUE_FROM_MODEL, NN_ID(model), index, (int64_t)NN_ID(value));
 }
 
 static int lists(uint32_t call, ANeuralNetworksModel *model, const int64_t *kind, uint32_t input_count,
@@ -180,7 +187,9 @@ static int lists(uint32_t call, ANeuralNetworksModel *model, const int64_t *kind
     struct nn_request r;
     if (!model || !inputs || !outputs)
         return nn_null(function);
-    nn_begin(&r, call, model->id);
+    if (input_count > NN_MOST_OPERANDS || output_count > NN_MOST_OPERANDS)
+        return NN_BAD_DATA;
+    nn_begin(&r, call, NN_ID(model));
     if (kind)
         nn_number(&r, *kind);
     nn_longs(&r, inputs, input_count);
@@ -205,7 +214,7 @@ NN_PUBLIC int ANeuralNetworksModel_identifyInputsAndOutputs(ANeuralNetworksModel
 
 NN_PUBLIC int ANeuralNetworksModel_relaxComputationFloat32toFloat16(ANeuralNetworksModel *model, bool allow)
 {
-    return model ? NN_NUMBERS(NN_CALL_RELAX, model->id, allow) : nn_null(__func__);
+    return model ? NN_NUMBERS(NN_CALL_RELAX, NN_ID(model), allow) : nn_null(__func__);
 }
 
 static int read_supported(const uint8_t *content, uint64_t size, void *result)
@@ -226,7 +235,7 @@ NN_PUBLIC int ANeuralNetworksModel_getSupportedOperationsForDevices(const ANeura
     int code = check_devices(devices, count, __func__);
     if (code != NN_NO_ERROR)
         return code;
-    nn_begin(&r, NN_CALL_SUPPORTED, model->id);
+    nn_begin(&r, NN_CALL_SUPPORTED, NN_ID(model));
     r.room = 1 << 20; /* operations */
     return nn_send(&r, __func__, read_supported, supported);
 }
@@ -250,7 +259,7 @@ NN_PUBLIC int ANeuralNetworksModel_setOperandExtensionData(ANeuralNetworksModel 
 {
     if (!model || (!data && length))
         return nn_null(__func__);
-    return NN_NUMBERS(NN_CALL_EXTENSION_DATA, model->id, index);
+    return NN_NUMBERS(NN_CALL_EXTENSION_DATA, NN_ID(model), index);
 }
 
 /* -- compilations --------------------------------------------------------------------------------- */
@@ -259,7 +268,7 @@ NN_PUBLIC int ANeuralNetworksCompilation_create(ANeuralNetworksModel *model, ANe
 {
     if (!model || !made)
         return nn_null(__func__);
-    return nn_create(NN_CALL_COMPILATION, model->id, __func__, 0, sizeof(**made), made);
+    return nn_create(NN_CALL_COMPILATION, NN_ID(model), __func__, 0, made);
 }
 
 NN_PUBLIC int ANeuralNetworksCompilation_createForDevices(ANeuralNetworksModel *model,
@@ -271,7 +280,7 @@ NN_PUBLIC int ANeuralNetworksCompilation_createForDevices(ANeuralNetworksModel *
     int code = check_devices(devices, count, __func__);
     if (code != NN_NO_ERROR)
         return code;
-    return nn_create(NN_CALL_COMPILATION, model->id, __func__, 1, sizeof(**made), made);
+    return nn_create(NN_CALL_COMPILATION, NN_ID(model), __func__, 1, made);
 }
 
 NN_PUBLIC void ANeuralNetworksCompilation_free(ANeuralNetworksCompilation *compilation)
@@ -281,29 +290,29 @@ NN_PUBLIC void ANeuralNetworksCompilation_free(ANeuralNetworksCompilation *compi
 
 NN_PUBLIC int ANeuralNetworksCompilation_setPreference(ANeuralNetworksCompilation *compilation, int32_t preference)
 {
-    return compilation ? NN_NUMBERS(NN_CALL_PREFERENCE, compilation->id, preference) : nn_null(__func__);
+    return compilation ? NN_NUMBERS(NN_CALL_PREFERENCE, NN_ID(compilation), preference) : nn_null(__func__);
 }
 
 NN_PUBLIC int ANeuralNetworksCompilation_setPriority(ANeuralNetworksCompilation *compilation, int priority)
 {
-    return compilation ? NN_NUMBERS(NN_CALL_PRIORITY, compilation->id, priority) : nn_null(__func__);
+    return compilation ? NN_NUMBERS(NN_CALL_PRIORITY, NN_ID(compilation), priority) : nn_null(__func__);
 }
 
 NN_PUBLIC int ANeuralNetworksCompilation_setTimeout(ANeuralNetworksCompilation *compilation, uint64_t duration)
 {
     (void)duration;
-    return compilation ? NN_EMPTY(NN_CALL_COMPILE_TIMEOUT, compilation->id) : nn_null(__func__);
+    return compilation ? NN_EMPTY(NN_CALL_COMPILE_TIMEOUT, NN_ID(compilation)) : nn_null(__func__);
 }
 
 NN_PUBLIC int ANeuralNetworksCompilation_setCaching(ANeuralNetworksCompilation *compilation, const char *folder,
                                                     const uint8_t *token)
 {
-    return compilation && folder && token ? NN_EMPTY(NN_CALL_CACHING, compilation->id) : nn_null(__func__);
+    return compilation && folder && token ? NN_EMPTY(NN_CALL_CACHING, NN_ID(compilation)) : nn_null(__func__);
 }
 
 NN_PUBLIC int ANeuralNetworksCompilation_finish(ANeuralNetworksCompilation *compilation)
 {
-    return compilation ? NN_EMPTY(NN_CALL_FINISH_COMPILATION, compilation->id) : nn_null(__func__);
+    return compilation ? NN_EMPTY(NN_CALL_FINISH_COMPILATION, NN_ID(compilation)) : nn_null(__func__);
 }
 
 static int preferred(const ANeuralNetworksCompilation *compilation, int output, uint32_t index, uint32_t *value,
@@ -313,7 +322,7 @@ static int preferred(const ANeuralNetworksCompilation *compilation, int output, 
     uint64_t found;
     if (!compilation || !value)
         return nn_null(function);
-    nn_begin(&r, NN_CALL_PREFERRED, compilation->id);
+    nn_begin(&r, NN_CALL_PREFERRED, NN_ID(compilation));
     nn_number(&r, output);
     nn_number(&r, index);
     int code = nn_send(&r, function, nn_read_object, &found);

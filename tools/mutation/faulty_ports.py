@@ -1,0 +1,152 @@
+"""Faults at the ports of a component: handshakes and counts that are late, held, raised, dropped or wrong.
+
+A fault lies between the component and everything around it: the component itself keeps its own value, so the
+two sides disagree about what happened. It is planted when the component is elaborated, in every instance.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.hdl import Fragment, Module, Mux, Signal, Value
+from amaranth.hdl._xfrm import FragmentTransformer, StatementTransformer, ValueTransformer
+from amaranth.lib import wiring
+
+import rkcosim.rtl
+
+PULSE_FAULTS = ("late", "held", "raised", "dropped")
+"""Faults of one bit: one cycle later; one cycle longer; also high in every fourth of the cycles in which it
+is low; low in the first cycle of every fourth time that it becomes high."""
+
+COUNT_FAULTS = ("late", "more", "less")
+"""Faults of a count: one cycle later; one more than it is; one less, but not below zero."""
+
+COUNTS = frozenset(
+    "rows_ready beats held loaded released stripes mine copies octets ready bank_free next_mode task".split()
+)
+"""Last parts of the names of ports with several bits that count something on which another block waits."""
+
+TOPS = frozenset({"core.NpuCore", "soc.NpuSoc"})
+"""Components that only connect others, whose ports are those of other components."""
+
+NO_HANDSHAKES = frozenset({"awlock", "arlock"})
+"""Last parts of the names of ports of one bit that never change."""
+
+
+@dataclass(frozen=True)
+class PortFault:
+    """A fault of one port: the component's module below `rkcosim.rtl` and class, the port, and the kind."""
+
+    component: str
+    port: str
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{self.component}: {self.port} {self.kind}"
+
+
+def components() -> dict[str, type[wiring.Component]]:
+    """Return all components of the RTL by module and class, as `npu.csc.SequenceController`."""
+    found = {}
+    for info in pkgutil.walk_packages(rkcosim.rtl.__path__, "rkcosim.rtl."):
+        for name, item in vars(importlib.import_module(info.name)).items():
+            if inspect.isclass(item) and issubclass(item, wiring.Component) and "elaborate" in vars(item):
+                if item.__module__ == info.name:
+                    found[f"{info.name.removeprefix('rkcosim.rtl.')}.{name}"] = item
+    return found
+
+
+def faults_of(name: str, component: wiring.Component) -> Iterator[PortFault]:
+    """Yield the faults of all handshakes and counts that a component drives."""
+    if name in TOPS:
+        return
+    for port, value in _outputs(component):
+        last = port.rpartition("__")[2]
+        if len(value) == 1 and last not in NO_HANDSHAKES:
+            yield from (PortFault(name, port, kind) for kind in PULSE_FAULTS)
+        elif len(value) > 1 and last in COUNTS:
+            yield from (PortFault(name, port, kind) for kind in COUNT_FAULTS)
+
+
+def _outputs(component: wiring.Component) -> Iterator[tuple[str, Signal]]:
+    for path, member, value in component.signature.flatten(component):
+        if member.flow == wiring.Out and isinstance(value, Signal):
+            yield "__".join(map(str, path)), value
+
+
+def watch(told: Callable[[str, wiring.Component], None]) -> None:
+    """Call a function with the name and the object of every component that is elaborated from now on."""
+    for name, kind in components().items():
+
+        def elaborate(
+            self: Any, platform: object, name: str = name, before: Callable[..., Any] = kind.elaborate
+        ) -> Any:
+            told(name, self)
+            return before(self, platform)
+
+        kind.elaborate = elaborate
+
+
+def plant(fault: PortFault) -> None:
+    """Give the component the fault, in every instance that is elaborated from now on.
+
+    Raises
+    ------
+    ValueError
+        if there is no such component, or, when it is elaborated, no such port.
+    """
+    kind = components().get(fault.component)
+    if kind is None:
+        raise ValueError(f"{fault}: the RTL has no component {fault.component}")
+    before: Callable[..., Any] = kind.elaborate
+
+    def elaborate(self: Any, platform: object) -> Fragment:
+        port = dict(_outputs(self)).get(fault.port)
+        if port is None:
+            raise ValueError(f"{fault}: the component drives no port {fault.port}")
+        return _with_fault(Fragment.get(before(self, platform), platform), port, fault.kind)
+
+    kind.elaborate = elaborate
+
+
+class _Replacement(FragmentTransformer, ValueTransformer, StatementTransformer):
+    """Replaces one signal of a design by another."""
+
+    def __init__(self, old: Signal, new: Signal) -> None:
+        self._old, self._new = old, new
+
+    def on_Signal(self, value: Signal) -> Signal:
+        return self._new if value is self._old else value
+
+
+def _with_fault(fragment: Fragment, port: Signal, kind: str) -> Fragment:
+    own = Signal(port.shape(), name=f"{port.name}_own", init=port.init)
+    m = Module()
+    m.submodules.own = _Replacement(port, own)(fragment)
+    m.d.comb += port.eq(_faulty(m, own, kind))
+    return Fragment.get(m, None)
+
+
+def _faulty(m: Module, own: Signal, kind: str) -> Value:
+    """Return the value that the surroundings of the component see."""
+    before = Signal.like(own, name=f"{own.name}_before")
+    m.d.sync += before.eq(own)
+    if kind == "late":
+        return before
+    if kind == "held":
+        return own | before
+    if kind == "more":
+        return own + 1
+    if kind == "less":
+        return Mux(own == 0, own, own - 1)
+    turn = Signal(2, name=f"{own.name}_turn")
+    counted, hit = (own & ~before, 1) if kind == "dropped" else (~own, 3)
+    m.d.sync += turn.eq(turn + counted)
+    if kind == "dropped":
+        return own & ~(counted & (turn == hit))
+    return own | (turn == hit)
