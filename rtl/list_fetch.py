@@ -15,6 +15,9 @@ MAX_BURST = 16
 FIFO_BEATS = 64
 """Capacity of the FIFO in beats: 256 words, two of the longest lists that programs use (assumed)."""
 
+WORDS = data.StructLayout({"word": WORD_BITS, "last": 1})
+"""A word of a list, and whether it is the last one of its list."""
+
 _FETCHES = data.StructLayout({"half": 1, "count_m1": 16})
 
 
@@ -41,7 +44,7 @@ class ListFetcher(wiring.Component):
     ready: Out(1)
     fetching: Out(1)
     read: Out(ReadPort())
-    words: Out(stream.Signature(data.StructLayout({"word": WORD_BITS, "last": 1})))
+    words: Out(stream.Signature(WORDS))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

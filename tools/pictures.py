@@ -167,6 +167,7 @@ PICTURES: dict[str, Callable[[Path], None]] = {
     "pictures/pool.svg": of_page(
         "viewers.md", r"--trace build/pool\.fst|--svg build/window\.svg", "build/window.svg"
     ),
+    "pictures/analyser.svg": of_page("viewers.md", r"--svg build/analyser\.svg", "build/analyser.svg"),
     "pictures/story-bank-split.svg": of_page("stories/bank-split.md", "--trace|--svg", "build/bank.svg"),
     "pictures/story-surface-stride.svg": of_page(
         "stories/surface-stride.md", "--trace|--svg", "build/stride.svg"

@@ -1,12 +1,13 @@
 """Pixel walk of the sequence controller: the slots of a convolution in order, with their places."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from rkcosim.rtl.layouts import IDLE, SlotStatus, StripeDone
-from rkcosim.rtl.npu.cna_types import WIDE_GROUP, at_most
-from rkcosim.rtl.npu.csc_task import LINE_BITS, SLOTS, TASK
+from rkcosim.rtl.layouts import SlotStatus, StripeDone
+from rkcosim.rtl.npu.csc_places import InputPlace, OperandPlace
+from rkcosim.rtl.npu.csc_task import SLOTS, TASK
+from rkcosim.rtl.npu.csc_walk import ChannelWalk, StripeWalk, TapWalk
 from rkcosim.rtl.regfile import config_signature
 
 
@@ -44,6 +45,46 @@ class Slot(data.Struct):
     done: StripeDone
 
 
+class StripeBanks(wiring.Component):
+    """Accumulator bank of the stripe that is walked; the two banks take turns.
+
+    A bank is in use from its first slot until CORE has accepted its stripe.
+
+    Members
+    -------
+    go : In(1)         : pulse, the task begins, with bank 0.
+    begins : In(1)     : pulse, the first slot of a stripe is issued.
+    ends : In(1)       : pulse, the last slot of a stripe is issued: the other bank is next.
+    bank_free : In(2)  : level, CORE is not draining accumulator bank b.
+    taken, taken_bank : In(1) : CORE accepts a stripe of this bank in this cycle.
+    bank : Out(1)      : the bank.
+    free : Out(1)      : a stripe can begin in it.
+    """
+
+    go: In(1)
+    begins: In(1)
+    ends: In(1)
+    bank_free: In(2)
+    taken: In(1)
+    taken_bank: In(1)
+    bank: Out(1)
+    free: Out(1)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        used = Signal(2)
+        m.d.comb += self.free.eq((self.bank_free & ~used).bit_select(self.bank, 1))
+        with m.If(self.taken):
+            m.d.sync += used.bit_select(self.taken_bank, 1).eq(0)
+        with m.If(self.begins):
+            m.d.sync += used.bit_select(self.bank, 1).eq(1)
+        with m.If(self.ends):
+            m.d.sync += self.bank.eq(~self.bank)
+        with m.If(self.go):
+            m.d.sync += self.bank.eq(0)
+        return m
+
+
 class PixelWalk(wiring.Component):
     """Issue the slots of all groups, stripes, channel groups and kernel taps, 16 per tile.
 
@@ -77,249 +118,106 @@ class PixelWalk(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        task, cfg, kernel, size = self.task, self.cfg, self.cfg.WEIGHT_SIZE2, self.cfg.DATA_SIZE0
-        pad_top, pad_left = cfg.PAD_CON0.PAD_TOP, cfg.PAD_CON0.PAD_LEFT
+        task, issued, status = self.task, self.issued, self.status
+        m.submodules.stripe = stripe = StripeWalk()
+        m.submodules.tap = tap = TapWalk()
+        m.submodules.channels = channels = ChannelWalk()
+        m.submodules.banks = banks = StripeBanks()
+        m.submodules.input = place = InputPlace()
+        m.submodules.operand = operand = OperandPlace()
+        wiring.connect(m, wiring.flipped(self.cfg), *(p.cfg for p in (stripe, tap, channels, operand)))
+        wiring.connect(
+            m, wiring.flipped(self.task), *(p.task for p in (stripe, tap, channels, place, operand))
+        )
         running, started = Signal(), Signal()
-        slot, bank, bank_used = Signal(4), Signal(), Signal(2)
-        # Output pixel: its column, and its row and column times the stride; `origin` is that of slot 0.
-        at = {"column": 11, "row_in": 25, "column_in": 14}
-        pixel = Signal(data.StructLayout(at), reset_less=True)
-        origin = Signal(data.StructLayout(at), reset_less=True)
-        following = Signal(data.StructLayout(at))
-        # Row pitch of CBUF times `row_in`, and times `row_offset`.
-        pixel_line, origin_line = Signal(LINE_BITS, reset_less=True), Signal(LINE_BITS, reset_less=True)
-        following_line, tap_line = Signal(LINE_BITS), Signal(LINE_BITS, reset_less=True)
-        # Kernel tap, and its offset in the input.
-        row, column = Signal(5, reset_less=True), Signal(5, reset_less=True)
-        row_offset, column_offset = Signal(signed(12), reset_less=True), Signal(signed(12), reset_less=True)
-        channel_group, group = Signal(13, reset_less=True), Signal(11, reset_less=True)
-        slab, slab_start = Signal(13, reset_less=True), Signal(24, reset_less=True)
-        pixels_left = Signal(22, reset_less=True)
-        kernels_left, channels_left = Signal(14, reset_less=True), Signal(16, reset_less=True)
+        slot = Signal(4)
 
-        # 1. Whether a slot can be issued.
+        # Whether a slot can be issued.
         first_slot, first_tile = Signal(), Signal()
-        # Place in the input with inserted pixels, and row and column of the stored input for it.
-        wide_y, wide_x = Signal(signed(26)), Signal(signed(16))
-        y, x = Signal(11), Signal(11)
-        within, between, inside = Signal(), Signal(), Signal()
         real, rows_here, bank_here, issue = Signal(), Signal(), Signal(), Signal()
+        tile_ends, stripe_ends, last_stripe = Signal(), Signal(), Signal()
         m.d.comb += [
             first_slot.eq(slot == 0),
-            first_tile.eq((channel_group == 0) & (row == 0) & (column == 0)),
-            wide_y.eq(pixel.row_in + row_offset),
-            wide_x.eq(pixel.column_in + column_offset),
-            real.eq(slot < pixels_left),
-            within.eq((wide_y >= 0) & (wide_y <= task.last_y) & (wide_x >= 0) & (wide_x <= task.last_x)),
-            inside.eq(within & ~between),
-            rows_here.eq(started & ~(real & inside & (y >= self.rows_ready))),
-            bank_here.eq(~(first_slot & first_tile) | (self.bank_free & ~bank_used).bit_select(bank, 1)),
+            first_tile.eq(channels.first & tap.first),
+            real.eq(slot < stripe.left),
+            rows_here.eq(started & ~(real & place.inside & (place.y >= self.rows_ready))),
+            bank_here.eq(~(first_slot & first_tile) | banks.free),
             issue.eq(running & rows_here & bank_here & (self.tile_here | ~first_slot)),
+            tile_ends.eq(issue & (slot == SLOTS - 1)),
+            stripe_ends.eq(tile_ends & tap.last & channels.last),
+            last_stripe.eq(stripe.last & channels.last_group),
+            self.running.eq(running),
             self.swap.eq(issue & first_slot),
-            self.status.slot_valid.eq(issue),
-            self.status.slot_real.eq(issue & real),
-            self.status.stall_feature.eq(running & ~rows_here),
-            self.status.stall_weight.eq(running & rows_here & first_slot & ~self.tile_here),
-            self.status.stall_acc.eq(running & rows_here & (self.tile_here | ~first_slot) & ~bank_here),
         ]
         with m.If(running & (self.rows_ready >= task.first_rows)):
             m.d.sync += started.eq(1)
-
-        with m.If((task.spread_y | task.spread_x) != 0):
-            ones = Const(7, 3)
-            m.d.comb += [
-                y.eq(wide_y[:14] >> task.spread_y),
-                x.eq(wide_x[:14] >> task.spread_x),
-                between.eq((wide_y[:3] & ~(ones << task.spread_y)[:3]).any()),
-            ]
-            with m.If((wide_x[:3] & ~(ones << task.spread_x)[:3]).any()):
-                m.d.comb += between.eq(1)
-        with m.Else():
-            m.d.comb += [y.eq(wide_y), x.eq(wide_x)]
-
-        # 2. Place of the operands: entry and 4-byte word ([HW 4.5], [HW 4.6]).
-        entry, line, at_entry = Signal(40, init=IDLE), Signal(39, init=IDLE), Signal(13, init=IDLE)
-        word, column_atom = Signal(4), Signal(2)
-        placing = Signal()
-        m.d.comb += placing.eq(issue & real & inside)
-        with m.If(placing):
-            m.d.comb += [line.eq((pixel_line + tap_line)[:LINE_BITS] >> task.spread_y), at_entry.eq(entry)]
-        # First atom of the tile in its slab: tiles of one and two atoms share a slab.
-        with m.If(~task.depthwise):
-            with m.Switch(task.tile_atoms):
-                with m.Case(0):
-                    m.d.comb += column_atom.eq(channel_group)
-                with m.Case(1):
-                    m.d.comb += column_atom.eq(channel_group << 1)
-        with m.If(placing & task.argb):
-            place = Signal(40, init=IDLE)
-            m.d.comb += place.eq(line + x)
-            with m.Switch(task.pixel_shift):
-                for shift in range(4):
-                    with m.Case(shift):
-                        m.d.comb += [entry.eq(place >> (4 - shift)), word.eq(place << shift)]
-        with m.Elif(placing):
-            within_slab, shared = self._in_slab(slab, x)
-            m.d.comb += [
-                entry.eq(line + slab_start + within_slab),
-                word.eq(Cat(Const(0, 2), shared | column_atom)),
-            ]
-
-        # 3. Channels of the tile that are used; in ARGB mode fewer of them come from CBUF.
-        live, stored = Signal(7), Signal(7)
-        m.d.comb += live.eq(at_most(channels_left, Mux(task.depthwise, WIDE_GROUP, task.group_channels)))
-        with m.If(task.argb):
-            first_channels = Mux(task.depthwise, group, channel_group) == 0
-            m.d.comb += stored.eq(Mux(first_channels, at_most(live, task.image_channels), 0))
-        with m.Else():
-            m.d.comb += stored.eq(live)
-        with m.If(placing & task.two_blocks & ~task.argb):
-            within_slab, shared = self._in_slab(slab + 1, x)
-            entry2 = Signal(40, init=IDLE)
-            m.d.comb += [
-                entry2.eq(line + slab_start + size.DATAIN_WIDTH + within_slab),
-                self.issued.two.eq((live > WIDE_GROUP // 2) & (entry2 < task.feature_entries)),
-                self.issued.entry2.eq(entry2),
-                self.issued.word2.eq(Cat(Const(0, 2), shared)),
-            ]
-
-        # 4. Next slot, tile, stripe, group.
-        last_tap = (row == kernel.WEIGHT_HEIGHT - 1) & (column == kernel.WEIGHT_WIDTH - 1)
-        last_tile, last_stripe, last_group = Signal(), Signal(), Signal()
-        m.d.comb += [
-            last_tile.eq(last_tap & (channel_group == task.channel_groups - 1)),
-            last_stripe.eq(pixels_left <= SLOTS),
-            last_group.eq(group == task.groups - 1),
-            following.eq(pixel),
-            following_line.eq(pixel_line),
-        ]
-        with m.If(pixel.column == cfg.DATA_SIZE2.DATAOUT_WIDTH - 1):
-            m.d.comb += [
-                following.column.eq(0),
-                following.column_in.eq(0),
-                following.row_in.eq(pixel.row_in + task.stride_y),
-                following_line.eq(pixel_line + task.line_stride),
-            ]
-        with m.Else():
-            m.d.comb += [
-                following.column.eq(pixel.column + 1),
-                following.column_in.eq(pixel.column_in + task.stride_x),
-            ]
         with m.If(issue):
-            m.d.sync += [slot.eq(slot + 1), pixel.eq(following), pixel_line.eq(following_line)]
-        with m.If(issue & (slot == SLOTS - 1)):
-            m.d.sync += [
-                pixel.eq(origin),
-                pixel_line.eq(origin_line),
-                column.eq(column + 1),
-                column_offset.eq(column_offset + task.step_x),
-            ]
-            with m.If(column == kernel.WEIGHT_WIDTH - 1):
-                m.d.sync += [
-                    column.eq(0),
-                    column_offset.eq(-pad_left),
-                    row.eq(row + 1),
-                    row_offset.eq(row_offset + task.step_y),
-                    tap_line.eq(tap_line + task.line_step),
-                ]
-            with m.If(last_tap):
-                m.d.sync += [
-                    row.eq(0),
-                    row_offset.eq(-pad_top),
-                    tap_line.eq(-task.line_pad),
-                    channel_group.eq(channel_group + 1),
-                    channels_left.eq(channels_left - task.group_channels),
-                ]
-                ends_slab = Mux(
-                    task.tile_atoms[1], 1, channel_group[0] & (task.tile_atoms[0] | channel_group[1])
-                )
-                with m.If(ends_slab):
-                    m.d.sync += [slab.eq(slab + 1), slab_start.eq(slab_start + size.DATAIN_WIDTH)]
-            with m.If(last_tile):
-                m.d.sync += [
-                    channel_group.eq(0),
-                    origin.eq(following),
-                    pixel.eq(following),
-                    Cat(origin_line, pixel_line).eq(following_line.replicate(2)),
-                    pixels_left.eq(pixels_left - SLOTS),
-                    bank.eq(~bank),
-                ]
-                # The same channels again, or the next 64 in a depthwise layer.
-                with m.If(~task.depthwise):
-                    m.d.sync += [
-                        slab.eq(0),
-                        slab_start.eq(0),
-                        channels_left.eq(cfg.DATA_SIZE1.DATAIN_CHANNEL),
-                    ]
-                with m.Elif(last_stripe):
-                    m.d.sync += [
-                        slab.eq(Mux(task.two_blocks, slab + 2, slab + 1)),
-                        slab_start.eq(slab_start + (size.DATAIN_WIDTH << task.two_blocks)),
-                        channels_left.eq(channels_left - WIDE_GROUP),
-                    ]
-                with m.Else():
-                    m.d.sync += [
-                        slab.eq(slab),
-                        slab_start.eq(slab_start),
-                        channels_left.eq(channels_left),
-                    ]
-                with m.If(last_stripe):
-                    m.d.sync += [
-                        Cat(origin, pixel, origin_line, pixel_line).eq(0),
-                        pixels_left.eq(cfg.DATA_SIZE3.DATAOUT_ATOMICS),
-                        group.eq(group + 1),
-                        kernels_left.eq(kernels_left - task.group_kernels),
-                        running.eq(~last_group),
-                    ]
+            m.d.sync += slot.eq(slot + 1)
+        with m.If(stripe_ends & last_stripe):
+            m.d.sync += running.eq(0)
         with m.If(self.go):
-            m.d.sync += [
-                running.eq(1),
-                started.eq(0),
-                Cat(origin_line, pixel_line).eq(0),
-                Cat(slot, bank, pixel, origin, row, column, channel_group, group, slab, slab_start).eq(0),
-                row_offset.eq(-pad_top),
-                tap_line.eq(-task.line_pad),
-                column_offset.eq(-pad_left),
-                pixels_left.eq(cfg.DATA_SIZE3.DATAOUT_ATOMICS),
-                kernels_left.eq(kernel.WEIGHT_KERNELS),
-                channels_left.eq(cfg.DATA_SIZE1.DATAIN_CHANNEL),
-            ]
+            m.d.sync += [running.eq(1), started.eq(0), slot.eq(0)]
+        m.d.comb += [
+            banks.begins.eq(self.swap & first_tile),
+            banks.ends.eq(stripe_ends),
+            banks.bank_free.eq(self.bank_free),
+            banks.taken.eq(self.taken),
+            banks.taken_bank.eq(self.taken_bank),
+        ]
 
-        issued = self.issued
+        # The loops: pixels of a stripe, taps, channel groups; then stripes and kernel groups.
+        m.d.comb += [part.go.eq(self.go) for part in (stripe, tap, channels, banks)]
+        m.d.comb += [
+            stripe.step.eq(issue),
+            stripe.tile_ends.eq(tile_ends),
+            stripe.stripe_ends.eq(stripe_ends),
+            tap.step.eq(tile_ends),
+            channels.step.eq(tile_ends & tap.last),
+            channels.last_stripe.eq(stripe.last),
+            place.pixel.eq(stripe.pixel),
+            place.row_offset.eq(tap.row_offset),
+            place.column_offset.eq(tap.column_offset),
+            operand.en.eq(issue & real & place.inside),
+            operand.line.eq(stripe.line + tap.line_offset),
+            operand.x.eq(place.x),
+            operand.channel_group.eq(channels.channel_group),
+            operand.slab.eq(channels.slab),
+            operand.slab_start.eq(channels.slab_start),
+            operand.live.eq(channels.live),
+        ]
+
+        # The slot that is issued.
         m.d.comb += [
             issued.valid.eq(issue & real),
-            issued.inside.eq(inside & (entry < task.feature_entries)),
-            issued.pad.eq(~inside),
+            issued.inside.eq(place.inside & operand.exists),
+            issued.pad.eq(~place.inside),
+            issued.two.eq(operand.two),
             issued.swap.eq(first_slot),
             issued.first.eq(first_tile),
-            issued.bank.eq(bank),
+            issued.bank.eq(banks.bank),
             issued.slot.eq(slot),
-            issued.entry.eq(at_entry),
-            issued.word.eq(word),
-            issued.live.eq(live),
-            issued.stored.eq(stored),
-            issued.ends.eq(issue & (slot == SLOTS - 1) & last_tile),
-            issued.done.bank.eq(bank),
-            issued.done.pixels_m1.eq(Mux(last_stripe, pixels_left - 1, SLOTS - 1)),
-            issued.done.kernels.eq(Mux(task.depthwise, live, at_most(kernels_left, task.group_kernels))),
-            issued.done.last.eq(last_stripe & last_group),
+            issued.entry.eq(operand.entry),
+            issued.word.eq(operand.word),
+            issued.entry2.eq(operand.entry2),
+            issued.word2.eq(operand.word2),
+            issued.live.eq(channels.live),
+            issued.stored.eq(channels.stored),
+            issued.ends.eq(stripe_ends),
+            issued.done.bank.eq(banks.bank),
+            issued.done.pixels_m1.eq(Mux(stripe.last, stripe.left - 1, SLOTS - 1)),
+            issued.done.kernels.eq(Mux(task.depthwise, channels.live, channels.kernels)),
+            issued.done.last.eq(last_stripe),
         ]
-        kernels = at_most(kernels_left, task.group_kernels)
-        m.d.comb += [
-            self.running.eq(running),
-            self.status.macs.eq(Mux(issue & real, Mux(task.depthwise, stored, stored * kernels), 0)),
-            self.status.array_macs.eq(Mux(issue, task.group_kernels * task.group_channels, 0)),
-        ]
-        # A bank is in use from its first slot until CORE has accepted its stripe.
-        with m.If(self.taken):
-            m.d.sync += bank_used.bit_select(self.taken_bank, 1).eq(0)
-        with m.If(self.swap & first_tile):
-            m.d.sync += bank_used.bit_select(bank, 1).eq(1)
-        return m
 
-    def _in_slab(self, slab: Value, x: Value) -> tuple[Value, Value]:
-        """Entry of pixel `x` relative to the first entry of the slab, and its first atom in that entry."""
-        rest = slab == self.task.full_slabs
-        one, two = rest & (self.task.rest_atoms == 1), rest & (self.task.rest_atoms == 2)
-        entry = Mux(one, x >> 2, Mux(two, x >> 1, x))
-        return entry, Mux(one, x[:2], Mux(two, Cat(Const(0, 1), x[0]), 0))
+        # What the cycle was spent on.
+        macs = Mux(task.depthwise, channels.stored, channels.stored * channels.kernels)
+        m.d.comb += [
+            status.slot_valid.eq(issue),
+            status.slot_real.eq(issue & real),
+            status.stall_feature.eq(running & ~rows_here),
+            status.stall_weight.eq(running & rows_here & first_slot & ~self.tile_here),
+            status.stall_acc.eq(running & rows_here & (self.tile_here | ~first_slot) & ~bank_here),
+            status.macs.eq(Mux(issue & real, macs, 0)),
+            status.array_macs.eq(Mux(issue, task.group_kernels * task.group_channels, 0)),
+        ]
+        return m

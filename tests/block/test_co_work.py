@@ -267,3 +267,98 @@ def test_two_groups_are_not_mixed() -> None:
     spans, _ = run_row([[(1, 50)] * 3, [(4, 300)] * 3, [(1, 20)] * 3], [0, 4, 8])
     assert spans[0][1][0] >= spans[1][0][1] and spans[1][2][0] >= spans[0][1][1]
     assert spans[2][2][1] < spans[0][1][0] + JOIN
+
+
+class Steps:
+    """What a core's part has to show, from the rules of `CoreSteps` [HW 1.9]."""
+
+    def __init__(self) -> None:
+        self.step = self.size = self.kick = self.works = self.reported = self.answer = 0
+
+    def shows(self, mode: int, ready: int) -> dict[str, int]:
+        """Return the outputs of this cycle."""
+        floor, kick, present, missing = answer_fields(self.answer)
+        heard, co_works, reached = kick == self.kick, mode in GROUP_SIZES, self.step % 2 == 1
+        alone = not present or (heard and floor == ALONE)
+        caught_up = heard and floor >= self.step and (not co_works or reached)
+        lost = int(heard and bool(missing & ~self.reported))
+        return {
+            "may_go": int(self.step == 0 or alone or caught_up),
+            "arrives": int(ready and co_works and self.step != 0 and not reached),
+            "lost": lost,
+            "diagnostic": lost,
+            "value": missing | (self.step // 2 + reached) << 8,
+            "report": report(self.step, self.size, self.kick),
+        }
+
+    def cycle(self, given: dict[str, int]) -> None:
+        """Go to the next cycle."""
+        shown = self.shows(given["mode"], given["ready"])
+        missing = answer_fields(self.answer)[3]
+        self.reported = self.reported | missing if shown["lost"] else self.reported * (not given["begins"])
+        first = given["starts"] and given["mode"] in GROUP_SIZES and self.step == 0
+        self.step += bool(shown["arrives"] or (given["finishes"] and self.works))
+        self.works = 0 if given["finishes"] else self.works
+        if given["starts"]:
+            self.works = int(given["mode"] in GROUP_SIZES)
+        if first:
+            self.step, self.size = 1, GROUP_SIZES[given["mode"]]
+        if given["begins"] or given["ends"]:
+            self.step = self.size = self.works = 0
+        if given["begins"]:
+            self.kick ^= 1
+        self.answer = given["answer"]
+
+
+def test_what_a_core_shows_in_each_cycle() -> None:
+    """Kicks with random tasks and random answers of the unit: every output in every cycle."""
+    seed = seeds.seed(__name__)
+    print("seed", seed)
+    rng, dut, expected, seen = random.Random(seed), CoreSteps(), Steps(), set()
+    running, left, given = False, 0, dict.fromkeys("mode ready begins ends starts finishes answer".split(), 0)
+
+    async def bench(ctx: Any) -> None:
+        nonlocal running, left
+        for cycle in range(3000):
+            given.update(begins=0, ends=0, starts=0, finishes=0)
+            if not left and not running:
+                given.update(ends=rng.randrange(2), ready=0)
+                given.update(begins=1 - given["ends"])
+                left = rng.randrange(1, 8) if given["begins"] else 0
+            elif running:
+                given.update(finishes=int(rng.random() < 0.3), ready=0)
+                running = not given["finishes"]
+            elif not given["ready"]:
+                given.update(ready=1, mode=rng.choice([0, 1, 2, 4, 5, 7]))
+            elif expected.shows(given["mode"], 1)["may_go"]:
+                given.update(starts=1)
+                running, left = True, left - 1
+            if rng.random() < 0.3:
+                floor, kick = rng.choice([0, expected.step, expected.step + 1, ALONE]), rng.random() < 0.8
+                missing = rng.choice([0, 0, 0, 1, 2, 4])
+                answer = floor | (expected.kick ^ (not kick)) << STEP_BITS | missing << STEP_BITS + 2
+                given.update(answer=answer | int(rng.random() < 0.95) << STEP_BITS + 1)
+            for name, value in given.items():
+                ctx.set(dut.answer.as_value() if name == "answer" else getattr(dut, name), value)
+            outputs = {
+                "may_go": dut.may_go,
+                "arrives": dut.arrives,
+                "lost": dut.lost,
+                "diagnostic": dut.diag.valid,
+                "value": dut.diag.payload.value,
+                "report": dut.report.as_value(),
+            }
+            shown = expected.shows(given["mode"], given["ready"])
+            if not shown["lost"]:
+                del outputs["value"]  # it is valid together with the diagnostic
+            found = {name: ctx.get(signal) for name, signal in outputs.items()}
+            assert found == {name: shown[name] for name in outputs}, f"cycle {cycle}"
+            seen.update(name for name, value in found.items() if value)
+            expected.cycle(given)
+            await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert seen == {"may_go", "arrives", "lost", "diagnostic", "value", "report"}

@@ -27,7 +27,7 @@ from rkcosim.spec.regs.counters import (
     states,
 )
 from tests import seeds
-from tests.twins.axi_model import axil_read, axil_write
+from tests.twins.axi_model import EagerHost, axil_read, axil_write
 
 SEED = seeds.seed(__name__)
 ROOT = Path(__file__).resolve().parents[2]
@@ -234,3 +234,40 @@ def test_window_of_three_cores():
     simulator.add_clock(1e-9)
     simulator.add_testbench(bench)
     simulator.run()
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.5])
+def test_the_window_under_requests_that_follow_each_other(stall: float):
+    """Each write takes effect once, in the cycle of its response; reads are answered in order."""
+    rng, dut, switch = random.Random(SEED), CounterWindow(3), CONTROL["SWITCH"]
+    writes, enabled, expected = [], [0, 0, 0], []
+    for _ in range(40):
+        core = rng.randrange(3)
+        enabled[core] ^= 1
+        writes.append((core * WINDOW_BYTES + switch.offset, switch.encode(ENABLE=enabled[core]), 0xF))
+        expected.append(tuple(enabled))
+    reads = [rng.randrange(3) * WINDOW_BYTES + CONTROL["IDENT"].offset for _ in range(40)]
+    host, axil = EagerHost(dut.axil, writes, reads, rng, stall), dut.axil
+    shown = [dut.core0.counting, dut.core1.counting, dut.core2.counting]
+
+    async def watch(ctx):
+        answered, waiting, now = iter(expected), False, (0, 0, 0)
+        async for _, _, valid, ready, *found in ctx.tick().sample(axil.bvalid, axil.bready, *shown):
+            now = next(answered) if valid and not waiting else now
+            assert tuple(found) == now
+            waiting = valid and not ready
+
+    async def bound(ctx):
+        for _ in range(1_000):
+            await ctx.tick()
+        pytest.fail("not finished after 1,000 cycles")
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-9)
+    for bench in host.benches():
+        simulator.add_testbench(bench)
+    for bench in (watch, bound):
+        simulator.add_testbench(bench, background=True)
+    simulator.run()
+    assert host.written == [0] * len(writes)
+    assert host.read == [(CONTROL["IDENT"].reset, 0)] * len(reads)

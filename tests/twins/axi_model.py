@@ -142,6 +142,10 @@ class AxiMemory:
                     ctx.set(a.bresp, answer[1])
 
 
+LONGEST_ACCESS = 2_000
+"""Cycles after which an AXI-Lite access has failed."""
+
+
 async def axil_write(ctx, axil, address, value, rng=None, strobe=0xF):
     """Do one AXI-Lite write; address and data are offered at random times; return the response."""
     pending = {"aw", "w"}
@@ -149,7 +153,7 @@ async def axil_write(ctx, axil, address, value, rng=None, strobe=0xF):
     ctx.set(axil.awaddr, address)
     ctx.set(axil.wdata, value)
     ctx.set(axil.wstrb, strobe)
-    while True:
+    for _ in range(LONGEST_ACCESS):
         for channel in ("aw", "w"):
             ctx.set(getattr(axil, f"{channel}valid"), channel in pending and waits[channel] <= 0)
             waits[channel] -= 1
@@ -163,6 +167,7 @@ async def axil_write(ctx, axil, address, value, rng=None, strobe=0xF):
         if b:
             ctx.set(axil.bready, 0)
             return code
+    raise AssertionError(f"no response to a write of {address:#x} in {LONGEST_ACCESS} cycles")
 
 
 async def axil_read(ctx, axil, address, rng=None):
@@ -171,11 +176,97 @@ async def axil_read(ctx, axil, address, rng=None):
         await ctx.tick()
     ctx.set(axil.araddr, address)
     ctx.set(axil.arvalid, 1)
-    await ctx.tick().until(axil.arready)
+    await _within(ctx, axil.arready, f"a read of {address:#x} is not accepted")
     ctx.set(axil.arvalid, 0)
     for _ in range(rng.randrange(4) if rng else 0):
         await ctx.tick()
     ctx.set(axil.rready, 1)
-    data, code = await ctx.tick().sample(axil.rdata, axil.rresp).until(axil.rvalid)
+    data, code = await _within(ctx, axil.rvalid, f"no data of {address:#x}", axil.rdata, axil.rresp)
     ctx.set(axil.rready, 0)
     return data, code
+
+
+async def _within(ctx, condition, failure, *values):
+    """Wait for a condition at a clock edge; return values of that cycle."""
+    for _ in range(LONGEST_ACCESS):
+        _, _, done, *found = await ctx.tick().sample(condition, *values)
+        if done:
+            return found
+    raise AssertionError(f"{failure} in {LONGEST_ACCESS} cycles")
+
+
+class EagerHost:
+    """An AXI4-Lite host that offers requests on all channels at once and does not wait for responses.
+
+    Parameters
+    ----------
+    axil
+        The slave's interface.
+    writes, reads
+        (address, value, strobes) of the writes, and addresses of the reads, in their order.
+    rng, stall
+        Source of stalls; probability that a channel waits for a cycle before a request or a response.
+
+    `written` has the response code of every write, `read` (data, code) of every read. A response that changes
+    or goes while it waits, or that nobody asked for, is an AssertionError.
+    """
+
+    def __init__(
+        self,
+        axil: Any,
+        writes: list[tuple[int, int, int]],
+        reads: list[int],
+        rng: random.Random,
+        stall: float,
+    ) -> None:
+        self._axil, self._writes, self._reads, self._rng, self._stall = axil, writes, reads, rng, stall
+        self.written: list[int] = []
+        self.read: list[tuple[int, int]] = []
+
+    def benches(self) -> list[Any]:
+        """Return the testbenches of the channels; each ends when its requests are accepted or answered."""
+        axil = self._axil
+        return [
+            self._feed("aw", [{"addr": address} for address, _, _ in self._writes]),
+            self._feed("w", [{"data": value, "strb": strobes} for _, value, strobes in self._writes]),
+            self._feed("ar", [{"addr": address} for address in self._reads]),
+            self._collect("b", [axil.bresp], len(self._writes), lambda code: self.written.append(code)),
+            self._collect(
+                "r", [axil.rdata, axil.rresp], len(self._reads), lambda *answer: self.read.append(answer)
+            ),
+        ]
+
+    def _feed(self, channel: str, requests: list[dict[str, int]]) -> Any:
+        valid, ready = getattr(self._axil, f"{channel}valid"), getattr(self._axil, f"{channel}ready")
+
+        async def run(ctx):
+            for request in requests:
+                while self._rng.random() < self._stall:
+                    await ctx.tick()
+                for name, value in request.items():
+                    ctx.set(getattr(self._axil, channel + name), value)
+                ctx.set(valid, 1)
+                await ctx.tick().until(ready)
+                ctx.set(valid, 0)
+
+        return run
+
+    def _collect(self, channel: str, members: list[Any], count: int, keep: Any) -> Any:
+        valid, ready = getattr(self._axil, f"{channel}valid"), getattr(self._axil, f"{channel}ready")
+
+        async def run(ctx):
+            waiting, left = None, count
+            async for _, _, shown, taken, *payload in ctx.tick().sample(valid, ready, *members):
+                assert waiting is None or (shown and payload == waiting), f"{channel} changed while it waited"
+                waiting = payload if shown and not taken else None
+                if shown and taken:
+                    keep(*payload)
+                    left -= 1
+                if not left:
+                    ctx.set(ready, 0)
+                    break
+                ctx.set(ready, self._rng.random() >= self._stall)
+            await ctx.tick().repeat(20)
+            assert not ctx.get(valid), f"{channel}: a response that nobody asked for"
+
+        return run

@@ -112,9 +112,15 @@ def test_a_blocks_own_tests_find_a_fault() -> None:
 
 
 def test_a_fault_that_nothing_sees_survives() -> None:
-    fault = PortFault("bus.SkidBuffer", "o__valid", "late")
+    fault = PortFault("npu.csc_weights.WeightWalk", "tile_here", "late")
     found = handshakes.attempt(fault, ["tests/block/test_interrupt.py"])
     assert (found.result, found.test) == (SURVIVED, "all tests pass")
+
+
+def test_a_proof_finds_a_fault_that_the_tests_do_not_see() -> None:
+    fault = PortFault("bus.SkidBuffer", "o__valid", "dropped")
+    found = handshakes.attempt(fault, ["tests/block/test_interrupt.py"])
+    assert (found.result, found.test) == (FOUND, "proof skid_buffer")
 
 
 def test_own_tests_come_first_and_survivors_are_counted() -> None:

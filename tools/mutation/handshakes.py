@@ -4,11 +4,11 @@
 
 Each port of one bit, and each count, that a component of the RTL drives gets each kind of fault in turn
 (`tools/mutation/faulty_ports.py`). The files of `tests/block` that use the component run until a test fails,
-those with the fewest other components first, for at most 30 seconds of processor time: a block's own tests
-have to find a fault quickly. The record (build/handshakes.jsonl) keeps each verdict as long as the source of
-the component and the files of tests stay as they are, so that a run that was stopped goes on where it
-was. Faults that are known to be harmless are listed with the reason in `tools/mutation/harmless.toml`.
-The exit code is 1 if another fault survives.
+those with the fewest other components first, and behind the first file the bounded checks of the component's
+proofs, for at most 30 seconds of processor time: a block's own tests have to find a fault quickly. The record
+(build/handshakes.jsonl) keeps each verdict as long as the source of the component and the files of tests stay
+as they are, so that a run that was stopped goes on where it was. Faults that are known to be harmless are
+listed with the reason in `tools/mutation/harmless.toml`. The exit code is 1 if another fault survives.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from amaranth.lib import wiring
 from rkcosim.waves.whole_file import whole_file
 from tools.mutation.faulty_ports import PortFault, components, faults_of, plant, watch
 from tools.mutation.verdict import CONTEXT
+from tools.proofs.catalog import PROOFS
+from tools.proofs.solve import find_failure
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = Path("build/handshakes.jsonl")
@@ -168,6 +170,16 @@ def use_of(path: Path) -> Use:
     return Use(path.relative_to(ROOT).as_posix(), seen)
 
 
+def _disproved(fault: PortFault) -> str:
+    """Return the first proof of the component that fails within its depth, or ""."""
+    module, _, name = fault.component.rpartition(".")
+    block = f"rtl/{module.replace('.', '/')}.py: {name}"
+    for proof in PROOFS:
+        if proof.block == block and find_failure(proof).holds is False:
+            return f"proof {proof.name}"
+    return ""
+
+
 def attempt(fault: PortFault, paths: Sequence[str]) -> Finding:
     """Plant a fault and run files of tests; their order is that of the paths."""
 
@@ -182,7 +194,8 @@ def attempt(fault: PortFault, paths: Sequence[str]) -> Finding:
 
         signal.signal(signal.SIGXCPU, over)
         plant(fault)
-        failed = _run([str(ROOT / path) for path in paths])
+        first, *others = [str(ROOT / path) for path in paths]
+        failed = _run([first]) or _disproved(fault) or (_run(others) if others else "")
         pipe.send((FOUND, failed) if failed else (SURVIVED, "all tests pass"))
 
     begin = time.monotonic()
@@ -287,7 +300,8 @@ def page(findings: Sequence[Finding], known: Mapping[str, str], of: int) -> str:
         "component of the RTL drives is made wrong in turn: one cycle late, held for one cycle longer,",
         "raised in cycles in which it is low, dropped, one more or one less. The component keeps its own",
         "value, so that both sides of the port disagree. A fault is found if a test of `tests/block` that",
-        f"uses the component fails within {SECONDS} seconds of processor time.",
+        "uses the component, or one of its proofs, fails within",
+        f"{SECONDS} seconds of processor time.",
         "",
         f"Of {of} faults,{tried} {found} are found (median {median:.1f} s), {harmless} are harmless for a",
         f"reason that is given below, and {left} survive.",
@@ -315,7 +329,9 @@ def page(findings: Sequence[Finding], known: Mapping[str, str], of: int) -> str:
 def _read(path: Path) -> dict[str, Finding]:
     if not path.is_file():
         return {}
-    return {row["fault"]: Finding(**row) for row in map(json.loads, path.read_text().splitlines())}
+    return {
+        row["fault"]: Finding(**row) for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -68,9 +68,16 @@ FUNCTIONS: dict[str, dict[str, str]] = {
 NAMES: dict[str, dict[str, str]] = {
     "rtl/pc_dma.py": {
         **dict.fromkeys(
-            ("fetch_index", "FIRST_OPERATING", "LAST_OPERATING", "FIRST_FETCHING", "LAST_FETCHING"),
+            ("FIRST_OPERATING", "LAST_OPERATING", "FIRST_FETCHING", "LAST_FETCHING"),
             "visible in a status register during a task; tests/block/test_pc_status.py reads it",
         ),
+    },
+    "rtl/pc_lists.py": {
+        **dict.fromkeys(
+            ("fetch_index", "fetched"),
+            "visible in a status register during a task; tests/block/test_pc_status.py reads it",
+        ),
+        **dict.fromkeys(("closes", "stuck"), _COUNTED),
     },
     "rtl/regbus.py": {
         "taken": "which initiator is next if host and PC request the bus at once, which no case does; "
@@ -84,14 +91,17 @@ NAMES: dict[str, dict[str, str]] = {
     "rtl/npu/ddma.py": dict.fromkeys(("passes", "READ_BURSTS", "WRITE_BURSTS", "WRITE_QUEUE"), _COUNTED),
     "rtl/npu/csc_pixels.py": {
         **{f"stall_{name}": "an event that is only counted" for name in ("feature", "weight", "acc")},
-        **dict.fromkeys(("kernels", "macs", "array_macs"), _COUNTED),
+        **dict.fromkeys(("macs", "array_macs"), _COUNTED),
     },
     "rtl/npu/dpu.py": dict.fromkeys(("busy_octet", "stall"), "an event that is only counted"),
     "rtl/npu/ppu_windows.py": {"starved": _COUNTED},
     "rtl/npu/ppu.py": {
         **dict.fromkeys(("busy_atom", "stall"), "an event that is only counted"),
-        **dict.fromkeys(("refused", "(in_row, row_ends)"), _COUNTED),
+        **dict.fromkeys(("refused", "blocked"), _COUNTED),
     },
+    "rtl/npu/ppu_sequence.py": dict.fromkeys(
+        ("idle", "waits", "prepares", "hangs", "completes", "drains"), _COUNTED
+    ),
     "rtl/npu/cna_weight.py": {
         "some": "position where the first fetch is divided; affects only the speed",
         "first_atoms": "position where the first fetch is divided; affects only the speed",
@@ -164,8 +174,8 @@ EXPRESSIONS: dict[str, dict[str, str]] = {
         "((under_way < regs.write_limit) | (under_way == 0)) & todo.w_rdy": "the queue holds one burst more "
         "than the limit of outstanding bursts; without the limit only the time changes"
     },
-    "rtl/pc_dma.py": {
-        "task_active & ~task_ends": "blocks of a task that has ended are idle, so waiting for them has no "
+    "rtl/pc_task.py": {
+        "self.active & ~self.ends": "blocks of a task that has ended are idle, so waiting for them has no "
         "effect"
     },
     "rtl/regbus.py": {

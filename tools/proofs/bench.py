@@ -121,7 +121,8 @@ class Bench(Elaboratable):
             return made
 
         with ExitStack() as stack:
-            for name, value in {"Signal": signal, **replaced}.items():
+            made = {"Signal": signal} if hasattr(module, "Signal") else {}
+            for name, value in {**made, **replaced}.items():
                 stack.enter_context(mock.patch.object(module, name, value))
             elaborated: Module = block.elaborate(None)
         block._MustUse__used = True  # the elaborated module is used in its place

@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Signal, Value
 
 from rkcosim.rtl.bus import AxiLiteSlave
 from rkcosim.rtl.npu.dma_registers import DmaRegisters
-from rkcosim.rtl.pc_dma import PcRegisters
+from rkcosim.rtl.pc_registers import PcRegisters
 from rkcosim.rtl.regbus import BLOCKS, PATIENCE, RegisterFabric
 from rkcosim.spec.regs import registers
 from tools.proofs.bench import Bench, in_order, offers, stable

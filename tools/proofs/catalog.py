@@ -143,11 +143,11 @@ PROOFS = (
     ),
     Proof(
         "pc_registers",
-        "rtl/pc_dma.py: PcRegisters",
+        "rtl/pc_registers.py: PcRegisters",
         "buses.pc_registers",
         (
             Fault(
-                "rkcosim.rtl.pc_dma",
+                "rkcosim.rtl.pc_registers",
                 'm.d.sync += write(_PC["REGISTER_AMOUNTS"], self.link_value)',
                 'm.d.sync += write(_PC["REGISTER_AMOUNTS"], port.wdata)',
                 "A link loads the amount from the host's bus.",
@@ -160,15 +160,15 @@ PROOFS = (
         "chains.pc_words",
         (
             Fault(
-                "rkcosim.rtl.pc_dma",
-                "            m.d.comb += may_enable.eq(~task_active)",
-                "            m.d.comb += may_enable.eq(1)",
+                "rkcosim.rtl.pc_task",
+                "            m.d.comb += self.may_start.eq(~self.active)",
+                "            m.d.comb += self.may_start.eq(1)",
                 "An op-enable word does not wait for the end of the task before.",
             ),
             Fault(
-                "rkcosim.rtl.pc_dma",
-                "m.d.comb += [is_enable.eq(right), malformed.eq(~right)]",
-                "m.d.comb += [is_enable.eq(1), malformed.eq(~right)]",
+                "rkcosim.rtl.pc_words",
+                "m.d.comb += [self.enable.eq(right), self.malformed.eq(~right)]",
+                "m.d.comb += [self.enable.eq(1), self.malformed.eq(~right)]",
                 "An op-enable word with another offset starts blocks.",
             ),
         ),
@@ -181,19 +181,19 @@ PROOFS = (
         "chains.pc_chain",
         (
             Fault(
-                "rkcosim.rtl.pc_dma",
-                "early = go & is_enable & base_seen & amount_seen & prefetch & more",
-                "early = go & is_enable & base_seen & amount_seen & prefetch",
+                "rkcosim.rtl.pc_lists",
+                "early = self.held & base_seen & amount_seen & prefetch & more",
+                "early = self.held & base_seen & amount_seen & prefetch",
                 "A list is fetched behind the last one.",
             ),
             Fault(
-                "rkcosim.rtl.pc_dma",
-                'with m.State("DRAIN"):\n                with m.If(~task_active):',
-                'with m.State("DRAIN"):\n                with m.If(1):',
+                "rkcosim.rtl.pc_lists",
+                "m.d.comb += self.drains.eq(1)\n                with m.If(~self.active):",
+                "m.d.comb += self.drains.eq(1)\n                with m.If(1):",
                 "A kick ends while its last task runs.",
             ),
             Fault(
-                "rkcosim.rtl.pc_dma",
+                "rkcosim.rtl.pc_lists",
                 "                with m.Elif(base_seen):\n",
                 "                with m.Elif(1):\n",
                 "A list without a link is followed by a list at the address of this one.",

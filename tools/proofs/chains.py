@@ -15,11 +15,14 @@ from typing import Any
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 
-from rkcosim.rtl import pc_dma
+from rkcosim.rtl import pc_dma, pc_lists
 from rkcosim.rtl.bus import DiagnosticMerge
 from rkcosim.rtl.layouts import DiagnosticCode
 from rkcosim.rtl.list_fetch import ListFetcher
-from rkcosim.rtl.pc_dma import PcDma, PcRegisters
+from rkcosim.rtl.pc_dma import PcDma
+from rkcosim.rtl.pc_lists import ListSequence
+from rkcosim.rtl.pc_registers import PcRegisters
+from rkcosim.rtl.pc_words import WordExecution
 from rkcosim.rtl.regbus import OP_ENABLE_BITS, op_enable_fields
 from rkcosim.spec.regs import registers
 from tools.proofs.bench import Bench, in_order, named, offers
@@ -55,7 +58,9 @@ class _Pc:
     block : the PC.
     fetcher, diagnostics : what replaces the submodules.
     registers : its registers, which have a proof of their own.
-    inner : signals inside, by name.
+    sequence : its lists.
+    ahead : the fetch of the next list has been started.
+    words : its words.
     taken : a word is taken.
     last : it is the last one of its list.
     offset, value : its fields.
@@ -69,7 +74,9 @@ class _Pc:
     fetcher: Any
     diagnostics: Any
     registers: PcRegisters
-    inner: dict[str, Signal]
+    sequence: ListSequence
+    ahead: Signal
+    words: WordExecution
     taken: Value
     last: Value
     offset: Value
@@ -91,14 +98,17 @@ def _pc(bench: Bench, bits: int = INDEX_BITS) -> _Pc:
     """Add the PC with its assumptions; numbers of lists have fewer bits if `bits` is smaller."""
     m = bench.m
     fetcher, diagnostics = _empty(ListFetcher()), _empty(DiagnosticMerge(4))
-    kept, block = PcRegisters(), PcDma()
-    elaborated, inner = bench.inside(
+    kept, sequence, executed, block = PcRegisters(), ListSequence(), WordExecution(), PcDma()
+    narrowed, inner = bench.inside(sequence, pc_lists, {INDEX_BITS: bits})
+    sequence.elaborate = lambda platform: narrowed  # type: ignore[method-assign]
+    elaborated, _ = bench.inside(
         block,
         pc_dma,
-        {INDEX_BITS: bits},
         ListFetcher=lambda: fetcher,
         DiagnosticMerge=lambda count: diagnostics,
         PcRegisters=lambda: kept,
+        ListSequence=lambda: sequence,
+        WordExecution=lambda: executed,
     )
     bench.drive("pc", block, skip=("read", "interrupts"), elaborated=elaborated)
     words, payload = fetcher.words, bench.free("payload", 65)
@@ -131,7 +141,9 @@ def _pc(bench: Bench, bits: int = INDEX_BITS) -> _Pc:
         fetcher,
         diagnostics,
         kept,
-        inner,
+        sequence,
+        inner["ahead"],
+        executed,
         taken,
         last,
         offset,
@@ -229,7 +241,7 @@ def pc_chain(bench: Bench) -> None:
     """The lists of a kick are as many as its tasks, each at the link of the one before; then it ends."""
     bits = 3
     pc = _pc(bench, bits)
-    block, m, regs, inner = pc.block, bench.m, pc.registers, pc.inner
+    block, m, regs, sequence, words = pc.block, bench.m, pc.registers, pc.sequence, pc.words
     fields = registers()["PC"]
     bench.assume(~(block.running & regs.kick))
     bench.assume(regs.tasks < 1 << bits)
@@ -268,20 +280,20 @@ def pc_chain(bench: Bench) -> None:
     bench.claim("at most one list ahead", pc.lists <= 2)
 
     # What the registers inside mean, with which the solver finds the other claims.
-    index, ahead = inner["list_index"], inner["ahead"]
-    end = bench.past(inner["accept"] & inner["word_last"], name="end_of_list")
+    index, ahead = sequence.index, pc.ahead
+    end = bench.past(words.accept & words.last, name="end_of_list")
     passed = Signal(name="passed")  # all words of the list `index` have been taken
     with m.If(pc.taken & pc.last):
         m.d.sync += passed.eq(1)
-    with m.Elif(accepted | (end & ahead) | (follows & ~inner["word_valid"])):
+    with m.Elif(accepted | (end & ahead) | (follows & ~words.valid)):
         m.d.sync += passed.eq(0)
     bench.claim("the list that is decoded is one of the kick", index <= final)
     bench.claim("the list fetched last is that one or the next", begun == index + ahead)
-    bench.claim("nothing is fetched behind the last list", ~(ahead | inner["next_list"]) | (index != final))
+    bench.claim("nothing is fetched behind the last list", ~(ahead | sequence.follows) | (index != final))
     bench.claim("lists are decoded one after another", ~block.running | (over == index + passed))
 
     place = bench.when(pc.taken, over, "place")
-    bench.claim("a word belongs to the list that is decoded", ~inner["word_valid"] | (place == index))
+    bench.claim("a word belongs to the list that is decoded", ~words.valid | (place == index))
     bench.claim("the index of a task is that of its list", ~block.task_start | (block.task == place))
     bench.claim("the last task is shown", block.last_task == (~block.running | (block.task == final)))
 

@@ -78,7 +78,7 @@ pc.burst: published, beats, rtl/list_fetch.py: MAX_BURST
 pc.fifo: assumed, beats, rtl/list_fetch.py: FIFO_BEATS
   command words fetched ahead
   effect: about two lists; a larger one would hide up to 120 cycles per task, if such tasks follow directly
-pc.settle: assumed, cycles, rtl/pc_dma.py: SETTLE_CYCLES
+pc.settle: assumed, cycles, rtl/pc_task.py: SETTLE_CYCLES
   from an op-enable until the PC examines the blocks again
   effect: once per task: below 0.1 % of a task of 10,000 cycles
 regbus.patience: assumed, cycles, rtl/regbus.py: PATIENCE
