@@ -51,8 +51,13 @@ def test_verdicts_are_kept_compared_and_shown(tmp_path: Path, capsys: pytest.Cap
         str(tmp_path / "w"),
     ]
     good = {"add": "pass", "div": "fail", "mul": "fail", "pow": "no verdict"}
+    limited = replace(toy(good), cannot="The division by 0, which has no result.")
+    assert main([*words, "--engine", "golden"], [limited]) == 0
+    assert "## What cannot be run here" in shown.read_text()
+    assert "| [toy](#toy) | The division by 0, which has no result. |" in shown.read_text()
     assert main([*words, "--engine", "golden"], [toy(good)]) == 0
     text = shown.read_text()
+    assert "What cannot be run here" not in text
     row = "sums | 1 fail, 1 pass, 1 pass or fail, 1 unknown | 1 pass, 1 no verdict, 2 fail | not run | "
     assert row.replace("1 fail, 1 pass,", "1 pass, 1 fail,") in text and "| none |" in text
     assert "commit 0123456" in text and "| pass or fail | fail | - | 1 | mul |" in text

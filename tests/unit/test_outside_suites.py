@@ -12,7 +12,7 @@ from tests.programs import needs_program
 from tools.outside import suite as ledger
 from tools.outside.gguf import write_model
 from tools.outside.programs import Finished
-from tools.outside.suites import llama_rknpu2, rk_llama
+from tools.outside.suites import llama_rknpu2, nnlib, rk_llama
 
 HERE = "owner/name"
 
@@ -114,3 +114,42 @@ def test_the_tokens_of_llama(
     assert found["256 x 256, model 4: tokens without the back end"].verdict == verdict
     assert found["256 x 256, model 4: report"].verdict == ledger.PASS
     assert found["256 x 512: report"].verdict == ledger.FAIL  # no rows of these sizes
+
+
+@pytest.mark.parametrize(
+    ("code", "moved", "count", "small", "med"),
+    [
+        (0, 0.0, 800, ledger.PASS, ledger.SILENT),
+        (0, 1e-5, 800, ledger.FAIL, ledger.SILENT),
+        (0, 0.0, 799, ledger.PASS, ledger.FAIL),
+        (1, 0.0, 800, ledger.FAIL, ledger.FAIL),
+        (None, 0.0, 800, ledger.LIMIT, ledger.LIMIT),
+    ],
+)
+def test_the_numbers_of_graph_app(
+    code: int | None,
+    moved: float,
+    count: int,
+    small: str,
+    med: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The copy is compared with the picture; the other graph has no verdict, but a number of results."""
+    (tmp_path / "build").mkdir()
+    for name in ("graph_app_small", "graph_app_med"):
+        (tmp_path / "build" / name).touch()
+
+    def ran(door: str, engine: str, command: list[str], limit: float, **more: dict[str, str]) -> Finished:
+        values = np.fromfile(command[-1], "<f4")
+        shown = values + np.float32(moved) if "small" in command[3] else np.zeros(count)
+        text = "Run!\noutput values:\n" + "".join(f"{value:f}," for value in shown) + "\nAppReported: 0\n"
+        Path(more["environment"]["SHOWN"]).write_text(text)
+        return Finished(code, "graph 1: 1 execution", 1.0)
+
+    monkeypatch.setattr(nnlib, "under", ran)
+    found = nnlib._graph_app(ledger.Checkout(HERE, tmp_path, "", "python3"), "golden", tmp_path)
+    assert {name: outcome.verdict for name, outcome in found.items()} == {
+        "graphinit_small": small,
+        "graphinit_med": med,
+    }

@@ -275,3 +275,58 @@ def test_other_names(name: str) -> None:
     written = write_proto(network_of("Abs", ([(1, 2, 3, 4)], [], {}, 1)).structure)
     read = read_proto(written.replace(b"Abs", name.encode()))
     assert read.layers[0].type == NAMES[name] and read.layers[0].quantized == name.startswith("Q")
+
+
+# deconv_layer.cc, cpu_deconv_layer_acc.cc
+
+
+@pytest.mark.parametrize("kernel", [2, 3, 4])
+@pytest.mark.parametrize("pad_type", [-1, 0, 1, 2, 3])
+def test_deconvolution(pad_type: int, kernel: int) -> None:
+    """Each product is added at its place; SAME and its form 3 differ in the side that loses the odd row."""
+    x, stride, size = maps(1, 3, 4, 4), 2, 4
+    weights, full = maps(3, 2, kernel, kernel), (size - 1) * stride + kernel
+    out = {-1: full - 2, 1: full, 2: size * stride - (stride + kernel - 2)}.get(pad_type, size * stride)
+    along = full - out
+    begin = {-1: 1, 3: along - along // 2}.get(pad_type, along // 2)
+    want = np.zeros((1, 2, full, full))
+    for i in range(size):
+        for j in range(size):
+            part = np.einsum("nc,cokl->nokl", x[:, :, i, j], weights)
+            want[:, :, i * stride : i * stride + kernel, j * stride : j * stride + kernel] += part
+    words = [1, 3, 2, kernel, kernel, stride, stride, 1, 1, 0, pad_type, 1, 1, 0]
+    want = want[:, :, begin : begin + out, begin : begin + out]
+    compared("Deconvolution", x, words, want, filter=weights)
+
+
+def test_deconvolutions_that_have_no_result() -> None:
+    for words, said in (
+        ([5, 5, 2, 2, 0, 0, 0, 2, 1, 1, 0], "pad_type 2 leaves nothing of 1 rows or columns"),
+        ([2, 2, 3, 3, 0, 0, 0, 3, 1, 1, 0], "strides larger than the kernel with pad_type 3"),
+        ([2, 2, 2, 2, 0, 0, 0, 4, 1, 1, 0], "pad_type 4 is not supported"),
+    ):
+        weights = np.ones((3, 2, words[0], words[0]), F)
+        net = network_of("Deconvolution", ([(1, 3, 1, 1)], [1, 3, 2, *words], {"filter": weights}, 1))
+        with pytest.raises(ModelError, match=said):
+            to_onnx(net)
+
+
+# cpu_shuffle_layer_acc.cc, cpu_reshape_layer_acc.cc
+
+
+@pytest.mark.parametrize("rest", [(), (5,), (3, 4), (2, 3, 4), (2, 2, 3, 2)], ids=str)
+def test_shuffle_channel(rest: tuple[int, ...]) -> None:
+    x = maps(2, 6, *rest)
+    want = np.stack([x[:, (n % 3) * 2 + n // 3] for n in range(6)], 1)
+    compared("ShuffleChannel", x, [3], want)
+
+
+@pytest.mark.parametrize("shape", [(2, 6), (2, 3, 4), (2, 3, 4, 5)], ids=str)
+@pytest.mark.parametrize("rank", [2, 3, 4])
+def test_reshape_with_the_channels_last(rank: int, shape: tuple[int, ...]) -> None:
+    """Elements keep their order with the channels last, before and behind."""
+    x = maps(*shape)
+    flat = np.moveaxis(x, 1, -1).reshape(2, -1)
+    sizes = [2, -1, *[1] * (rank - 2)]
+    want = flat.reshape(2, -1, *[1] * (rank - 2))
+    compared("Reshape", x, [0, rank, rank, *sizes, 1], want)

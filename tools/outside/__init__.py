@@ -19,8 +19,8 @@ How a suite is added
 --------------------
 1. A module in `tools/outside/suites` with a `Suite` (`suite.py`) named `SUITE`, listed in
    `suites/__init__.py`.  Its members say in one sentence each what the suite tests and how it is run, what a
-   board said (`board`, of each test, with `board_source`: repository, commit, file), and `why` each test
-   differs.
+   board said (`board`, of each test, with `board_source`: repository, commit, file), `why` each test
+   differs, and what `cannot` be run here.
 2. Its `run(here, engine, folder)` gets the checkout, "golden" or "rtl", and an empty folder, and returns an
    `Outcome` for each test, by name.  `programs.py` runs programs under `rkcosim device`, `rkcosim rknn` and
    the other doors (`under`), one `Outcome` for each program (`each_program`), and pytest with an outcome for

@@ -40,6 +40,9 @@ def page(suites: Sequence[Suite], record: Record) -> str:
     rows = [_row(suite, record.get(suite.name, Kept())) for suite in suites]
     parts = [HEAD, *table(TITLES, rows)]
     parts += ["", _judged(suites, record), "", OWN.format(marked=MARKED)]
+    left = [[f"[{suite.name}](#{anchor(suite.name)})", suite.cannot] for suite in suites if suite.cannot]
+    if left:
+        parts += ["", "## What cannot be run here", "", *table(("suite", "what, and why"), left)]
     for suite in suites:
         parts += ["", *_section(suite, record.get(suite.name, Kept()))]
     return "\n".join(parts).rstrip() + "\n"

@@ -107,6 +107,7 @@ class Suite:
     figures : a pattern of a sentence or row on that page, and what the ledger makes of its groups; ("", "")
         if the page has no counts.
     engines : the engines that run it.
+    cannot : what of it cannot be run here and why, as sentences; "" for nothing.
     package : the package of PyPI that is the suite, if it is run as its users install it; its version takes
         the place of a commit.
     """
@@ -122,6 +123,7 @@ class Suite:
     shown: str = ""
     figures: tuple[str, str] = ("", "")
     engines: tuple[str, ...] = tuple(ENGINES)
+    cannot: str = ""
     package: str = ""
 
     def reason(self, test: str) -> str:

@@ -281,11 +281,12 @@ def _reshape(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
     if b.params.get("reshape_type", 0) == 0:
         reshape(e, x[0], dims, y[0])
         return
-    if len(b.inputs[0]) != 4 or len(dims) != 4:
+    if not all(2 <= len(one) <= 4 for one in (b.inputs[0], dims)):
         raise b.wrong(f"a reshape of {b.inputs[0]} to {dims} in NHWC order is not supported")
-    last = e.node("Transpose", x, perm=[0, 2, 3, 1])
-    shape = e.constant("shape", [dims[0], dims[2], dims[3], dims[1]], np.int64)
-    e.node("Transpose", [e.node("Reshape", [last, shape])], y[0], perm=[0, 3, 1, 2])
+    last = e.node("Transpose", x, perm=[0, *range(2, len(b.inputs[0])), 1])
+    shape = e.constant("shape", [dims[0], *dims[2:], dims[1]], np.int64)
+    back = [0, len(dims) - 1, *range(1, len(dims) - 1)]
+    e.node("Transpose", [e.node("Reshape", [last, shape])], y[0], perm=back)
 
 
 def _slice(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
@@ -348,7 +349,8 @@ def _between(e: Emitter, b: Bound, x: str, y: str) -> str:
 
 def _shuffle(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
     """ShuffleChannel as a convolution with a permutation, which the NPU computes exactly."""
-    (n, channels, h, w), groups = b.map(), b.params["group"]
+    (n, channels, *size), groups = b.inputs[0], b.params["group"]
+    h, w = math.prod(size[:-1]), math.prod(size[-1:])
     if channels > SHUFFLED:
         parts = e.constant("parts", [n, groups, channels // groups, h, w], np.int64)
         turned = e.node("Transpose", [e.node("Reshape", [x[0], parts])], perm=[0, 2, 1, 3, 4])
@@ -357,7 +359,12 @@ def _shuffle(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:
     weights = np.zeros((channels, channels, 1, 1), np.float32)
     order = np.arange(channels).reshape(groups, -1).T.reshape(-1)
     weights[np.arange(channels), order] = 1.0
-    e.node("Conv", [x[0], e.constant("order", weights)], y[0], kernel_shape=[1, 1])
+    order_of = e.constant("order", weights)
+    if len(size) == 2:
+        e.node("Conv", [x[0], order_of], y[0], kernel_shape=[1, 1])
+        return
+    as_map = e.node("Reshape", [x[0], e.constant("map", [n, channels, h, w], np.int64)])
+    reshape(e, e.node("Conv", [as_map, order_of], kernel_shape=[1, 1]), b.outputs[0], y[0])
 
 
 def _reduce(e: Emitter, b: Bound, x: list[str], y: list[str]) -> None:

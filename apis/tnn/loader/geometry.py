@@ -88,11 +88,17 @@ def deconvolution_pads(b: Bound) -> tuple[tuple[int, int], tuple[int, int]]:
         full = (x - 1) * stride + extent
         if p["pad_type"] == -1:
             cuts.append((pad, pad))
-        elif p["pad_type"] in (0, 1):
+        elif p["pad_type"] in (0, 1, 3):
             out = x * stride + (max(extent - stride, 0) if p["pad_type"] == 1 else 0)
             if full < out:
-                raise b.wrong("strides larger than the kernel with pad_type 0 or 1 are not supported")
-            cuts.append(((full - out) // 2, full - out - (full - out) // 2))
+                text = f"strides larger than the kernel with pad_type {p['pad_type']} are not supported"
+                raise b.wrong(text)
+            less, more = (full - out) // 2, full - out - (full - out) // 2
+            cuts.append((more, less) if p["pad_type"] == 3 else (less, more))
+        elif p["pad_type"] == 2:  # FULL: deconv_layer.cc makes x * stride - (stride + extent - 2) rows
+            if full < 2 * extent - 1:
+                raise b.wrong(f"pad_type 2 leaves nothing of {x} rows or columns")
+            cuts.append((extent - 1, extent - 1))
         else:
             raise b.wrong(f"pad_type {p['pad_type']} is not supported")
     return cuts[0], cuts[1]

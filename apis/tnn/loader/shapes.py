@@ -235,9 +235,10 @@ def _pixel_shuffle(b: Bound) -> list[Dims]:
 
 
 def _shuffle(b: Bound) -> list[Dims]:
-    if b.params["group"] < 1 or b.map()[1] % b.params["group"]:
-        raise b.wrong(f"{b.inputs[0]} in {b.params['group']} groups")
-    return [b.inputs[0]]
+    dims, groups = b.inputs[0], b.params["group"]
+    if len(dims) < 2 or groups < 1 or dims[1] % groups:
+        raise b.wrong(f"{dims} in {groups} groups")
+    return [dims]
 
 
 def reduced_axes(b: Bound) -> tuple[int, ...]:

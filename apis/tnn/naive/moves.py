@@ -60,9 +60,9 @@ def _pixel_shuffle(b: Bound, x: Sequence[Array]) -> list[Array]:
 
 @naive("ShuffleChannel")
 def _shuffle(b: Bound, x: Sequence[Array]) -> list[Array]:
-    n, c, h, w = b.map()
-    groups = x[0].reshape(n, b.params["group"], c // b.params["group"], h, w)
-    return [groups.swapaxes(1, 2).reshape(n, c, h, w)]
+    n, c, *size = b.inputs[0]
+    groups = x[0].reshape(n, b.params["group"], c // b.params["group"], *size)
+    return [groups.swapaxes(1, 2).reshape(b.inputs[0])]
 
 
 @naive("Const")

@@ -9,6 +9,7 @@ from tools.outside.suites import (
     immich,
     llama_rknpu2,
     mtx512,
+    nnlib,
     ork_driver,
     ork_regcmd,
     rk_llama,
@@ -16,6 +17,7 @@ from tools.outside.suites import (
     rockllama,
     shown,
     tinygrad,
+    tnn,
     ultralytics,
 )
 
@@ -33,6 +35,8 @@ SUITES: tuple[Suite, ...] = (
     immich.SUITE,
     frigate.SUITE,
     ultralytics.SUITE,
+    tnn.SUITE,
     aosp_runtime.SUITE,
+    *nnlib.SUITES,
     *shown.SUITES,
 )

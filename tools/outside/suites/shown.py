@@ -27,14 +27,6 @@ SUITES = (
         ),
     ),
     Suite(
-        name="nnlib",
-        repository="XiaoMi/nnlib",
-        tests="nnlib's test program, and tutorials of the SDK for Hexagon",
-        how="They ran under `rkcosim hexagon`, each with its result on the page.",
-        board_source="none: they test an interface.",
-        shown="hexagon.md#programs-that-were-tried",
-    ),
-    Suite(
         name="ONNX node tests",
         repository="onnx/onnx",
         tests="the node tests of the package onnx",
@@ -72,10 +64,11 @@ SUITES = (
         name="Mesa's Teflon",
         repository="bminor/mesa-mesa",
         tests="Mesa's delegate for LiteRT over the mainline driver, `libteflon.so`",
-        how="It is not built here: it needs all of Mesa, and Debian 12 has no package of it. Its command "
-        "lists are sources of rules (`mesa-regcmd` on the page); a list of its for a depthwise convolution "
-        "runs, and its bytes are the expected ones, in replay_dw_mesa and conv_dw_int8_runtime of "
-        "[rocket-userspace](#rocket-userspace).",
+        how="Its command lists are sources of rules (`mesa-regcmd` on the page); a list of its for a "
+        "depthwise convolution runs, and its bytes are the expected ones, in replay_dw_mesa and "
+        "conv_dw_int8_runtime of [rocket-userspace](#rocket-userspace).",
+        cannot="The delegate itself: `libteflon.so` is a part of a build of Mesa, and neither Debian 12 nor "
+        "PyPI has a package with it.",
         board_source="gregordinary/rocket-userspace @e067786, tests/data/teflon-dw-capture: bytes of Teflon.",
         shown="results/provenance.md",
     ),
