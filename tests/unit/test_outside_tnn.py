@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_the_comparison() -> None:
     assert not tnn_layers.agree(one, right) and tnn_layers.agree(right, one)
 
 
-SMALL = {
+SMALL: dict[str, list[list[Any]]] = {
     "ConvLayerTest": [
         [2],
         [3],

@@ -1,7 +1,8 @@
-"""Ultralytics: OUTCOMES and a folder. Networks with random weights, exported, run, and compared.
+"""Ultralytics: OUTCOMES, a folder and names of networks, which are exported, run, and compared.
 
-Each network is one that the package describes, with weights that keep the size of numbers. Ultralytics' own
-exporter writes it as ONNX and, by `rknn.api`, for the RK3588; its `AutoBackend` runs both files.
+Each network is one that the package describes, with random weights that keep the size of numbers.
+Ultralytics' own exporter writes it as ONNX and, by `rknn.api`, for the RK3588; its `AutoBackend` runs both
+files, and so does `predict()` with a picture, for the networks of `PREDICTED`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ SiLU keeps 0.36 of a variance, which a gain of 1.7 makes up for. With it some ne
 fp16, in PyTorch too.
 """
 
+PREDICTED = ("yolo11n", "yolo11n-cls")
+"""Networks of which `predict()` is asked as well: for boxes, and for probabilities."""
+
 PART = 8
 """The largest difference from onnxruntime is at most this part of the largest one between two pictures.
 
@@ -56,9 +60,37 @@ def randomised(torch: Any, network: Any, seed: int, gain: float) -> None:
             torch.nn.init.zeros_(value)
 
 
+def pixels(picture: np.ndarray) -> np.ndarray:
+    """Return a picture of `codes` as `predict()` takes it: (SIDE, SIDE, 3) uint8, blue first."""
+    return np.ascontiguousarray(np.rint(picture[0] * 255).astype(np.uint8).transpose(1, 2, 0)[..., ::-1])
+
+
+def rows(result: Any) -> np.ndarray:
+    """Return what `predict()` says of a picture: (boxes, 5), corners and score; or (classes, 1)."""
+    if result.probs is not None:
+        return np.asarray(result.probs.data.numpy()).reshape(-1, 1)
+    said = result.boxes.data.numpy()[:, :5].astype(np.float64)
+    said[:, 4] *= SIDE  # scores count like pixels
+    return np.asarray(said)
+
+
+def apart(one: np.ndarray, other: np.ndarray) -> float:
+    """Return how far two answers of `rows` are apart.
+
+    Of probabilities, the largest difference. Of boxes, whose order and number depend on single roundings, the
+    largest distance from a box of one answer to the nearest box of the other one.
+    """
+    if one.shape[1] == 1:
+        return float(np.abs(one - other).max())
+    if not (len(one) and len(other)):
+        return float("inf")
+    distances = np.abs(one[:, None] - other[None]).max(2)
+    return float(max(distances.min(0).max(), distances.min(1).max()))
+
+
 def main() -> None:
     """Run the tests."""
-    outcomes, (folder,) = arguments()
+    outcomes, (folder, *names) = arguments()
     os.environ |= {"YOLO_AUTOINSTALL": "false", "YOLO_OFFLINE": "true", "YOLO_CONFIG_DIR": folder}
     os.chdir(folder)
     import torch
@@ -92,7 +124,37 @@ def main() -> None:
 
         return test
 
-    judge(outcomes, {name: network(name, *drawn) for name, drawn in NETWORKS.items()})
+    def prediction(name: str, seed: int) -> Callable[[], None]:
+        def test() -> None:
+            rng = np.random.default_rng(seed)
+            pictures = [pixels(codes(rng)) for _ in range(2)]
+            task = "classify" if name.endswith("-cls") else "detect"
+            # Every box is kept: a threshold would let a rounding decide which.
+            asked = {
+                "imgsz": SIDE,
+                "conf": 1e-9,
+                "iou": 1.0,
+                "max_det": 1000,
+                "verbose": False,
+                "rect": False,
+            }
+            ours, known = (
+                [rows(ultralytics.YOLO(file, task=task).predict(one, **asked)[0]) for one in pictures]
+                for file in (f"{name}_rknn_model", f"{name}.onnx")
+            )
+            seen = apart(*known)
+            for given, right in zip(ours, known, strict=True):
+                worst = apart(given, right)
+                expect(worst <= seen / PART, f"{worst:.3g} away; two pictures differ by {seen:.3g}")
+
+        return test
+
+    tests: dict[str, Callable[[], None]] = {}
+    for name in names:
+        tests[name] = network(name, *NETWORKS[name])
+        if name in PREDICTED:
+            tests[f"{name}: predict()"] = prediction(name, NETWORKS[name][1])
+    judge(outcomes, tests)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,10 @@ SUITE = Suite(
     "the host ([layers](../tnn.md#layers)) is compared as well. "
     "Instances of other data types than float are left out, as TNN leaves them out for a device that its "
     "lists do not name; where a list decides, those of DEVICE_ARM are taken, and padding with FLT_MAX, which "
-    "fp16 lacks, is skipped as for the Huawei NPU.",
+    "fp16 lacks, is skipped as for the Huawei NPU. Of the 9,147 networks on the golden model on 2026-11-30 "
+    "the NPU had a part in 3,126: many of the grids have two samples or five dimensions, which an instance "
+    "leaves to the host. It had none in those of Cos, Elu, Exp, InstanceNorm, Log, Normalize, Permute, "
+    "Reshape, Selu, Sign, Sin, Softmax, Softplus, Sqrt, Squeeze and Unsqueeze.",
     cannot="The C++ programs of the tests: TNN's interface passes C++ containers, so that a device for them "
     "is a part of a build of TNN, and [there is no `libTNN.so`](../tnn.md#the-interface). The tests of int8 "
     "layers (ConvQuant, InnerProductInt8), which TNN runs on ARM, x86 and NAIVE only, LogSoftmax, which it "
