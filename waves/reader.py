@@ -166,7 +166,8 @@ class Reader:
         """Return the number of each core in the waveform and its scope.
 
         Cores are called `core0` to `core2`. In a waveform of the core's Verilog, the outermost scope with the
-        port `watch_valid` is core 0; without that port, the one with all pins of a bus.
+        port `watch_valid` is core 0; without that port, the one with all pins of a bus. Several scopes at the
+        same depth are several cores, with the numbers at the ends of their names, or in the order of these.
         """
         if self._given_scopes is not None:
             return self._given_scopes
@@ -178,7 +179,8 @@ class Reader:
             scopes = [signal.scope for signal in self._by_leaf.get(ports[0], [])]
             whole = [scope for scope in scopes if all(self.has(_below(scope, port)) for port in ports)]
             if whole:
-                return {0: min(whole, key=lambda scope: (scope.count("."), len(scope)))}
+                depth = min(scope.count(".") for scope in whole)
+                return _numbered([scope for scope in whole if scope.count(".") == depth])
         return {}
 
     @property
@@ -314,6 +316,16 @@ class Repeats:
                 f"in cycles {begin} to {end - 1}; is the length of a cycle right (--clock, --cycle)?"
             )
         return range(begin, end)
+
+
+def _numbered(scopes: Sequence[str]) -> dict[int, str]:
+    """Return scopes by the numbers at the ends of their names, or else in their order, from 0 on."""
+    scopes = sorted(set(scopes))
+    ends = [re.search(r"(\d{1,3})\]?$", scope) for scope in scopes]
+    numbers = [int(end[1]) for end in ends if end]
+    if len(scopes) < 2 or len(set(numbers)) < len(scopes):
+        return dict(enumerate(scopes))
+    return dict(sorted(zip(numbers, scopes, strict=True)))
 
 
 def _below(scope: str, leaf: str) -> str:

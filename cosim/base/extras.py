@@ -70,7 +70,12 @@ EXTRAS = {
     "diopi": Extra({"torch": "torch", "einops": "einops"}, "DIOPI's conformance suite"),
     "completion": Extra({"shellingham": "shellingham"}, "finding the shell to install completion for"),
     "docs": Extra(
-        {"mkdocs": "mkdocs", "material": "mkdocs-material", "mkdocstrings": "mkdocstrings"},
+        {
+            "mkdocs": "mkdocs",
+            "material": "mkdocs-material",
+            "mkdocstrings": "mkdocstrings",
+            "wavedrom": "wavedrom",
+        },
         "the documentation site",
     ),
     "dev": Extra(

@@ -62,7 +62,7 @@ class EstimateOptions(ModelOptions):
     "rkcosim estimate examples/streams/digits.json",
 )
 def estimate_command(asked: EstimateOptions) -> None:
-    """Estimate the time of each layer without simulating.
+    """Estimate the time of each layer or task without simulating.
 
     It takes about a second and prints the error of the estimate against the RTL. The last lines compare two
     times: that of the RTL with the plan of this compiler, and that of a board with RKNN's plan. For a command

@@ -72,7 +72,7 @@ class WavesOptions(WaveOptions):
     waits=True,
 )
 def waves_command(asked: WavesOptions) -> None:
-    """Open a waveform in a viewer, draw it, or list what happens in it.
+    """Open a waveform in a viewer, draw it, or list what it shows.
 
     Files that prepare its display in GTKWave and Surfer are written next to it. A waveform of the core's
     Verilog from another simulator, or of its bus from a logic analyser, is read with --clock or --cycle,

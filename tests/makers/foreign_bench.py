@@ -155,7 +155,7 @@ def record(
 
 def _accesses(log: Path) -> list[LoggedAccess]:
     found = []
-    for line in log.read_text().splitlines():
+    for line in log.read_text(encoding="utf-8").splitlines():
         direction, address, value, strobes, *cycles, response = line.split()
         numbers = int(address, 16), int(value, 16), int(strobes, 2), *map(int, cycles), int(response, 2)
         found.append(LoggedAccess(direction, *numbers))
@@ -164,7 +164,7 @@ def _accesses(log: Path) -> list[LoggedAccess]:
 
 def _bursts(log: Path) -> list[LoggedBurst]:
     found = []
-    for line in log.read_text().splitlines():
+    for line in log.read_text(encoding="utf-8").splitlines():
         direction, ident, address, *rest = line.split()
         found.append(LoggedBurst(direction, int(ident), int(address, 16), *map(int, rest)))
     return found
@@ -194,7 +194,7 @@ def sampled(
     """
     scopes: list[str] = []
     codes: dict[str, str] = {}
-    text = wave.read_text().splitlines()
+    text = wave.read_text(encoding="utf-8").splitlines()
     body = next(n for n, line in enumerate(text) if line.startswith("$enddefinitions"))
     for line in text[:body]:
         match line.split():
@@ -245,7 +245,7 @@ def sampled(
         lines = [
             line.replace("libsigrok", "analyser") if "$scope" in line else _as_bit(line) for line in lines
         ]
-    out.write_text("\n".join(lines) + "\n")
+    out.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return out
 
 

@@ -322,7 +322,7 @@ def test_a_lock_that_was_removed_is_taken_again(own_cache, monkeypatch):
         return real(file)
 
     monkeypatch.setattr(cache_module, "_try_lock", try_lock)
-    with cache_module.locked(folder, "k", print), open(folder / "k.lock", "a") as other:
+    with cache_module.locked(folder, "k", print), open(folder / "k.lock", "a", encoding="utf-8") as other:
         assert not real(other) and len(tried) == 2
 
 

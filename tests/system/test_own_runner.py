@@ -137,6 +137,14 @@ def test_the_core_with_its_cell_apart(tmp_path):
     said = done.stdout + done.stderr
     assert done.returncode == 0 and "PASS=2 FAIL=0" in said, said[-4000:]
     assert "BitBash: " in said and "HwReset: " in said
+    model = tmp_path / "npu_registers.py"
+    text = model.read_text()
+    wrong = text.replace('32, 0, "RO", False, 0x46495245', '32, 0, "RO", False, 0x46495246')
+    assert wrong != text
+    model.write_text(wrong)
+    done = rkcosim("verilator", *words, folder=tmp_path)
+    said = done.stdout + done.stderr
+    assert done.returncode == 1 and "npu.PC.VERSION is 0x46495245, the model has 0x46495246" in said
     _own_bench(tmp_path)
 
 

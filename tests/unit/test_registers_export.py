@@ -231,7 +231,7 @@ def test_a_failed_export_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest
     from peakrdl_uvm import UVMExporter
 
     def broken(self: UVMExporter, node: object, path: str) -> None:
-        Path(path).write_text("half")
+        Path(path).write_text("half", encoding="utf-8")
         raise OSError("no space")
 
     monkeypatch.setattr(UVMExporter, "export", broken)

@@ -344,7 +344,7 @@ def test_a_waveform_that_begins_in_the_middle(even: Recorded, names: Path, tmp_p
 
 def from_time(wave: Path, out: Path, time: int) -> Path:
     """Write a VCD file without what is before a time."""
-    head, _, body = wave.read_text().partition("$enddefinitions $end\n")
+    head, _, body = wave.read_text(encoding="utf-8").partition("$enddefinitions $end\n")
     values: dict[str, str] = {}
     kept: list[str] = []
     now = 0
@@ -357,7 +357,10 @@ def from_time(wave: Path, out: Path, time: int) -> Path:
             values[line[1:]] = line
         elif line[:1] == "b":
             values[line.split()[1]] = line
-    out.write_text("\n".join([f"{head}$enddefinitions $end", f"#{time}", *values.values(), *kept]) + "\n")
+    out.write_text(
+        "\n".join([f"{head}$enddefinitions $end", f"#{time}", *values.values(), *kept]) + "\n",
+        encoding="utf-8",
+    )
     return out
 
 
@@ -426,15 +429,23 @@ def test_wrong_options(even: Recorded, words: list[str], said: str):
 
 
 def test_a_clock_without_edges(even: Recorded, names: Path):
-    names.write_text(names.read_text().replace("board.u1.ref_clk", "board.uneven"))
+    names.write_text(
+        names.read_text(encoding="utf-8").replace("board.u1.ref_clk", "board.uneven"), encoding="utf-8"
+    )
     with pytest.raises(WaveError, match=r"the clock board\.uneven has no rising edge"):
         waves.open(even.wave, ports=names)
 
 
 def test_wrong_maps(even: Recorded, names: Path):
     """One error lists everything that is missing, with similar names."""
-    text = names.read_text().replace("board.u1.wa_v", "board.u1.wavalid").replace("u1.rd_l", "u1.rd_last")
-    names.write_text("".join(line for line in text.splitlines(True) if "s_axil_wready" not in line))
+    text = (
+        names.read_text(encoding="utf-8")
+        .replace("board.u1.wa_v", "board.u1.wavalid")
+        .replace("u1.rd_l", "u1.rd_last")
+    )
+    names.write_text(
+        "".join(line for line in text.splitlines(True) if "s_axil_wready" not in line), encoding="utf-8"
+    )
     with pytest.raises(WaveError) as caught:
         waves.open(even.wave, ports=names)
     said = str(caught.value)

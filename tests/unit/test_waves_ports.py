@@ -135,6 +135,28 @@ def test_two_cores(tmp_path: Path):
     assert waves.open(file, prefix="soc.npu1_").accesses()[0].core == 0
 
 
+@pytest.mark.parametrize(
+    ("scopes", "found"),
+    [
+        (["soc.core_1", "soc.core_0"], {0: "soc.core_0", 1: "soc.core_1"}),
+        (["soc.npu[2]", "soc.npu[1]"], {1: "soc.npu[1]", 2: "soc.npu[2]"}),
+        (["soc.left", "soc.right"], {0: "soc.left", 1: "soc.right"}),
+        (["soc.a.core_1"], {0: "soc.a.core_1"}),
+    ],
+)
+def test_several_instances_of_the_core(tmp_path: Path, scopes: list[str], found: dict[int, str]):
+    """Other scopes that have some of the ports, deeper ones among them, are no cores."""
+    pins = ("awvalid", "awready", "awaddr", "wvalid", "wready", "wdata")
+    signals = {}
+    for scope in scopes:
+        signals |= lite({pin: f"{scope}.s_axil_{pin}" for pin in pins})
+        signals |= lite({pin: f"{scope}.axil.s_axil_{pin}" for pin in pins})
+    signals["soc.s_axil_awvalid"] = (1, {})
+    wave = waves.open(write_vcd(tmp_path / "w.vcd", signals, 12))
+    assert wave.core_scopes == found
+    assert sorted({a.core for a in wave.accesses()}) == sorted(found)
+
+
 @pytest.mark.parametrize("reader", READERS)
 def test_signals_that_are_declared_in_ranges(tmp_path: Path, reader: str):
     file = tmp_path / "w.vcd"

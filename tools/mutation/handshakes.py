@@ -329,7 +329,9 @@ def page(findings: Sequence[Finding], known: Mapping[str, str], of: int) -> str:
 def _read(path: Path) -> dict[str, Finding]:
     if not path.is_file():
         return {}
-    return {row["fault"]: Finding(**row) for row in map(json.loads, path.read_text().splitlines())}
+    return {
+        row["fault"]: Finding(**row) for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
