@@ -116,6 +116,8 @@ def test_verilator_and_cocotb_build_and_run(folder):
     verilator()
     done = run("make", "verilator", folder=folder)
     assert done.returncode == 0 and "PASS npu_interrupt" in done.stdout, done.stdout + done.stderr
+    done = run("make", "fusesoc", "TARGET=sim_verilator", folder=folder)
+    assert done.returncode == 0 and "PASS npu_interrupt" in done.stdout, done.stdout + done.stderr
     done = run("make", "cocotb", folder=folder)
     assert done.returncode == 0 and "PASS=1 FAIL=0" in done.stdout + done.stderr, done.stdout + done.stderr
 
