@@ -271,6 +271,9 @@ def run(jobs: list[Job], stalls: tuple[float, float, float] | None, seed: int = 
             taken.clear()
             takes.clear()
             configure(ctx, dut.cfg, "DPU", job.dpu)
+            pause = pauses[1]
+            if job.late_floats:  # octets pass without any element
+                pauses[1] = 1.0
             elements.extend({"data": [v % (1 << 32) for v in octet]} for octet in job.elements)
             ctx.set(dut.start, 1)
             await ctx.tick()
@@ -280,12 +283,13 @@ def run(jobs: list[Job], stalls: tuple[float, float, float] | None, seed: int = 
             ctx.set(dut.active, 1)
             octets.extend({"main": values, "slot": slot} for values, slot in job.octets)
             begin = bench.cycle
-            if job.late_floats and job.operation:
-                await floats(ctx, job)
             for _ in range(LIMIT):
                 if len(got) == len(job.octets):
                     break
                 await ctx.tick()
+            pauses[1] = pause
+            if job.late_floats and job.operation:
+                await floats(ctx, job)
             cycles.append(bench.cycle - begin)
             ahead = min(len(job.elements) - len(job.octets), 2)  # in the two stages ahead
             flying = job.fields("FEATURE_MODE_CFG", "FLYING_MODE")
