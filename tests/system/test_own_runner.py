@@ -157,10 +157,10 @@ def test_the_commands_of_the_pages_on_the_core(tmp_path):
     (bench,) = _blocks("cocotb.md", "python")
     (tmp_path / "own_bench.py").write_text(bench)
     assert _commands("cocotb.md", tmp_path).count("PASS=1 FAIL=0") == 2
-    assert bench.count("400100000007600c") == 1
-    (tmp_path / "own_bench.py").write_text(bench.replace("400100000007600c", "400100000003600c"))
+    assert bench.count("4001000000116024") == 1
+    (tmp_path / "own_bench.py").write_text(bench.replace("4001000000116024", "4001000000126024"))
     done = run(sys.executable, "own_bench.py", "DIR", "icarus", folder=tmp_path)
-    assert done.returncode == 1, "half of the width"
+    assert done.returncode == 1, "the minimum instead of the maximum"
 
     said = _commands("register_tools.md", tmp_path)
     assert "PASS=2 FAIL=0" in said and "BitBash: 3782 checked" in said and "HwReset: 175 checked" in said
