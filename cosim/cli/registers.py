@@ -13,7 +13,7 @@ class RegistersOptions(Options):
     """Options of `rkcosim registers`."""
 
     format: str = option(
-        "Form to write: rdl, uvm, pyuvm, c, html, json, svd or ipxact.",
+        "Form to write: rdl, uvm, pyuvm, c, html, json or svd.",
         metavar="NAME",
         words="rkcosim.export.registers:FORMATS",
         default=MISSING,
@@ -27,7 +27,7 @@ class RegistersOptions(Options):
         writes=True,
     )
     window: str = option(
-        "Registers to write: core, or counters (the performance counters); for uvm, pyuvm, html and ipxact.",
+        "Registers to write: core, or counters (the performance counters); for uvm, pyuvm and html.",
         metavar="NAME",
         words="rkcosim.export.registers:MAPS",
         default="core",

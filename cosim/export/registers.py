@@ -46,21 +46,19 @@ FORMATS: dict[str, str] = {
     "html": "a folder of pages (peakrdl-html)",
     "json": "all blocks, registers and fields",
     "svd": "CMSIS-SVD for debuggers, of all cores and their counters",
-    "ipxact": "IP-XACT (peakrdl-ipxact)",
 }
 """What each form is."""
 
 MAPS: dict[str, str] = {"core": "npu_core", "counters": "npu_counters"}
 """Address maps of the description by the name that commands use."""
 
-_BY_MAP = ("uvm", "pyuvm", "html", "ipxact")
+_BY_MAP = ("uvm", "pyuvm", "html")
 """Forms that hold one address map, which `window` chooses."""
 
 _MODULES = {
     "uvm": "peakrdl_uvm",
     "pyuvm": "peakrdl_pyuvm",
     "html": "peakrdl_html",
-    "ipxact": "peakrdl_ipxact",
 }
 """Module of the package that writes a form."""
 
@@ -72,7 +70,7 @@ def export_registers(form: str, path: Path, *, window: str = "core") -> None:
     ----------
     form : a key of `FORMATS`.
     path : the file; for `html` a folder, which must be absent or empty.
-    window : a key of `MAPS`; for forms that hold one address map ("uvm", "pyuvm", "html", "ipxact").
+    window : a key of `MAPS`; for forms that hold one address map ("uvm", "pyuvm", "html").
 
     Raises
     ------
@@ -114,16 +112,12 @@ def _by_peakrdl(form: str, path: Path, window: str) -> None:
             from peakrdl_pyuvm.exporter import PyUVMExporter
 
             PyUVMExporter().export(top, str(path))
-        elif form == "html":
+        else:
             from peakrdl_html import HTMLExporter
 
             HTMLExporter(generate_source_links=False).export(
                 top, str(path), title=str(top.get_property("name"))
             )
-        else:
-            from peakrdl_ipxact import IPXACTExporter
-
-            IPXACTExporter(vendor="rkcosim", library="npu").export(top, str(path))
 
 
 def _place_folder(made: Path, path: Path) -> None:

@@ -165,7 +165,7 @@ class MatmulContext:
 
     def uses(self, memory: Memory) -> bool:
         """Return whether a product reads or writes a memory of the create functions."""
-        return any(one.allocation is memory.allocation for one in self.memories.values())
+        return any(one.allocation is memory.allocation for one in list(self.memories.values()))
 
     def finish(self) -> None:
         """Do nothing: no frame runs between calls."""

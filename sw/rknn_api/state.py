@@ -150,7 +150,8 @@ class Context:
 
     def uses(self, memory: Any) -> bool:
         """Return whether a run reads or writes a memory of the create functions."""
-        bound = [*(binding.memory for binding in self.io.values()), *self.regions.values()]
+        # Copies, since another thread may be setting memory of this context.
+        bound = [binding.memory for binding in list(self.io.values())] + list(self.regions.values())
         return any(one.allocation is memory.allocation for one in bound)
 
     def finish(self) -> Frame | None:

@@ -68,13 +68,16 @@ class Bench:
         self.add(run)
 
     def sink(self, port: Any, take: Callable[[Any], None]) -> None:
-        """Call `take` with each payload the component sends on `port`."""
+        """Call `take` with each payload that the component sends; what it offers stays until it is taken."""
 
         async def run(ctx: Any) -> None:
+            waiting = None
             while True:
                 ready = self.flows()
                 ctx.set(port.ready, ready)
                 _, _, valid, payload = await ctx.tick().sample(port.valid, port.payload)
+                assert waiting is None or (valid and payload == waiting), f"{port} changed while it waited"
+                waiting = payload if valid and not ready else None
                 if valid and ready:
                     take(payload)
 

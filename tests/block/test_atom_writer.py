@@ -48,9 +48,25 @@ def _run(
     model = bench.write_memory(dut.write, memory)
     finished = []
 
+    handshakes = [(s.valid, s.ready) for s in (dut.run, dut.write.req, dut.write.data)]
+    lengths = [(count + start % 2 + 1) // 2 for start, count in runs]
+
     async def main(ctx: object) -> None:
+        accepted = beats = requests = open_requests = 0
+        members = (dut.idle, dut.write.done, *(signal for pair in handshakes for signal in pair))
         for _ in range(LIMIT):
-            _, _, idle = await ctx.tick().sample(dut.idle)
+            _, _, idle, done, *pairs = await ctx.tick().sample(*members)
+            quiet = not beats and not requests and not open_requests
+            assert idle == quiet, "idle while nothing is open, and only then"
+            run, request, beat = (
+                valid and ready for valid, ready in zip(pairs[::2], pairs[1::2], strict=True)
+            )
+            if run:
+                beats += lengths[accepted]
+                requests += 1 + (lengths[accepted] > 16)
+                accepted += 1
+            beats, requests = beats - beat, requests - request
+            open_requests += request - done
             if model.written == wanted and not finished:
                 finished.append(bench.cycle)
             if idle and finished:

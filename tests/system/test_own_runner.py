@@ -116,49 +116,60 @@ def test_verilator_and_cocotb_build_and_run(folder):
     verilator()
     done = run("make", "verilator", folder=folder)
     assert done.returncode == 0 and "PASS npu_interrupt" in done.stdout, done.stdout + done.stderr
+    done = run("make", "fusesoc", "TARGET=sim_verilator", folder=folder)
+    assert done.returncode == 0 and "PASS npu_interrupt" in done.stdout, done.stdout + done.stderr
     done = run("make", "cocotb", folder=folder)
     assert done.returncode == 0 and "PASS=1 FAIL=0" in done.stdout + done.stderr, done.stdout + done.stderr
 
 
-@needs_program("iverilog", "vvp")
-def test_the_core_with_its_cell_apart(tmp_path):
-    """The commands of the page for the core: both simulators, and UVM's register sequences in pyuvm."""
+def _blocks(page: str, language: str) -> list[str]:
+    """The blocks of a page that this file runs."""
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    mine = f"run by {Path(__file__).relative_to(ROOT).as_posix()}"
+    return [b.text for b in blocks_of(text) if b.language == language and b.remark == mine]
+
+
+def _commands(page: str, folder: Path, number: int = 0) -> str:
+    """Run each command of a block; return what all of them print. The core is written once."""
+    said = ""
+    for line in _blocks(page, "sh")[number].splitlines():
+        command = line.partition("  #")[0].strip()
+        if command == "cd DIR":
+            folder = folder / "DIR"
+        elif not (command.startswith("rkcosim verilog -o DIR") and (folder / "DIR").exists()):
+            done = run("bash", "-c", command, folder=folder, seconds=1500)
+            said += done.stdout + done.stderr
+            assert done.returncode == 0, f"{command}\n{(done.stdout + done.stderr)[-3000:]}"
+    return said
+
+
+@needs_program("iverilog", "vvp", "yosys")
+@pytest.mark.timeout(6000)
+def test_the_commands_of_the_pages_on_the_core(tmp_path):
+    """Each command of verilog.md, cocotb.md and register_tools.md, and benches with a fault."""
     verilator()
-    done = rkcosim("verilog", "-o", ".", "--block", "core", "--external-cell", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    done = run("make", "icarus", folder=tmp_path)
-    assert done.returncode == 0 and "PASS npu_core" in done.stdout, done.stdout + done.stderr
-    done = run("make", "cocotb", folder=tmp_path)
-    assert done.returncode == 0 and "PASS=2 FAIL=0" in done.stdout + done.stderr, done.stdout + done.stderr
-    done = rkcosim("registers", "--format", "pyuvm", "-o", "npu_registers.py", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    words = ("--exec", sys.executable, str(EXAMPLE), ".", "verilator")
-    done = rkcosim("verilator", *words, folder=tmp_path)
-    said = done.stdout + done.stderr
-    assert done.returncode == 0 and "PASS=2 FAIL=0" in said, said[-4000:]
-    assert "BitBash: " in said and "HwReset: " in said
-    model = tmp_path / "npu_registers.py"
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    said = _commands("verilog.md", tmp_path)
+    assert said.count("PASS npu_core") == 3 and "PASS=2 FAIL=0" in said
+    said = _commands("verilog.md", tmp_path / "DIR", 1)
+    assert said.count("PASS npu_core") == 1 and "PASS=2 FAIL=0" in said
+
+    (bench,) = _blocks("cocotb.md", "python")
+    (tmp_path / "own_bench.py").write_text(bench)
+    assert _commands("cocotb.md", tmp_path).count("PASS=1 FAIL=0") == 2
+    assert bench.count("4001000000116024") == 1
+    (tmp_path / "own_bench.py").write_text(bench.replace("4001000000116024", "4001000000126024"))
+    done = run(sys.executable, "own_bench.py", "DIR", "icarus", folder=tmp_path)
+    assert done.returncode == 1, "the minimum instead of the maximum"
+
+    said = _commands("register_tools.md", tmp_path)
+    assert "PASS=2 FAIL=0" in said and "BitBash: 3782 checked" in said and "HwReset: 175 checked" in said
+    model = tmp_path / "DIR" / "npu_registers.py"
     text = model.read_text()
     wrong = text.replace('32, 0, "RO", False, 0x46495245', '32, 0, "RO", False, 0x46495246')
     assert wrong != text
     model.write_text(wrong)
+    words = ("--exec", sys.executable, str(EXAMPLE), "DIR", "verilator")
     done = rkcosim("verilator", *words, folder=tmp_path)
     said = done.stdout + done.stderr
     assert done.returncode == 1 and "npu.PC.VERSION is 0x46495245, the model has 0x46495246" in said
-    _own_bench(tmp_path)
-
-
-def _own_bench(folder: Path) -> None:
-    """The bench of the page, on both simulators; with a wrong word it fails."""
-    page = (ROOT / "docs" / "cocotb.md").read_text("utf-8")
-    (bench,) = [b.text for b in blocks_of(page) if b.language == "python" and "WORDS = " in b.text]
-    place = folder / "own_bench.py"
-    place.write_text(bench)
-    for words in (("icarus",), ("verilator",)):
-        done = rkcosim("verilator", "--exec", sys.executable, str(place), ".", *words, folder=folder)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        assert "PASS=1 FAIL=0" in done.stdout + done.stderr
-    assert bench.count("400100000007600c") == 1
-    place.write_text(bench.replace("400100000007600c", "400100000003600c"))  # half of the width
-    done = rkcosim("verilator", "--exec", sys.executable, str(place), ".", "icarus", folder=folder)
-    assert done.returncode == 1

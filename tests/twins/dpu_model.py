@@ -165,9 +165,14 @@ def element_value(
         v = _relu(f, "BN", v)
     if lut_live(f):
         v = look_up(f, tables, v)
-    if not f("EW_CFG", "EW_BYPASS"):
-        v = _relu(f, "EW", _elementwise(f, v, signed(e)))
-    return _integer_output(f, v)
+    return _integer_output(f, ew_value(f, v, e))
+
+
+def ew_value(f: Fields, v: int, e: int) -> int:
+    """Return what the EW stage makes of a signed integer and the word of its operand (4.6, 4.7)."""
+    if f("EW_CFG", "EW_BYPASS"):
+        return v
+    return _relu(f, "EW", _elementwise(f, v, signed(e)))
 
 
 def _integer_output(f: Fields, v: int) -> int:

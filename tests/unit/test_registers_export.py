@@ -204,7 +204,7 @@ def test_what_does_not_exist_is_named(tmp_path: Path):
     for words, said in (
         (
             ("--format", "svg", "-o", "x"),
-            "named 'svg'; there are rdl, uvm, pyuvm, c, html, json, svd, ipxact",
+            "named 'svg'; there are rdl, uvm, pyuvm, c, html, json, svd",
         ),
         (("--format", "uvm", "--window", "pc", "-o", "x"), "named 'pc'; there are core, counters"),
         (("--format", "c", "--window", "counters", "-o", "x"), "the form c has no choice of a window"),
@@ -214,7 +214,7 @@ def test_what_does_not_exist_is_named(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("form", ("uvm", "pyuvm", "html", "ipxact"))
+@pytest.mark.parametrize("form", ("uvm", "pyuvm", "html"))
 def test_a_missing_package_is_named(form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     module = f"peakrdl_{form}"
     for name in [name for name in sys.modules if name.split(".")[0] == module]:

@@ -18,6 +18,7 @@ import rkcosim.rknn_api as rk
 from rkcosim.compiler.runtime import LoadedModel
 from rkcosim.driver import Driver
 from rkcosim.golden.task import GoldenNpu
+from rkcosim.rknn_api.memory import memory_of
 from rkcosim.rknn_api.server import RknnServer
 from rkcosim.rknn_api.server import server as server_module
 from rkcosim.rknn_api.server.protocol import Gone
@@ -282,3 +283,27 @@ def test_the_server_ends_without_a_program_whose_file_never_answers(
     slow.go_on.set()
     assert syncing.ended() == -1
     client.close()
+
+
+class _Changed:
+    """A binding during whose inspection another thread sets one more."""
+
+    def __init__(self, io: dict[Any, Any], memory: Any) -> None:
+        self._io, self._memory = io, memory
+
+    @property
+    def memory(self) -> Any:
+        """Memory of the binding."""
+        self._io[len(self._io)] = self
+        return self._memory
+
+
+def test_contexts_that_change_meanwhile_do_not_disturb() -> None:
+    """Who frees memory looks at the contexts of other programs, which may be setting theirs."""
+    context, other = open_model(image_model()), open_model(image_model())
+    kept, gone = rk.rknn_create_mem(context, 64), rk.rknn_create_mem(other, 64)
+    state = runtime.contexts[context.value]
+    state.io |= {number: _Changed(state.io, memory_of(kept)) for number in range(3)}
+    assert rk.rknn_destroy_mem(other, gone) == rk.RKNN_SUCC, rk.last_error(other)
+    assert len(state.io) > 3
+    state.io.clear()

@@ -230,7 +230,10 @@ def test_the_soc_brings_its_core():
     assert [item.key for item in chosen(["soc"])] == ["core", "soc"]
     assert [item.key for item in chosen([])] == list(EXPORTABLE)
     assert "depend:\n    - rkcosim:npu:npu_core:" in core_file(EXPORTABLE["soc"], external_cell=False)
-    assert "npu_array_cell" in core_file(EXPORTABLE["core"], external_cell=True)
+    apart = core_file(EXPORTABLE["core"], external_cell=True)
+    assert "depend: ['rkcosim:npu:npu_array_cell:" in apart and "filesets: [rtl, cell, bench]" in apart
+    assert "filesets: [waivers, rtl, cell_cpp, bench]" in apart and "cell/npu_cell_dpi.cpp" in apart
+    assert "sim_verilator" not in core_file(EXPORTABLE["soc"], external_cell=True)
     assert "depend" not in core_file(EXPORTABLE["core"], external_cell=False)
     assert [item.key for item in chosen(["soc"], external_cell=True)] == ["core", "soc", "array_cell"]
     assert [item.key for item in chosen(["cbuf"], external_cell=True)] == ["cbuf"]
