@@ -10,6 +10,7 @@ import pytest
 
 from tests.programs import needs_program
 from tools.outside import suite as ledger
+from tools.outside.drivers import yolo
 from tools.outside.gguf import write_model
 from tools.outside.programs import Finished
 from tools.outside.suites import llama_rknpu2, nnlib, rk_llama
@@ -153,3 +154,24 @@ def test_the_numbers_of_graph_app(
         "graphinit_small": small,
         "graphinit_med": med,
     }
+
+
+def test_the_answers_of_predict() -> None:
+    """Order and number of boxes do not count, a box without a counterpart does; so does each share."""
+    boxes = np.array([[0, 0, 8, 8, 32.0], [4, 4, 20, 20, 16.0], [30, 1, 40, 9, 8.0]])
+    assert yolo.apart(boxes, boxes[::-1]) == 0
+    assert yolo.apart(np.vstack([boxes, boxes[1:]]), boxes) == 0
+    assert yolo.apart(boxes[:2], boxes) == yolo.apart(boxes, boxes[:2]) == 26
+    assert yolo.apart(boxes + np.array([0, 0, 0, 0.5, 0]), boxes) == 0.5
+    assert yolo.apart(boxes[:0], boxes) == yolo.apart(boxes, boxes[:0]) == float("inf")
+    shares = np.array([[0.5], [0.25], [0.25]])
+    assert yolo.apart(shares, shares[::-1]) == 0.25
+
+
+def test_a_picture_keeps_its_codes() -> None:
+    """What predict() divides by 255 are the codes of the picture that AutoBackend gets, red first."""
+    picture = yolo.codes(np.random.default_rng(3))
+    given = yolo.pixels(picture)
+    assert given.dtype == np.uint8 and given.shape == (yolo.SIDE, yolo.SIDE, 3)
+    back = given[..., ::-1].transpose(2, 0, 1)[None].astype(np.float32) / np.float32(255)
+    np.testing.assert_array_equal(back, picture)
