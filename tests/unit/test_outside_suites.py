@@ -145,7 +145,7 @@ def test_the_numbers_of_graph_app(
         values = np.fromfile(command[-1], "<f4")
         shown = values + np.float32(moved) if "small" in command[3] else np.zeros(count)
         text = "Run!\noutput values:\n" + "".join(f"{value:f}," for value in shown) + "\nAppReported: 0\n"
-        Path(more["environment"]["SHOWN"]).write_text(text)
+        Path(more["environment"]["SHOWN"]).write_text(text, encoding="utf-8")
         return Finished(code, "graph 1: 1 execution", 1.0)
 
     monkeypatch.setattr(nnlib, "under", ran)
