@@ -40,6 +40,9 @@ from rkcosim.waves.spec import When
 CYCLE = Fraction(1, 10**9)
 """Duration of a cycle in seconds in the waveforms of the engines: 1 GHz."""
 
+MOST_WINDOWS = 1 << 20
+"""Largest number of windows of `Wave.mac_activity`; the last time is only a number in the file."""
+
 JOBS = "npu.jobs"
 """Counter of the kicks of all cores, if the waveform has one."""
 
@@ -293,12 +296,16 @@ class Wave(Reader):
         Raises
         ------
         ValueError
-            if `window` is not positive.
+            if `window` is not positive, or the waveform has more than `MOST_WINDOWS` windows of that size.
         """
         if window < 1:
             raise ValueError(f"a window of {window} cycles; it must be at least 1")
         found = []
         edges = range(self.first, self.last + 1, window)
+        if (count := (self.last - self.first) // window + 1) > MOST_WINDOWS:
+            raise ValueError(
+                f"{count:,} windows of {window} cycles; there may be {MOST_WINDOWS:,}: choose larger ones"
+            )
         for number in self._chosen(core):
             busy = event_stretches(self, number, "mac_slot")
             real = event_stretches(self, number, "mac_real")

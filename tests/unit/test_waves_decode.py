@@ -185,6 +185,17 @@ def test_mac_activity_stalls_and_interrupts(tmp_path: Path):
         wave.mac_activity(window=0)
 
 
+def test_a_last_time_that_is_far_away_takes_no_memory(tmp_path: Path):
+    path = write_vcd(tmp_path / "w.vcd", core_signals(0, {}, {"mac_slots": [5]}), 20)
+    path.write_text(path.read_text().rstrip() + "\n#4000000000000\n")
+    wave = waves.open(path)
+    with pytest.raises(
+        ValueError, match="windows of 1000 cycles; there may be 1,048,576"
+    ):
+        wave.mac_activity()
+    assert wave.mac_activity(window=wave.last)[0].slots == 1
+
+
 def test_diagnostics(tmp_path: Path):
     register = registers()["CNA"]["CBUF_CON0"]
     values = {
