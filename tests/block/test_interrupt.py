@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from amaranth.sim import Simulator
 
 from rkcosim.rtl.interrupt import Event, InterruptUnit
@@ -111,5 +113,36 @@ def test_status_registers_ignore_writes():
         for name in ("INTERRUPT_STATUS", "INTERRUPT_RAW_STATUS"):
             await write(ctx, dut, name, ALL)
         assert state(ctx, dut) == (0x3000, 0x3000, ALL, 1)
+
+    run(bench)
+
+
+def test_random_events_and_writes():
+    """Registers and line in every cycle, against the rules of the line [HW 10]."""
+    rng = random.Random(10)
+    names = ("INTERRUPT_MASK", "INTERRUPT_CLEAR", "INTERRUPT_STATUS", "INTERRUPT_RAW_STATUS")
+
+    async def bench(ctx, dut):
+        raw, mask, line, seen = 0, ALL, 0, []
+        for _ in range(800):
+            events = sum(1 << bit for bit in range(len(dut.events)) if rng.random() < 0.02)
+            last, name = rng.random() < 0.5, rng.choice((*names, "INTERRUPT_CLEAR", "INTERRUPT_CLEAR"))
+            value = ALL if rng.random() < 0.7 else rng.getrandbits(17)
+            written = rng.random() < 0.6
+            for port, given in (("events", events), ("last_task", last)):
+                ctx.set(getattr(dut, port), given)
+            assert state(ctx, dut) == (raw, raw & mask, mask, line)
+            seen.append(line)
+            ctx.set(dut.port.offset, PC[name].local)
+            ctx.set(dut.port.wdata, value)
+            ctx.set(dut.port.write, written)
+            assert ctx.get(dut.port.ready)
+            await ctx.tick()
+            ctx.set(dut.port.write, 0)
+            raised = last and events & mask
+            line = int(bool(raised) or bool(line and raw & mask))
+            raw = raw & ~(value if written and name == "INTERRUPT_CLEAR" else 0) | events
+            mask = value if written and name == "INTERRUPT_MASK" else mask
+        assert 100 < sum(seen) < 700 and "0, 1, 0" in str(seen)
 
     run(bench)

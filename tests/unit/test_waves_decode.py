@@ -189,9 +189,7 @@ def test_a_last_time_that_is_far_away_takes_no_memory(tmp_path: Path):
     path = write_vcd(tmp_path / "w.vcd", core_signals(0, {}, {"mac_slots": [5]}), 20)
     path.write_text(path.read_text().rstrip() + "\n#4000000000000\n")
     wave = waves.open(path)
-    with pytest.raises(
-        ValueError, match="windows of 1000 cycles; there may be 1,048,576"
-    ):
+    with pytest.raises(ValueError, match="windows of 1000 cycles; there may be 1,048,576"):
         wave.mac_activity()
     assert wave.mac_activity(window=wave.last)[0].slots == 1
 
