@@ -39,7 +39,7 @@ from rkcosim.waves.whole_file import whole_file
 from tools.mutation.faulty_ports import PortFault, components, faults_of, plant, watch
 from tools.mutation.verdict import CONTEXT
 from tools.proofs.catalog import PROOFS
-from tools.proofs.solve import find_failure
+from tools.proofs.solve import ProofError, find_failure
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = Path("build/handshakes.jsonl")
@@ -175,8 +175,9 @@ def _disproved(fault: PortFault) -> str:
     module, _, name = fault.component.rpartition(".")
     block = f"rtl/{module.replace('.', '/')}.py: {name}"
     for proof in PROOFS:
-        if proof.block == block and find_failure(proof).holds is False:
-            return f"proof {proof.name}"
+        with contextlib.suppress(ProofError):  # no verdict
+            if proof.block == block and find_failure(proof).holds is False:
+                return f"proof {proof.name}"
     return ""
 
 
