@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 NAME = re.compile(r"[A-Za-z0-9._-]+")
-BOUND = re.compile(r"(?:>=|~=|==)\s*([0-9][0-9.]*?)(?:\.\*)?\s*(?:[,;]|$)")
+BOUND = re.compile(r"(?:>=|~=|==)\s*([0-9][0-9.]*?(?:\.post[0-9]+)?)(?:\.\*)?\s*(?:[,;]|$)")
 
 BESIDE = ("pip", "setuptools", "wheel")
 """What builds and installs packages, and is needed although no package says so."""
@@ -58,7 +58,7 @@ def lowest() -> list[str]:
         if name is None or bound is None:
             raise ValueError(f"pyproject.toml: '{line}' has no lower bound")
         key = (normal(name[0]), marker.strip())
-        version = tuple(map(int, bound[1].strip(".").split(".")))
+        version = tuple(map(int, re.findall("[0-9]+", bound[1])))
         text = f"{name[0]}=={bound[1].strip('.')}" + (f"; {marker.strip()}" if marker else "")
         found[key] = max(found.get(key, ((), "")), (version, text))  # two bounds: the higher one counts
     return [text for _, text in found.values()]

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import onnx
 import pytest
 
 from benchmarks.onnx_nodes import Result, bound, cases, difference, run_case, with_constants
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the generators of the cases divide by zero on purpose
+
+CORRECTED, PRODUCTS = (1, 22), "test_qlinearmatmul_"
+"""First version of the package onnx whose expected products saturate and round, and their tests."""
 
 EVERY = 12
 """The test runs each case whose number is a multiple of this, and those of `NAMES`."""
@@ -32,6 +36,9 @@ def results() -> dict[str, Result]:
 
 def test_no_result_is_wrong(results: dict[str, Result]) -> None:
     wrong = {name: result.text for name, result in results.items() if result.verdict == "wrong"}
+    if tuple(map(int, onnx.__version__.split(".")[:2])) < CORRECTED:
+        # Numbers that older versions expect of these tests wrap around or are a code away from onnxruntime's.
+        wrong = {name: text for name, text in wrong.items() if not name.startswith(PRODUCTS)}
     assert not wrong
 
 
