@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
+import pytest
 from amaranth.sim import Simulator
 
 Run = Callable[[Any], Any]
@@ -56,6 +57,20 @@ class Simulation:
             self._simulator.reset()
         self._used = True
         self._simulator.run()
+
+
+def bound(limit: int, state: Callable[[], str] = str) -> Run:
+    """Return a testbench, to be run in the background, that fails after so many cycles.
+
+    `state` gives more words for the message.
+    """
+
+    async def run(ctx: Any) -> None:
+        for _ in range(limit):
+            await ctx.tick()
+        pytest.fail(f"not finished after {limit} cycles{state()}")
+
+    return run
 
 
 @lru_cache(maxsize=4)

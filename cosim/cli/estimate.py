@@ -74,7 +74,7 @@ def estimate_command(asked: EstimateOptions) -> None:
     from rkcosim.base.files import read_model
     from rkcosim.compiler.model import naming_model
     from rkcosim.measure.perf.boards.expected import board_json, published_line, time_line
-    from rkcosim.measure.perf.estimator.coefficients import said_error, stored_fit, warning
+    from rkcosim.measure.perf.estimator.coefficients import stored_fit, warning
     from rkcosim.measure.perf.estimator.plans import PLANS, SAID, estimate_plan
     from rkcosim.measure.perf.estimator.whatif import memory_at, parse_speed, variants
     from rkcosim.measure.perf.page import check_section, write_section
@@ -105,12 +105,7 @@ def estimate_command(asked: EstimateOptions) -> None:
     for plan, one in both.items():
         print(f"{SAID[plan]}: {time_line(one.estimate.cycles, one.submits, asked.clock)}")
         print(f"  {published_line(plan)}")
-    print(said_error())
-    if result["warning"]:
-        print(f"warning: {result['warning']}")
-    if asked.roofline:
-        _draw_roofline(asked.roofline, result, asked.clock)
-    asked.write(result, say=True)
+    _finish(asked, result)
     if asked.page:
         from rkcosim.measure.perf.estimator.page import section
 
@@ -138,7 +133,7 @@ def _stream_of(path: Path) -> Source | None:
 
 def _estimate_stream(asked: EstimateOptions, source: Source) -> None:
     """Estimate a command stream, task by task."""
-    from rkcosim.measure.perf.estimator.coefficients import said_error, stored_fit, warning
+    from rkcosim.measure.perf.estimator.coefficients import stored_fit, warning
     from rkcosim.measure.perf.estimator.streams import estimate_programs
     from rkcosim.measure.perf.estimator.whatif import memory_at, parse_speed
 
@@ -166,6 +161,13 @@ def _estimate_stream(asked: EstimateOptions, source: Source) -> None:
         print(f"not estimated: {task.name}: {task.why}")
     for text in found.warnings:
         print(f"warning: the RTL may take other cycles, or not end: {text}")
+    _finish(asked, result)
+
+
+def _finish(asked: EstimateOptions, result: dict[str, Any]) -> None:
+    """Print how far estimates are from boards, draw the roofline, and write the document."""
+    from rkcosim.measure.perf.estimator.coefficients import said_error
+
     print(said_error())
     if result["warning"]:
         print(f"warning: {result['warning']}")

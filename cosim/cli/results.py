@@ -29,8 +29,8 @@ _result: TextIO | None = None
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a count with its noun: "1 core", "3 cores"."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """Return a count with its noun: "1 core", "3 cores", "2 accesses"."""
+    return f"{count} {noun}{'' if count == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
 @contextmanager

@@ -219,8 +219,7 @@ def _task_parts(wave: Wave) -> list[str]:
         parts = []
     for name, found in (("job", wave.jobs), ("host access", wave.accesses), ("burst", wave.bursts)):
         with suppress(WaveError):
-            count = len(found())
-            parts.append(f"{count} {name}es" if name.endswith("s") and count != 1 else counted(count, name))
+            parts.append(counted(len(found()), name))
     return parts or [counted(0, "task")]
 
 

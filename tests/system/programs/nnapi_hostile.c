@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "AndroidMemory.h"
 #include "NeuralNetworks.h"
+#include "nnapi_check.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -16,15 +17,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int failures;
-
-static void expect(int found, int good, const char *what, int line)
-{
-    if (found == good)
-        return;
-    printf("line %d: %s is %d, not %d\n", line, what, found, good);
-    failures++;
-}
 static void refuse(int found, const char *what, int line)
 {
     if (found != ANEURALNETWORKS_NO_ERROR)
@@ -32,19 +24,9 @@ static void refuse(int found, const char *what, int line)
     printf("line %d: %s was done\n", line, what);
     failures++;
 }
-#define IS(call, wanted) expect(call, wanted, #call, __LINE__)
-#define OK(call) IS(call, ANEURALNETWORKS_NO_ERROR)
-#define BAD_DATA(call) IS(call, ANEURALNETWORKS_BAD_DATA)
 #define REFUSED(call) refuse(call, #call, __LINE__)
 
 static const uint32_t two[] = {2}, unknown[] = {0};
-static const ANeuralNetworksDevice *devices[1];
-
-static void add(ANeuralNetworksModel *m, int32_t kind, const uint32_t *sizes)
-{
-    ANeuralNetworksOperandType type = {kind, sizes != NULL, sizes, 0, 0};
-    OK(ANeuralNetworksModel_addOperand(m, &type));
-}
 
 /* Output = input + constant, all of float32 [2]; sizes of input and output may be unknown. */
 static ANeuralNetworksModel *model(const uint32_t *sizes)
@@ -64,14 +46,6 @@ static ANeuralNetworksModel *model(const uint32_t *sizes)
     OK(ANeuralNetworksModel_identifyInputsAndOutputs(m, 1, first, 1, last));
     OK(ANeuralNetworksModel_finish(m));
     return m;
-}
-
-static ANeuralNetworksCompilation *compiled(ANeuralNetworksModel *m)
-{
-    ANeuralNetworksCompilation *c;
-    OK(ANeuralNetworksCompilation_createForDevices(m, devices, 1, &c));
-    OK(ANeuralNetworksCompilation_finish(c));
-    return c;
 }
 
 /* The interface still computes. */

@@ -2,6 +2,7 @@
  * The program ends with 0 if every call returns what it should. */
 #include "AndroidMemory.h"
 #include "NeuralNetworks.h"
+#include "nnapi_check.h"
 
 #include <math.h>
 #include <poll.h>
@@ -13,29 +14,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static int failures;
-
-static void expect(int found, int wanted, const char *what, int line)
-{
-    if (found == wanted)
-        return;
-    printf("line %d: %s is %d, not %d\n", line, what, found, wanted);
-    failures++;
-}
-#define IS(call, wanted) expect(call, wanted, #call, __LINE__)
-#define OK(call) IS(call, ANEURALNETWORKS_NO_ERROR)
 #define NULL_ERROR(call) IS(call, ANEURALNETWORKS_UNEXPECTED_NULL)
-#define BAD_DATA(call) IS(call, ANEURALNETWORKS_BAD_DATA)
 #define BAD_STATE(call) IS(call, ANEURALNETWORKS_BAD_STATE)
 
 static const uint32_t known[] = {1}, unknown[] = {0};
-static const ANeuralNetworksDevice *devices[1];
-
-static void add(ANeuralNetworksModel *m, int32_t kind, const uint32_t *sizes)
-{
-    ANeuralNetworksOperandType type = {kind, sizes != NULL, sizes, 0, 0};
-    OK(ANeuralNetworksModel_addOperand(m, &type));
-}
 
 static void operation(ANeuralNetworksModel *m, int32_t kind, uint32_t a, uint32_t b, uint32_t to)
 {
@@ -61,14 +43,6 @@ static ANeuralNetworksModel *model(void)
     OK(ANeuralNetworksModel_identifyInputsAndOutputs(m, 3, inputs, 2, outputs));
     OK(ANeuralNetworksModel_finish(m));
     return m;
-}
-
-static ANeuralNetworksCompilation *compiled(ANeuralNetworksModel *m)
-{
-    ANeuralNetworksCompilation *c;
-    OK(ANeuralNetworksCompilation_createForDevices(m, devices, 1, &c));
-    OK(ANeuralNetworksCompilation_finish(c));
-    return c;
 }
 
 static ANeuralNetworksMemory *shared(size_t size, int *fd)
