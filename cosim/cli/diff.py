@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rkcosim.base import DEVICE_ERROR
+from rkcosim.base.progress_display import kick
 from rkcosim.cli.app import argument, command, option
 from rkcosim.cli.exits import MISMATCH, OK, fail
 from rkcosim.cli.options import EngineOptions, MaxCycles, WaveOptions
-from rkcosim.cli.progress import kick
 
 if TYPE_CHECKING:
     from rkcosim.verify.differences.streams import Finding

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rkcosim.base import DEVICE_ERROR
+from rkcosim.base.progress_display import kick
 from rkcosim.cli.app import argument, command, option
 from rkcosim.cli.exits import MISMATCH, OK, error_facts, fail
 from rkcosim.cli.options import Html, MaxCycles, RecordedOptions
-from rkcosim.cli.progress import kick
 from rkcosim.cli.snapshots import SnapshotOptions
 
 if TYPE_CHECKING:

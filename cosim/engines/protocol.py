@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
-from rkcosim.base import BAD_INPUT, DEVICE_ERROR
+from rkcosim.base import BAD_INPUT, DEVICE_ERROR, Error
 
 
-class EngineError(Exception):
+class EngineError(Error):
     """Base of all errors that an engine raises deliberately."""
 
     exit_code = DEVICE_ERROR
@@ -56,7 +56,8 @@ class DiagnosticError(EngineError):
             text += f"; {refused[0].client} at {refused[0].address:#x}: {refused[0].text}"
         if len(self.diagnostics) > 1:
             text += f" (and {len(self.diagnostics) - 1} more)"
-        super().__init__(text)
+        first = self.diagnostics[0]
+        super().__init__(text, core=first.core, task=first.task, register=first.register)
 
 
 @dataclass(frozen=True)

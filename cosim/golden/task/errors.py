@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rkcosim.base import DEVICE_ERROR
+from rkcosim.base import DEVICE_ERROR, Error
 
 
-class GoldenError(Exception):
+class GoldenError(Error):
     """A task does something that the hardware reports as a diagnostic or an error.
 
     Parameters
