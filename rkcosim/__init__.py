@@ -6,7 +6,15 @@ stream with its memory image; `with device():` gives this process the device nod
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rkcosim.base.homes import lazy
+
+if TYPE_CHECKING:
+    from rkcosim.devices import device
+    from rkcosim.engines.engine import open_engine
+    from rkcosim.measure.models.run import run_model
+    from rkcosim.verify.streams.stream import Stream
 
 __all__ = ["Stream", "device", "open_engine", "run_model"]
 

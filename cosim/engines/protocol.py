@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR, Error
 
@@ -82,13 +82,13 @@ class Capabilities:
     has_probes: bool = False
 
 
-GOLDEN = "golden"
-"""Name of the task-level golden model (`rkcosim.golden.task.GoldenNpu`) among the engines."""
+GOLDEN: Final = "golden"
+"""Name of the task-level golden model (`rkcosim.engines.golden.GoldenEngine`) among the engines."""
 
-FAST = "fast"
+FAST: Final = "fast"
 """Name of the timing model with the golden model's bytes (`rkcosim.engines.fast`) among the engines."""
 
-CHANGES = "changes"
+CHANGES: Final = "changes"
 """Name of the whole RTL as C++ that follows changes (`rkcosim.engines.changes`) among the engines."""
 
 _COMPILED = {
@@ -98,7 +98,10 @@ _COMPILED = {
 }
 
 ENGINES = tuple(_COMPILED)
-"""Engines that simulate the RTL, the fastest first."""
+"""Engines that are built from the RTL by its own tools, the fastest first."""
+
+ALL_ENGINES = (*ENGINES, CHANGES, FAST, GOLDEN)
+"""Every name that `rkcosim.open_engine` accepts."""
 
 _LACKS = {
     "has_cycles": "counts no cycles",
@@ -136,7 +139,7 @@ def require(name: str | None, capability: str, wanted: str, error: type[ValueErr
         or `error`; names the engines that have it.
     """
     if name is not None and not getattr(capabilities(name), capability):
-        able = ", ".join(one for one in ENGINES if getattr(capabilities(one), capability))
+        able = ", ".join(one for one in ALL_ENGINES if getattr(capabilities(one), capability))
         raise error(f"the engine {name} {_LACKS[capability]}; {wanted} needs one of: {able}")
 
 
@@ -145,6 +148,13 @@ def require_rtl_cell(name: str | None) -> None:
     if name in (CHANGES, FAST):
         cell = "no array cell" if name == FAST else "its array cell in C++"
         raise ValueError(f"the engine {name} has {cell}, and cannot simulate it as RTL (--exact)")
+
+
+def described(engine: Engine, closed: bool = False) -> str:
+    """Return the representation of an engine: its name, its cores and its cycle."""
+    cores = f"{engine.cores} core{'' if engine.cores == 1 else 's'}"
+    time = f"cycle {engine.cycle:,}" if not closed and engine.has_cycles else "counts no cycles"
+    return f"<engine {engine.name}, {cores}, {'closed' if closed else time}>"
 
 
 class Engine(Protocol):
