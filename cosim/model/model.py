@@ -143,11 +143,11 @@ def load(
     path: Path | None = None
     if isinstance(model, bytes | bytearray | memoryview):
         data, name = bytes(model), "model"
-    elif hasattr(model, "SerializeToString"):
-        data, name = model.SerializeToString(), getattr(model.graph, "name", "") or "model"
-    else:
-        path = Path(os.fspath(model))  # type: ignore[arg-type]
+    elif isinstance(model, str | os.PathLike):
+        path = Path(model)
         data, name = read_model(path), path.name
+    else:
+        data, name = model.SerializeToString(), model.graph.name or "model"
     how = dict(engine=engine, cores=cores, exact=exact, dram=dram, plan=plan)
     reading = {
         "floats": floats,
@@ -552,7 +552,7 @@ class Model:
         stem = Path(self.name)
         name = f"{stem.stem}_int8{stem.suffix}"
         how = dict(engine=self._engine, cores=self._asked_cores, exact=self._exact, dram=self._dram)
-        model = Model(made, name, path=None, plan=self._plan, reading=self._reading, **how)  # type: ignore[arg-type]
+        model = Model(made, name, path=None, plan=self._plan, reading=self._reading, **how)
         model.accuracy = AccuracyReport(name, found)
         return model
 
@@ -597,7 +597,8 @@ class Model:
         with shown_once(), progress.step(f"running {self.name} with a waveform"):
             try:
                 self._connect(device, spec)
-                loaded = place(self._model(), device.driver, device.meter)  # type: ignore[arg-type]
+                assert device.driver is not None
+                loaded = place(self._model(), device.driver, device.meter)
                 device.loaded[False] = loaded
                 with self._lock:
                     before, self._device = self._device, device
@@ -687,12 +688,12 @@ class Model:
     def _connect(self, device: _Device, trace: TraceSpec | None = None) -> None:
         """Open the engine on a device."""
         from rkcosim.driver import Driver
-        from rkcosim.engines.named import open_named
+        from rkcosim.engines.engine import open_engine
         from rkcosim.running.meter import meter
 
         if self._engine is None or isinstance(self._engine, str) or trace is not None:
             name = self._engine if isinstance(self._engine, str | None) else self._engine.name
-            device.engine = open_named(
+            device.engine = open_engine(
                 name, cores=self.cores, exact=self._exact, dram=self._dram, trace=trace, progress=progress.say
             )
         else:
@@ -734,11 +735,11 @@ class Model:
 
 
 def _check_engine(name: str | None) -> None:
-    from rkcosim.engines.protocol import CHANGES, ENGINES, FAST, GOLDEN
+    from rkcosim.engines.protocol import ALL_ENGINES
 
-    names = (*ENGINES, CHANGES, FAST, GOLDEN)
-    if name is not None and name not in names:
-        raise ValueError(f"engine must be one of {', '.join(names)}, or an open engine, not {name!r}")
+    if name is not None and name not in ALL_ENGINES:
+        known = ", ".join(ALL_ENGINES)
+        raise ValueError(f"engine must be one of {known}, or an open engine, not {name!r}")
 
 
 def _memory(dram: Any) -> Any:
