@@ -2,7 +2,7 @@
 
 `load` makes a `Model` of a network, `open_engine` opens an engine, `Stream` is a register-command stream with
 its memory image, `run_model` runs a network through rknn_api; `with device():` gives this process the device
-nodes of a board.  Errors are of the class `Error`.
+nodes of a board; `example` returns the path of an example.  Errors are of the class `Error`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from rkcosim.base.homes import lazy
 
 if TYPE_CHECKING:
     from rkcosim.base import Error
+    from rkcosim.base.examples import example
     from rkcosim.compiler.graph import ModelError
     from rkcosim.devices import device
     from rkcosim.driver.check import DriverError
@@ -30,6 +31,7 @@ __all__ = [
     "ModelError",
     "Stream",
     "device",
+    "example",
     "load",
     "open_engine",
     "run_model",
@@ -45,6 +47,7 @@ __getattr__ = lazy(
         "ModelError": "rkcosim.compiler.graph",
         "Stream": "rkcosim.verify.streams.stream",
         "device": "rkcosim.devices",
+        "example": "rkcosim.base.examples",
         "load": "rkcosim.model.model",
         "open_engine": "rkcosim.engines.engine",
         "run_model": "rkcosim.measure.models.run",

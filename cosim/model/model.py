@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -87,7 +87,7 @@ def load(
     engine: str | Engine | None = None,
     cores: int = 1,
     exact: bool = False,
-    dram: DramConfig | Mapping[str, float] | None = None,
+    dram: DramConfig | Mapping[str, float] | str | None = None,
     floats: Floats = "fp16",
     fallback: bool = True,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -113,7 +113,8 @@ def load(
     exact
         Simulate the array cell as RTL instead of its C++ equivalent (same cycles, slower).
     dram
-        Timing of the memory, `rkcosim.engines.DramConfig` or its members by name; None: the RK3588's.
+        Timing of the memory: `rkcosim.engines.DramConfig`, its members by name, or the speed of the DRAM for
+        all cores at 1 GHz, as "4224MT/s" or "23.65GB/s"; None: the RK3588's.
     floats
         Where operators in floating point run: "fp16" (on the NPU), "host", or "refuse" such models.
     fallback
@@ -187,7 +188,7 @@ class Model:
         engine: str | Engine | None,
         cores: int,
         exact: bool,
-        dram: DramConfig | Mapping[str, float] | None,
+        dram: DramConfig | Mapping[str, float] | str | None,
         plan: PlanName,
         reading: Mapping[str, Any],
     ) -> None:
@@ -458,7 +459,7 @@ class Model:
         *,
         clock: float = 1000.0,
         cores: int | None = None,
-        ddr: str | None = None,
+        dram: DramConfig | Mapping[str, float] | str | None = None,
         plan: PlanName | None = None,
     ) -> EstimateReport:
         """Estimate the time of each layer without simulation.
@@ -466,11 +467,11 @@ class Model:
         Parameters
         ----------
         clock
-            Clock of the NPU in MHz.
+            Clock of the NPU in MHz; the DRAM keeps its own.
         cores
             Cores among which large layers are divided; None: the model's.
-        ddr
-            DRAM speed for all cores, as "4224MT/s" or "23.65GB/s"; None: the model's memory.
+        dram
+            Timing of the memory as for `load`; None: the model's.
         plan
             "ours" or "rknn"; None: the model's.
 
@@ -483,12 +484,11 @@ class Model:
         from rkcosim.measure.perf.estimator.coefficients import stored_fit, warning
         from rkcosim.measure.perf.estimator.document import as_json
         from rkcosim.measure.perf.estimator.plans import estimate_plan
-        from rkcosim.measure.perf.estimator.whatif import memory_at, parse_speed
+        from rkcosim.measure.perf.estimator.whatif import at_clock
         from rkcosim.model.reports import EstimateReport
 
         chosen, share = plan or self._plan, cores or self._asked_cores
-        changed = ddr is not None or clock != 1000.0 or self._dram is None
-        memory = memory_at(clock, parse_speed(ddr) if ddr else None) if changed else self._dram
+        memory = at_clock(self._dram if dram is None else _memory(dram), clock)
         with shown_once(), progress.step(f"estimating {self.name}"), self._options(), self._naming():
             found = estimate_plan(self._data, chosen, dram=memory, cores=share)
         document = as_json(self.name, found.estimate, clock)
@@ -551,7 +551,9 @@ class Model:
 
         stem = Path(self.name)
         name = f"{stem.stem}_int8{stem.suffix}"
-        how = dict(engine=self._engine, cores=self._asked_cores, exact=self._exact, dram=self._dram)
+        how: dict[str, Any] = dict(
+            engine=self._engine, cores=self._asked_cores, exact=self._exact, dram=self._dram
+        )
         model = Model(made, name, path=None, plan=self._plan, reading=self._reading, **how)
         model.accuracy = AccuracyReport(name, found)
         return model
@@ -742,13 +744,18 @@ def _check_engine(name: str | None) -> None:
         raise ValueError(f"engine must be one of {known}, or an open engine, not {name!r}")
 
 
-def _memory(dram: Any) -> Any:
-    """Return a memory timing; raises ValueError for an unknown member."""
+def _memory(dram: DramConfig | Mapping[str, float] | str | None) -> DramConfig | None:
+    """Return a memory timing; raises ValueError for an unknown member or a speed in another form."""
+    if isinstance(dram, str):
+        from rkcosim.measure.perf.estimator.whatif import CLOCK_MHZ, memory_at, parse_speed
+
+        return memory_at(CLOCK_MHZ, parse_speed(dram))
     if not isinstance(dram, Mapping):
         return dram
     from rkcosim.engines.library import DramConfig
 
-    try:
-        return DramConfig(**dram)
-    except TypeError as error:
-        raise ValueError(f"dram: {error}") from error
+    members = [field.name for field in fields(DramConfig)]
+    for name in dram:
+        if name not in members:
+            raise ValueError(f"the memory has no setting {name!r}; its settings are {', '.join(members)}")
+    return DramConfig(**dram)  # type: ignore[arg-type]

@@ -101,13 +101,13 @@ class Report(ABC):
         head = f"<div><b>{first}</b>{''.join(f'<br>{line}' for line in rest)}</div>"
         return f"{head}{self.table._repr_html_()}{self._pictures()}"
 
-    def to_pandas(self) -> Any:
-        """Return the table as a `pandas.DataFrame`; raises MissingExtraError without pandas."""
-        return self.table.to_pandas()
+    def to_pandas(self, *, everything: bool = False) -> Any:
+        """Return the table as a `pandas.DataFrame`, see `Table.to_pandas`."""
+        return self.table.to_pandas(everything=everything)
 
-    def to_arrow(self) -> Any:
-        """Return the table as a `pyarrow.Table`; raises MissingExtraError without pyarrow."""
-        return self.table.to_arrow()
+    def to_arrow(self, *, everything: bool = True) -> Any:
+        """Return the table as a `pyarrow.Table`, see `Table.to_arrow`."""
+        return self.table.to_arrow(everything=everything)
 
     def _page(self) -> str:
         """Return the report as an HTML page."""
@@ -473,9 +473,16 @@ class EstimateReport(Report):
     def table(self) -> Table[Record]:
         """The layers, with estimated cycles and what bounds each."""
         rows = [Record(row) for row in self.document["layers"]]
-        forms = {"cycles": ",", "share": ".1%", "macs": ",", "tasks": ","}
-        names = ("name", "op", "target", "tasks", "cycles", "share", "macs", "bound")
-        columns = [Record.column(name, forms.get(name, "")) for name in names]
+        columns = [
+            Record.column("name", heading="layer"),
+            Record.column("op"),
+            Record.column("target", heading="on"),
+            Record.column("tasks", ","),
+            Record.column("cycles", ","),
+            Record.column("share", ".1%"),
+            Record.column("macs", ",", "MACs"),
+            Record.column("bound", heading="bound by"),
+        ]
         return Table(f"{self.document['model']}: estimate", rows, columns, Record.as_dict)
 
     def lines(self) -> Iterator[str]:
@@ -543,10 +550,10 @@ class AccuracyReport(Report):
         columns: list[Column[QuantisedLayer]] = [
             Column("layer", lambda row: row.name),
             Column("op", lambda row: row.op),
-            Column("alone: SQNR", lambda row: row.alone.sqnr, ".1f"),
-            Column("cosine", lambda row: row.alone.cosine, ".5f"),
-            Column("accumulated: SQNR", lambda row: row.accumulated.sqnr, ".1f"),
-            Column("cosine", lambda row: row.accumulated.cosine, ".5f"),
+            Column("SQNR alone", lambda row: row.alone.sqnr, ".1f"),
+            Column("cosine alone", lambda row: row.alone.cosine, ".5f"),
+            Column("SQNR accumulated", lambda row: row.accumulated.sqnr, ".1f"),
+            Column("cosine accumulated", lambda row: row.accumulated.cosine, ".5f"),
         ]
         title = f"{self.name} against the float model: largest errors first"
         return Table(title, self.found.ranked(), columns, _of_layer)

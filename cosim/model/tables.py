@@ -103,8 +103,18 @@ class Table(Sequence[Row]):
         """Return everything about each row as plain values by name."""
         return [self._record(row) for row in self._rows]
 
-    def to_pandas(self) -> Any:
+    def _shown(self) -> list[dict[str, Any]]:
+        """Return the values of the shown columns by their headings."""
+        return [{column.name: column.value(row) for column in self._columns} for row in self._rows]
+
+    def to_pandas(self, *, everything: bool = False) -> Any:
         """Return a `pandas.DataFrame` with a row for each row.
+
+        Parameters
+        ----------
+        everything
+            Whether the columns are the members of `to_dicts`, or (the default) those that the table shows,
+            with numbers instead of texts: shares are from 0 to 1.
 
         Raises
         ------
@@ -113,10 +123,15 @@ class Table(Sequence[Row]):
         """
         with needed("pandas", "a data frame", MissingExtraError):
             import pandas
-        return pandas.DataFrame(self.to_dicts())
+        return pandas.DataFrame(self.to_dicts() if everything else self._shown())
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self, *, everything: bool = True) -> Any:
         """Return a `pyarrow.Table` with a row for each row.
+
+        Parameters
+        ----------
+        everything
+            Whether the columns are the members of `to_dicts`, or those that the table shows.
 
         Raises
         ------
@@ -125,15 +140,13 @@ class Table(Sequence[Row]):
         """
         with needed("pyarrow", "an Arrow table", MissingExtraError):
             import pyarrow
-        return pyarrow.Table.from_pylist(self.to_dicts())
+        return pyarrow.Table.from_pylist(self.to_dicts() if everything else self._shown())
 
     def __repr__(self) -> str:
         """Return the table as text with aligned columns."""
         cells = [[column.text(row) for column in self._columns] for row in self._rows]
         heads = [column.name for column in self._columns]
-        right = [
-            any(isinstance(column.value(row), int | float) for row in self._rows) for column in self._columns
-        ]
+        right = [self._is_right(column) for column in self._columns]
         widths = [max(map(len, texts)) for texts in zip(heads, *cells, strict=True)]
         lines = [
             "  ".join(
@@ -144,17 +157,24 @@ class Table(Sequence[Row]):
         ]
         return "\n".join([self.title, *lines])
 
+    def _is_right(self, column: Column[Row]) -> bool:
+        """Return whether a column has numbers, which are aligned at the right."""
+        return any(isinstance(column.value(row), int | float) for row in self._rows)
+
     def _repr_html_(self) -> str:
-        heads = "".join(f"<th>{html.escape(column.name)}</th>" for column in self._columns)
-        rows = []
-        for row in self._rows:
-            cells = []
-            for column in self._columns:
-                side = "right" if isinstance(column.value(row), int | float) else "left"
-                cells.append(f'<td style="text-align: {side}">{html.escape(column.text(row))}</td>')
-            rows.append(f"<tr>{''.join(cells)}</tr>")
+        sides = ["right" if self._is_right(column) else "left" for column in self._columns]
+
+        def line(cell: str, texts: Iterator[str]) -> str:
+            cells = (
+                f'<{cell} style="text-align: {side}">{html.escape(text)}</{cell}>'
+                for side, text in zip(sides, texts, strict=True)
+            )
+            return f"<tr>{''.join(cells)}</tr>\n"
+
+        head = line("th", (column.name for column in self._columns))
+        rows = "".join(line("td", (column.text(row) for column in self._columns)) for row in self._rows)
         caption = f'<caption style="text-align: left">{html.escape(self.title)}</caption>'
-        return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        return f"<table>{caption}\n<thead>{head}</thead>\n<tbody>{rows}</tbody></table>"
 
 
 @dataclass(frozen=True)
@@ -174,6 +194,6 @@ class Record:
         return dict(self.values)
 
     @staticmethod
-    def column(name: str, form: str = "") -> Column[Record]:
-        """Return the column of a value."""
-        return Column(name.replace("_", " "), lambda row: row.values[name], form)
+    def column(name: str, form: str = "", heading: str = "") -> Column[Record]:
+        """Return the column of a value; its heading is the name, unless another one is given."""
+        return Column(heading or name.replace("_", " "), lambda row: row.values[name], form)
