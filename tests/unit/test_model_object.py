@@ -19,7 +19,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import rkcosim
 from rkcosim.base import PACKAGE
+from rkcosim.compiler import compile_model
+from rkcosim.compiler.preprocessing import Preprocessing
 from rkcosim.model import ClosedError, Outputs, SaveError
+from rkcosim.rknn_file.writer import write_rknn
+from tests.makers import batch_models, tflite_networks
 
 DIGITS = PACKAGE / "examples" / "digits" / "digits_int8.onnx"
 
@@ -201,6 +205,7 @@ def test_a_model_of_which_nothing_ran_is_no_match():
     found = rkcosim.load(proto, engine="golden").check(np.array([0, 1, 0, 2], np.float32))
     assert found.match is None and not found
     assert repr(found) == "small: nothing ran on the NPU, so nothing was compared"
+    assert str(found).splitlines()[1] == "on the NPU: nothing"
 
 
 def test_a_planted_difference_is_a_mismatch(monkeypatch: pytest.MonkeyPatch):
@@ -385,3 +390,56 @@ def test_text_tables_need_no_terminal():
     text = io.StringIO()
     print(rkcosim.load(DIGITS, engine="golden"), file=text)
     assert "input image: float32[1, 1, 16, 16]" in text.getvalue()
+
+
+@pytest.mark.parametrize("name", ["keywords", "resnet8", "mobilenet_uint8"])
+def test_a_tflite_model_has_its_own_layout_and_codes(name: str):
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="needs the extra litert")
+    data = getattr(tflite_networks, name)()
+    reference = interpreter.OpResolverType.BUILTIN_REF
+    theirs = interpreter.Interpreter(model_content=data, experimental_op_resolver_type=reference)
+    theirs.allocate_tensors()
+    model = rkcosim.load(data, engine="golden")
+    pairs = ((theirs.get_input_details(), model.inputs), (theirs.get_output_details(), model.outputs))
+    for details, tensors in pairs:
+        for detail, tensor in zip(details, tensors, strict=True):
+            assert (tuple(detail["shape"]), detail["dtype"]) == (tensor.shape, tensor.dtype)
+            assert detail["quantization"] == (pytest.approx(tensor.scale), tensor.zero_point)
+    (tensor,), limits = model.inputs, np.iinfo(model.inputs[0].dtype)
+    codes = np.random.default_rng(0).integers(limits.min, limits.max + 1, tensor.shape).astype(tensor.dtype)
+    theirs.set_tensor(theirs.get_input_details()[0]["index"], codes)
+    theirs.invoke()
+    right = theirs.get_tensor(theirs.get_output_details()[0]["index"])
+    found = model(codes)
+    assert found.dtype == right.dtype and np.abs(found.astype(int) - right.astype(int)).max() <= 1
+    assert np.array_equal(model(tensor.to_real(codes)), found)  # floats are real numbers
+    assert np.array_equal(tensor.to_codes(tensor.to_real(codes)), codes)
+    assert model.compare("litert", codes)
+
+
+@pytest.mark.parametrize("name", ["convolutions", "heads_of_an_attention"])
+def test_a_model_of_batches_takes_all_samples(name: str):
+    proto = batch_models.model(name)
+    feed = batch_models.drawn(proto)
+    theirs = _session(proto).run(None, feed)
+    with rkcosim.load(proto, engine="golden") as model:
+        found = model.run(feed)
+        assert model.check(feed)
+    for ours, right in zip(found, theirs, strict=True):
+        assert ours.shape == right.shape and ours.dtype == right.dtype
+        np.testing.assert_allclose(ours, right, atol=0.02 * np.abs(right).max())
+
+
+def test_a_vendor_file_takes_what_programs_give():
+    """Pixels with the channels last: the file has mean and std."""
+    before = Preprocessing(mean=(10.0,), std=(50.0,))
+    compiled = compile_model(DIGITS.read_bytes(), reuse=False)
+    file = write_rknn(compiled, [before])
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 16, 16, 1)).astype(np.uint8)
+    with rkcosim.load(file, engine="golden") as model, rkcosim.load(DIGITS, engine="golden") as network:
+        (tensor,) = model.inputs
+        assert (tensor.shape, tensor.dtype) == ((1, 16, 16, 1), np.dtype(np.uint8))
+        numbers = ((pixels.astype(np.float32) - 10) / 50).transpose(0, 3, 1, 2)
+        assert np.array_equal(model(pixels), network(numbers))
+        assert np.array_equal(model(pixels[0].astype(np.float32)), network(numbers))
+        assert model.outputs[0].dtype == np.float32
