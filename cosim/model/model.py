@@ -56,6 +56,12 @@ Inputs = npt.ArrayLike | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike]
 """The inputs of an inference: an array, a mapping from names to arrays, or a sequence of arrays."""
 
 
+_DRIVERS: weakref.WeakKeyDictionary[Any, Driver] = weakref.WeakKeyDictionary()
+"""The driver of each engine that models share: it knows which memory of the device is in use."""
+
+_DRIVERS_LOCK = threading.Lock()
+
+
 class ClosedError(Error):
     """A model or an engine was used after its end."""
 
@@ -703,7 +709,10 @@ class Model:
             if self.cores > device.engine.cores:
                 have, need = device.engine.cores, self.cores
                 raise ModelError(f"{self.name}: the model is for {need} cores, the engine has {have}")
-        device.driver = Driver(device.engine)
+        with _DRIVERS_LOCK:
+            device.driver = _DRIVERS.get(device.engine) or Driver(device.engine)
+            if not device.own:
+                _DRIVERS[device.engine] = device.driver
         device.meter = meter(device.engine) if device.engine.has_cycles else None
 
     def _open(self) -> _Device:

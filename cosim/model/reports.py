@@ -157,6 +157,8 @@ class Report(ABC):
 
 def share_line(host: HostWork) -> str:
     """Return how much of a model the NPU computes, in words."""
+    if host.alone:
+        return "on the NPU: nothing"
     return f"on the NPU: {1 - host.mac_share:.2%} of the MACs, {1 - host.element_share:.2%} of the elements"
 
 
@@ -334,8 +336,8 @@ class Check(Report):
 
     def __init__(self, verdict: dict[str, Any], profile: Profile) -> None:
         self.verdict, self.profile = verdict, profile
-        ran = any(row.target != "host" for row in profile.run.layers)
-        self.match: bool | None = bool(verdict["match"]) if ran or not verdict["match"] else None
+        nothing = profile.run.host.alone and verdict["match"]
+        self.match: bool | None = None if nothing else bool(verdict["match"])
         self.first_difference: str | None = verdict.get("first_difference")
 
     def __bool__(self) -> bool:

@@ -212,8 +212,10 @@ def given(arrays: Sequence[Any], named: Mapping[str, Any], inputs: ModelTensors)
     """
     if len(arrays) == 1 and isinstance(arrays[0], Mapping):
         named, arrays = {**arrays[0], **named}, ()
-    if len(arrays) == 1 and len(inputs) > 1 and isinstance(arrays[0], (list, tuple)) and not named:
-        arrays = tuple(arrays[0])  # one sequence with an array for each input
+    if len(arrays) == 1 and isinstance(arrays[0], (list, tuple)) and not named:
+        first = arrays[0]
+        if len(inputs) > 1 or (len(first) == 1 and isinstance(first[0], np.ndarray)):
+            arrays = tuple(first)  # one sequence with an array for each input
     names = inputs.names
     if len(arrays) > len(names):
         raise ModelError(
