@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rkcosim.base import DEVICE_ERROR
+from rkcosim.base.progress_display import kick
 from rkcosim.cli.app import argument, command, option
 from rkcosim.cli.exits import MISMATCH, OK, fail
 from rkcosim.cli.options import EngineOptions, MaxCycles, WaveOptions
-from rkcosim.cli.progress import kick
 
 if TYPE_CHECKING:
     from rkcosim.verify.differences.streams import Finding
@@ -110,9 +110,9 @@ def _first(asked: DiffOptions, kind: str, theirs: Path) -> tuple[Finding | None,
 
 def _opened(asked: DiffOptions, stream: Stream) -> AbstractContextManager[Any]:
     """Open the device on which a stream runs."""
-    from rkcosim.engines.named import open_named
+    from rkcosim.engines.engine import open_engine
 
-    return closing(open_named(asked.engine, exact=asked.exact, cores=stream.core + 1, on_diagnostic="go on"))
+    return closing(open_engine(asked.engine, exact=asked.exact, cores=stream.core + 1, on_diagnostic="go on"))
 
 
 def _diff_streams(asked: DiffOptions, against: Path | None) -> NoReturn:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rkcosim.base import DEVICE_ERROR
+from rkcosim.base.progress_display import kick
 from rkcosim.cli.app import argument, command, option
 from rkcosim.cli.exits import MISMATCH, OK, error_facts, fail
 from rkcosim.cli.options import Html, MaxCycles, RecordedOptions
-from rkcosim.cli.progress import kick
 from rkcosim.cli.snapshots import SnapshotOptions
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def run_command(asked: RegcmdRunOptions) -> None:
 def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
     from rkcosim.cli.moments import Work, check_layer, check_trace
     from rkcosim.cli.snapshots import SavedRun
-    from rkcosim.engines.named import open_named
+    from rkcosim.engines.engine import open_engine
     from rkcosim.engines.settings import changed, timing_line
     from rkcosim.measure.report.kept import keeping, write_page
     from rkcosim.verify.crosscheck.mismatch_trace import trace_mismatch, wants_mismatch
@@ -75,7 +75,7 @@ def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
         check_layer(at.text, at.layer, work)
     later = wants_mismatch(trace, check)
     opened = partial(
-        open_named, engine, cores=stream.core + 1, exact=exact, dram=dram, on_diagnostic=on_diagnostic
+        open_engine, engine, cores=stream.core + 1, exact=exact, dram=dram, on_diagnostic=on_diagnostic
     )
 
     @contextmanager

@@ -16,8 +16,8 @@ from rkcosim.driver.kernel.rknpu_jobs import CLEARS
 from rkcosim.driver.kernel.rocket_interface import DEFAULT
 from rkcosim.driver.kernel.trouble import Kind
 from rkcosim.engines.cache import Progress, say
+from rkcosim.engines.engine import open_engine
 from rkcosim.engines.library import DramConfig
-from rkcosim.engines.named import open_named
 from rkcosim.engines.protocol import capabilities
 from rkcosim.engines.settings import Number, changed, timing_line
 from rkcosim.spec.regs import registers
@@ -194,7 +194,7 @@ class SimulatedMachine:
         spec = None if trace is None else TraceSpec.of(trace)
         if spec is not None:
             spec.path.parent.mkdir(parents=True, exist_ok=True)
-        self._engine = open_named(
+        self._engine = open_engine(
             engine,
             cores=cores,
             exact=exact,

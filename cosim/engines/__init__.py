@@ -1,15 +1,17 @@
-"""Engines: the same core compiled by Verilator or CXXRTL, or run in Amaranth's simulator."""
+"""Engines: six ways to run the same device, behind one function and one protocol."""
 
 from typing import TYPE_CHECKING
 
 from rkcosim.base.homes import lazy
 
 if TYPE_CHECKING:
-    from rkcosim.engines.engine import open_engine
+    from rkcosim.engines.engine import AnyEngine, open_engine
+    from rkcosim.engines.fast import FastEngine
+    from rkcosim.engines.golden import GoldenEngine
     from rkcosim.engines.library import DramConfig
     from rkcosim.engines.memory import DeviceMemory
-    from rkcosim.engines.named import open_named
     from rkcosim.engines.protocol import (
+        ALL_ENGINES,
         ENGINES,
         BuildError,
         BusError,
@@ -26,8 +28,10 @@ if TYPE_CHECKING:
     from rkcosim.engines.soc import SocEngine
 
 __all__ = [
+    "ALL_ENGINES",
     "ENGINES",
     "EVENT_NAMES",
+    "AnyEngine",
     "BuildError",
     "BusError",
     "Capabilities",
@@ -37,13 +41,14 @@ __all__ = [
     "DramConfig",
     "Engine",
     "EngineError",
+    "FastEngine",
+    "GoldenEngine",
     "MemoryAccessError",
     "SnapshotError",
     "SocEngine",
     "TaskRecord",
     "capabilities",
     "open_engine",
-    "open_named",
     "resuming",
     "saving",
 ]
@@ -51,10 +56,13 @@ __all__ = [
 __getattr__ = lazy(
     __name__,
     {
+        "AnyEngine": "rkcosim.engines.engine",
         "open_engine": "rkcosim.engines.engine",
+        "FastEngine": "rkcosim.engines.fast",
+        "GoldenEngine": "rkcosim.engines.golden",
         "DramConfig": "rkcosim.engines.library",
         "DeviceMemory": "rkcosim.engines.memory",
-        "open_named": "rkcosim.engines.named",
+        "ALL_ENGINES": "rkcosim.engines.protocol",
         "ENGINES": "rkcosim.engines.protocol",
         "BuildError": "rkcosim.engines.protocol",
         "BusError": "rkcosim.engines.protocol",

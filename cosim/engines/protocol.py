@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from rkcosim.base import BAD_INPUT, DEVICE_ERROR
+from rkcosim.base import BAD_INPUT, DEVICE_ERROR, Error
 
 
-class EngineError(Exception):
+class EngineError(Error):
     """Base of all errors that an engine raises deliberately."""
 
     exit_code = DEVICE_ERROR
@@ -56,7 +56,8 @@ class DiagnosticError(EngineError):
             text += f"; {refused[0].client} at {refused[0].address:#x}: {refused[0].text}"
         if len(self.diagnostics) > 1:
             text += f" (and {len(self.diagnostics) - 1} more)"
-        super().__init__(text)
+        first = self.diagnostics[0]
+        super().__init__(text, core=first.core, task=first.task, register=first.register)
 
 
 @dataclass(frozen=True)
@@ -81,13 +82,13 @@ class Capabilities:
     has_probes: bool = False
 
 
-GOLDEN = "golden"
-"""Name of the task-level golden model (`rkcosim.golden.task.GoldenNpu`) among the engines."""
+GOLDEN: Final = "golden"
+"""Name of the task-level golden model (`rkcosim.engines.golden.GoldenEngine`) among the engines."""
 
-FAST = "fast"
+FAST: Final = "fast"
 """Name of the timing model with the golden model's bytes (`rkcosim.engines.fast`) among the engines."""
 
-CHANGES = "changes"
+CHANGES: Final = "changes"
 """Name of the whole RTL as C++ that follows changes (`rkcosim.engines.changes`) among the engines."""
 
 _COMPILED = {
@@ -97,7 +98,10 @@ _COMPILED = {
 }
 
 ENGINES = tuple(_COMPILED)
-"""Engines that simulate the RTL, the fastest first."""
+"""Engines that are built from the RTL by its own tools, the fastest first."""
+
+ALL_ENGINES = (*ENGINES, CHANGES, FAST, GOLDEN)
+"""Every name that `rkcosim.open_engine` accepts."""
 
 _LACKS = {
     "has_cycles": "counts no cycles",
@@ -135,7 +139,7 @@ def require(name: str | None, capability: str, wanted: str, error: type[ValueErr
         or `error`; names the engines that have it.
     """
     if name is not None and not getattr(capabilities(name), capability):
-        able = ", ".join(one for one in ENGINES if getattr(capabilities(one), capability))
+        able = ", ".join(one for one in ALL_ENGINES if getattr(capabilities(one), capability))
         raise error(f"the engine {name} {_LACKS[capability]}; {wanted} needs one of: {able}")
 
 
@@ -144,6 +148,13 @@ def require_rtl_cell(name: str | None) -> None:
     if name in (CHANGES, FAST):
         cell = "no array cell" if name == FAST else "its array cell in C++"
         raise ValueError(f"the engine {name} has {cell}, and cannot simulate it as RTL (--exact)")
+
+
+def described(engine: Engine, closed: bool = False) -> str:
+    """Return the representation of an engine: its name, its cores and its cycle."""
+    cores = f"{engine.cores} core{'' if engine.cores == 1 else 's'}"
+    time = f"cycle {engine.cycle:,}" if not closed and engine.has_cycles else "counts no cycles"
+    return f"<engine {engine.name}, {cores}, {'closed' if closed else time}>"
 
 
 class Engine(Protocol):
@@ -162,6 +173,8 @@ class Engine(Protocol):
     cycle : cycles since the engine was opened.
     irq : interrupt lines, one bit per core.
     resumed_at : cycle of the snapshot from which the engine was resumed, 0 for none.
+    has_cycles, can_trace, has_events, has_counters, has_snapshots, has_probes : what the engine can do, as in
+        `Capabilities`.
     """
 
     name: str
@@ -192,15 +205,46 @@ class Engine(Protocol):
     def irq(self) -> int: ...
     @property
     def resumed_at(self) -> int: ...
-    def read32(self, core: int, offset: int) -> int: ...
-    def write32(self, core: int, offset: int, value: int) -> None: ...
-    def run(self, cycles: int) -> None: ...
-    def run_until_irq(self, core_mask: int, max_cycles: int) -> int: ...
-    def reset(self, core_mask: int) -> None: ...
-    def block_state(self, core: int) -> str: ...
-    def task_log(self) -> Any: ...
+    def read32(self, core: int, offset: int) -> int:
+        """Read a register of a core at a byte offset of its window."""
+        ...
 
-    def task_count(self) -> int: ...
-    def diagnostics(self) -> list[Any]: ...
-    def complaints(self) -> Any: ...
-    def close(self) -> None: ...
+    def write32(self, core: int, offset: int, value: int) -> None:
+        """Write a register of a core at a byte offset of its window."""
+        ...
+
+    def run(self, cycles: int) -> None:
+        """Run for a number of cycles."""
+        ...
+
+    def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
+        """Run until the interrupt of a core in the mask is high, return the lines, 0 after `max_cycles`."""
+        ...
+
+    def reset(self, core_mask: int) -> None:
+        """Reset the cores of a mask; memory keeps its contents."""
+        ...
+
+    def block_state(self, core: int) -> str:
+        """Return what the blocks of a core wait for, as text."""
+        ...
+
+    def task_log(self) -> Any:
+        """Return the records of the tasks in the order of their starts; the latest ones are kept."""
+        ...
+
+    def task_count(self) -> int:
+        """Return the number of tasks that have started."""
+        ...
+
+    def diagnostics(self) -> list[Any]:
+        """Return the diagnostics of the cores, oldest first."""
+        ...
+
+    def complaints(self) -> Any:
+        """Return each kind of diagnostics and faults once, with its count."""
+        ...
+
+    def close(self) -> None:
+        """End the simulation and free its memory; may be called again."""
+        ...

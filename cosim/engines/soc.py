@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rkcosim.base import progress
 from rkcosim.engines import diagnostics as words
@@ -16,7 +16,14 @@ from rkcosim.engines import waits
 from rkcosim.engines.block_counters import BlockCounters, CounterWindow, read_all
 from rkcosim.engines.events import GAP, LIMIT, Recording
 from rkcosim.engines.library import DramConfig
-from rkcosim.engines.protocol import BusError, DiagnosticError, EngineError, WaveformError, require
+from rkcosim.engines.protocol import (
+    BusError,
+    DiagnosticError,
+    EngineError,
+    WaveformError,
+    described,
+    require,
+)
 from rkcosim.engines.records import EVENT_NAMES, CoreCounters, core_counters, open_bursts
 from rkcosim.engines.snapshots.state import Snapshots
 from rkcosim.engines.system import Source, System
@@ -292,8 +299,11 @@ class SocEngine(System):
     def _forget_files(self) -> None:
         self.recording.files = []
 
-    def __enter__(self) -> SocEngine:
+    def __enter__(self) -> Self:
         return self
+
+    def __repr__(self) -> str:
+        return described(self, self._handle is None)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rkcosim.base import Error
 from rkcosim.base.files import MODELS, UNKNOWN, identify, json_of, read_given, with_weights
 from rkcosim.base.files import wrong as wrong_kind
 from rkcosim.driver.core_port import Kick
@@ -35,7 +36,7 @@ TAKEN = (
 _WORD_DIGITS = 2 * WORD_BYTES
 
 
-class SourceError(ValueError):
+class SourceError(Error, ValueError):
     """An input contains no register commands; the message says what was tried."""
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.base import Error
 from rkcosim.base.files import UNKNOWN, GivenFileError, identify, json_of, kind_of_members, read_given, wrong
 from rkcosim.driver.core_port import Kick
 from rkcosim.spec.regs import registers
@@ -31,7 +32,7 @@ PACKED_FROM = 1 << 13
 """Size in bytes from which a region is compressed, if that halves it."""
 
 
-class StreamError(ValueError):
+class StreamError(Error, ValueError):
     """A stream file cannot be used; the message names the file and the invalid member."""
 
 
