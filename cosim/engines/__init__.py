@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         DiagnosticError,
         Engine,
         EngineError,
+        JobError,
+        JobTimeout,
         MemoryAccessError,
         SnapshotError,
         capabilities,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from rkcosim.engines.records import EVENT_NAMES, CoreCounters, TaskRecord
     from rkcosim.engines.snapshots.plan import resuming, saving
     from rkcosim.engines.soc import SocEngine
+    from rkcosim.engines.submissions import Submission
 
 __all__ = [
     "ALL_ENGINES",
@@ -43,9 +46,12 @@ __all__ = [
     "EngineError",
     "FastEngine",
     "GoldenEngine",
+    "JobError",
+    "JobTimeout",
     "MemoryAccessError",
     "SnapshotError",
     "SocEngine",
+    "Submission",
     "TaskRecord",
     "capabilities",
     "open_engine",
@@ -70,6 +76,8 @@ __getattr__ = lazy(
         "DiagnosticError": "rkcosim.engines.protocol",
         "Engine": "rkcosim.engines.protocol",
         "EngineError": "rkcosim.engines.protocol",
+        "JobError": "rkcosim.engines.protocol",
+        "JobTimeout": "rkcosim.engines.protocol",
         "MemoryAccessError": "rkcosim.engines.protocol",
         "SnapshotError": "rkcosim.engines.protocol",
         "capabilities": "rkcosim.engines.protocol",
@@ -79,5 +87,6 @@ __getattr__ = lazy(
         "resuming": "rkcosim.engines.snapshots.plan",
         "saving": "rkcosim.engines.snapshots.plan",
         "SocEngine": "rkcosim.engines.soc",
+        "Submission": "rkcosim.engines.submissions",
     },
 )
