@@ -43,6 +43,10 @@ EXTRAS = {
         },
         "reading waveforms, FST files, event logs, timelines",
     ),
+    "notebooks": Extra(
+        {"pandas": "pandas", "matplotlib": "matplotlib", "ipykernel": "ipykernel"},
+        "reports as data frames and plots",
+    ),
     "shards": Extra(
         {"distributed": "distributed", "dask": "distributed", "cryptography": "cryptography"},
         "--shards and sweeps",

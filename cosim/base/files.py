@@ -12,6 +12,8 @@ import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rkcosim.base import Error
+
 MOST_BYTES = 1 << 32
 """Maximum number of bytes of a file that is read as a whole: the size of the device's address space."""
 
@@ -27,7 +29,7 @@ _IRREGULAR: dict[int, str] = {
 _PART = 1 << 20
 
 
-class GivenFileError(ValueError):
+class GivenFileError(Error, ValueError):
     """A file cannot be read as a whole; the message names it and says what it is."""
 
 
@@ -137,7 +139,7 @@ MODELS = ("ONNX model", "TFLite model", "TNN network", "compiled model", ".rknn 
 UNKNOWN = "unknown"
 
 
-class WrongKindError(ValueError):
+class WrongKindError(Error, ValueError):
     """A command does not accept files of this kind.
 
     The message names the file, its kind and suitable commands.

@@ -114,7 +114,7 @@ def mannered(quiet: bool, asked: Asked) -> Iterator[None]:
     If an error ends the command, the message names the files of `asked` that were not written. If the device
     is at fault, the JSON document is written with the error in it.
     """
-    from rkcosim.cli.progress import shown
+    from rkcosim.base.progress_display import shown
 
     with flushed(), results.json_alone(asked.json == STDOUT), shown(quiet), _accounted(asked), reported():
         if asked.json == STDOUT and "output" in streams.closed:

@@ -20,7 +20,7 @@ from rkcosim.engines.protocol import (
     require,
 )
 from rkcosim.engines.submissions import MAX_CYCLES, CoreWork, Submission, Submissions, T
-from rkcosim.golden.task import GoldenNpu, Memory
+from rkcosim.golden.task import GoldenError, GoldenNpu, Memory
 from rkcosim.golden.task.errors import MemoryFault
 
 
@@ -77,7 +77,7 @@ class GoldenEngine(GoldenNpu):
 
     def __init__(self, cores: int = 3, *, strict: bool = True, options: Iterable[str] | None = None) -> None:
         super().__init__(cores, strict=strict, memory=GoldenMemory(), options=options)
-        self._submissions = Submissions(self)
+        self._submissions = Submissions(self, (EngineError, GoldenError))
 
     def submit(
         self, work: CoreWork[T], core: int | None = None, max_cycles: int = MAX_CYCLES

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Final, Protocol
 
-from rkcosim.base import BAD_INPUT, DEVICE_ERROR
+from rkcosim.base import BAD_INPUT, DEVICE_ERROR, Error
 
 
-class EngineError(Exception):
+class EngineError(Error):
     """Base of all errors that an engine raises deliberately."""
 
     exit_code = DEVICE_ERROR
@@ -56,7 +56,8 @@ class DiagnosticError(EngineError):
             text += f"; {refused[0].client} at {refused[0].address:#x}: {refused[0].text}"
         if len(self.diagnostics) > 1:
             text += f" (and {len(self.diagnostics) - 1} more)"
-        super().__init__(text)
+        first = self.diagnostics[0]
+        super().__init__(text, core=first.core, task=first.task, register=first.register)
 
 
 class JobError(EngineError):
@@ -64,10 +65,9 @@ class JobError(EngineError):
 
     Members
     -------
-    core : number of the core.
+    core, task, register : the place (`rkcosim.Error`): the core, the task that was running, and the register
+        that the device complains about; None if unknown.
     cycle : cycle of the engine at which it was noticed; None if the engine counts none.
-    task : index of the task that was running, None if unknown.
-    register : `BLOCK.REGISTER` that the device complains about, "" for none.
     value : value of that register, None for none.
     code : name of the diagnostic code, "" for none.
     diagnostics : all diagnostics of the job, oldest first.
@@ -82,16 +82,15 @@ class JobError(EngineError):
         core: int,
         cycle: int | None = None,
         task: int | None = None,
-        register: str = "",
+        register: str | None = None,
         value: int | None = None,
         code: str = "",
         diagnostics: Iterable[Any] = (),
         state: str = "",
         result: Any = None,
     ) -> None:
-        super().__init__(message)
-        self.core, self.cycle, self.task = core, cycle, task
-        self.register, self.value, self.code = register, value, code
+        super().__init__(message, core=core, task=task, register=register)
+        self.cycle, self.value, self.code = cycle, value, code
         self.diagnostics, self.state, self.result = list(diagnostics), state, result
 
 

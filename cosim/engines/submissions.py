@@ -191,10 +191,11 @@ class Submissions:
     Parameters
     ----------
     engine : runs them; between the calls, others may use cores that have no job.
+    errors : classes of errors of the engine that end the jobs of its cores.
     """
 
-    def __init__(self, engine: Any) -> None:
-        self.engine = engine
+    def __init__(self, engine: Any, errors: tuple[type[Exception], ...] = (EngineError,)) -> None:
+        self.engine, self._errors = engine, errors
         self._running: dict[int, Submission[Any]] = {}
         self._queued: dict[int, deque[Submission[Any]]] = {core: deque() for core in range(engine.cores)}
 
@@ -256,7 +257,7 @@ class Submissions:
                 raise
             for core in sorted(wrong):
                 self._take(core).fail(error)
-        except (EngineError, ArithmeticError) as error:
+        except self._errors as error:
             for core in sorted(running):
                 self._take(core).fail(error)
         else:

@@ -335,7 +335,7 @@ def naming_model(path: Path) -> Iterator[None]:
     try:
         yield
     except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
+        raise ModelError(f"{path}: {error}", **error.place()) from error
 
 
 def compile_file(path: Path, **options: Any) -> CompiledModel:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 import rkcosim.rknn_api as rk
+from rkcosim.base import Error
 from rkcosim.driver import Device, Driver
 from rkcosim.rknn_api import custom_types as cu
 from rkcosim.rknn_api import matmul_types as mt
@@ -35,7 +36,7 @@ CustomFunction = Callable[..., Any]
 """Function of a custom operator's inputs (arrays) and attributes (by name); returns its output(s)."""
 
 
-class RknnError(Exception):
+class RknnError(Error):
     """A call failed.
 
     Parameters

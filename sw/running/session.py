@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim import rknn_api as api
-from rkcosim.base import BAD_INPUT, progress
+from rkcosim.base import BAD_INPUT, Error, progress
 from rkcosim.base.files import is_container
 from rkcosim.compiler import keeping_tensors, using_cores
 from rkcosim.engines.engine import open_engine
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rkcosim.waves.spec import TraceSpec
 
 
-class RunError(Exception):
+class RunError(Error):
     """A call of `rknn_api` failed.
 
     Parameters

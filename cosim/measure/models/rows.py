@@ -61,6 +61,8 @@ class LayerRow:
     input_shape: list[int] = field(default_factory=list)
     output_shape: list[int] = field(default_factory=list)
     host_seconds: float = 0.0
+    reason: str = ""
+    """Why the host computes it, if it does; the reasons of its operators, each once."""
 
     @property
     def bound(self) -> str:
@@ -114,6 +116,7 @@ def layer_row(layer: Any, dram: DramConfig | None = None) -> LayerRow:
         input_shape=[int(n) for n in layer.input_shape],
         output_shape=[int(n) for n in layer.output_shape],
         host_seconds=round(layer.host_seconds, 6),
+        reason="; ".join(dict.fromkeys(item.reason for item in getattr(layer, "hosted", ()))),
     )
     if measures:
         row.core_cycles = sum(m.cycles for m in measures)

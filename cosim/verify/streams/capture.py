@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rkcosim.base import Error
 from rkcosim.base.files import (
     UNKNOWN,
     GivenFileError,
@@ -41,7 +42,7 @@ MOST_MANIFEST = 1 << 24
 """Maximum number of bytes of a manifest."""
 
 
-class CaptureError(ValueError):
+class CaptureError(Error, ValueError):
     """A capture cannot be used; the message names the manifest and the invalid member."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.base import Error
 from rkcosim.driver.core_port import Kick
 from rkcosim.spec.regs import registers
 
@@ -26,7 +27,7 @@ PACKED_FROM = 1 << 13
 """Size in bytes from which a region is compressed, if that halves it."""
 
 
-class StreamError(ValueError):
+class StreamError(Error, ValueError):
     """A stream file cannot be used; the message names the file and the invalid member."""
 
 

@@ -62,12 +62,14 @@ class StreamVerdict:
     -------
     match : whether all compared bytes are equal.
     text : one line for people.
+    where : what differs, as text; "" for nothing.
     difference : the first difference: `task`, `block`, `surface`, `row`, `column`, `channel`, `address`,
         `ours`, `theirs` and `differing` (the number of bytes of that output), as far as known; {} for none.
     """
 
     match: bool
     text: str
+    where: str = ""
     difference: Mapping[str, Any] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -213,7 +215,8 @@ class StreamResult:
         golden = GoldenNpu(self.core + 1, options=self.options)
         self.stream.load_into(golden.memory)
         if not run_kick(golden, self.stream.kick, self.core, writes=self.stream.writes).done:
-            return StreamVerdict(False, "MISMATCH: the golden model hangs, the engine does not")
+            hang = "the golden model hangs"
+            return StreamVerdict(False, f"MISMATCH: {hang}, the engine does not", hang)
         return _compared(self, golden.memory, "golden", "task golden")
 
     def __repr__(self) -> str:
@@ -347,7 +350,7 @@ class StreamRun:
         if events:
             engine.record(["task", "write", "irq", "diagnostic", "fault"])
         self._mapped = place(contents, engine.memory, core)
-        self.begun = self.waiting = engine.cycle
+        self.before = self.begun = self.waiting = engine.cycle
         try:
             self.begun = start(engine, contents.kick, core, contents.writes)
         except (EngineError, GoldenError) as error:
@@ -378,7 +381,7 @@ class StreamRun:
     def failed(self, error: Exception) -> JobError:
         """Return the error for a job that the engine ended."""
         engine = self.engine
-        cycles, status, state = engine.cycle - self.begun, 0, ""
+        cycles, status, state = engine.cycle - self.before, 0, ""
         with suppress(EngineError, GoldenError):  # an engine that failed completely gives no state
             status = engine.read32(self.core, registers()["PC"]["INTERRUPT_STATUS"].offset)
             state = engine.block_state(self.core)
@@ -417,7 +420,7 @@ class StreamRun:
             core=self.core,
             cycle=self.engine.cycle if self.engine.has_cycles else None,
             task=task,
-            register=register,
+            register=register or None,
             value=getattr(first, "value", None),
             code=getattr(first, "code", ""),
             diagnostics=result.diagnostics,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rkcosim.base import Error
 from rkcosim.base.files import MODELS, UNKNOWN, identify, json_of, read_given, with_weights
 from rkcosim.base.files import wrong as wrong_kind
 from rkcosim.driver.kernel.structs import RknpuTask
@@ -32,7 +33,7 @@ TAKEN = (
 _WORD_DIGITS = 2 * WORD_BYTES
 
 
-class SourceError(ValueError):
+class SourceError(Error, ValueError):
     """An input contains no register commands; the message says what was tried."""
 
 

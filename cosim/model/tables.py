@@ -1,0 +1,179 @@
+"""Tables of a report: for the terminal, for notebooks, and as data frames."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, overload
+
+from rkcosim.base import Error
+from rkcosim.base.extras import needed
+
+Row = TypeVar("Row")
+
+
+class MissingExtraError(Error):
+    """A function needs a package that is not installed; the message says how to install it."""
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """A column of a table.
+
+    Members
+    -------
+    name
+        Its heading.
+    value
+        Returns a row's value: a number, a text, or None if it is unknown.
+    form
+        Format of its numbers, as ",".
+    """
+
+    name: str
+    value: Callable[[Row], Any]
+    form: str = ""
+
+    def text(self, row: Row) -> str:
+        """Return a row's cell as text, "-" for None."""
+        value = self.value(row)
+        return "-" if value is None else value if isinstance(value, str) else format(value, self.form)
+
+
+class Table(Sequence[Row]):
+    """Rows of a report.  They are taken by number, or by name; notebooks show them as a table.
+
+    Parameters
+    ----------
+    title
+        Heading of the table.
+    rows
+        The rows; their member `name` is what they are taken by.
+    columns
+        What is shown of them.
+    records
+        Returns everything about a row as plain values by name, for data frames.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        rows: Sequence[Row],
+        columns: Sequence[Column[Row]],
+        records: Callable[[Row], dict[str, Any]],
+    ) -> None:
+        self.title = title
+        self._rows, self._columns, self._record = tuple(rows), tuple(columns), records
+
+    @overload
+    def __getitem__(self, key: int | str) -> Row: ...
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[Row]: ...
+    def __getitem__(self, key: int | str | slice) -> Row | Sequence[Row]:
+        """Return the row of a number or of a name, or the rows of a slice.
+
+        Raises
+        ------
+        KeyError
+            for an unknown name; the message has the names.
+        IndexError
+            for an unknown number.
+        """
+        if isinstance(key, str):
+            for row in self._rows:
+                if getattr(row, "name", None) == key:
+                    return row
+            raise KeyError(f"no row '{key}': the names are {', '.join(self.names())}")
+        return self._rows[key]
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yield the rows in order."""
+        return iter(self._rows)
+
+    def names(self) -> list[str]:
+        """Return the names of the rows, in order."""
+        return [str(getattr(row, "name", number)) for number, row in enumerate(self._rows)]
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return everything about each row as plain values by name."""
+        return [self._record(row) for row in self._rows]
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with a row for each row.
+
+        Raises
+        ------
+        MissingExtraError
+            if pandas is not installed.
+        """
+        with needed("pandas", "a data frame", MissingExtraError):
+            import pandas
+        return pandas.DataFrame(self.to_dicts())
+
+    def to_arrow(self) -> Any:
+        """Return a `pyarrow.Table` with a row for each row.
+
+        Raises
+        ------
+        MissingExtraError
+            if pyarrow is not installed.
+        """
+        with needed("pyarrow", "an Arrow table", MissingExtraError):
+            import pyarrow
+        return pyarrow.Table.from_pylist(self.to_dicts())
+
+    def __repr__(self) -> str:
+        """Return the table as text with aligned columns."""
+        cells = [[column.text(row) for column in self._columns] for row in self._rows]
+        heads = [column.name for column in self._columns]
+        right = [
+            any(isinstance(column.value(row), int | float) for row in self._rows) for column in self._columns
+        ]
+        widths = [max(map(len, texts)) for texts in zip(heads, *cells, strict=True)]
+        lines = [
+            "  ".join(
+                text.rjust(width) if number else text.ljust(width)
+                for text, width, number in zip(texts, widths, right, strict=True)
+            ).rstrip()
+            for texts in (heads, *cells)
+        ]
+        return "\n".join([self.title, *lines])
+
+    def _repr_html_(self) -> str:
+        heads = "".join(f"<th>{html.escape(column.name)}</th>" for column in self._columns)
+        rows = []
+        for row in self._rows:
+            cells = []
+            for column in self._columns:
+                side = "right" if isinstance(column.value(row), int | float) else "left"
+                cells.append(f'<td style="text-align: {side}">{html.escape(column.text(row))}</td>')
+            rows.append(f"<tr>{''.join(cells)}</tr>")
+        caption = f'<caption style="text-align: left">{html.escape(self.title)}</caption>'
+        return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+@dataclass(frozen=True)
+class Record:
+    """A row of plain values, which are also its attributes."""
+
+    values: Mapping[str, Any]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the value of a name."""
+        if name == "values" or name not in self.values:
+            raise AttributeError(f"no value '{name}'")
+        return self.values[name]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values by name."""
+        return dict(self.values)
+
+    @staticmethod
+    def column(name: str, form: str = "") -> Column[Record]:
+        """Return the column of a value."""
+        return Column(name.replace("_", " "), lambda row: row.values[name], form)
