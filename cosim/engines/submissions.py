@@ -225,9 +225,7 @@ class Submissions:
             raise TypeError(f"submit takes a Stream or a TaskList, not {type(work).__name__}")
         chosen = work.core if core is None else core
         if chosen not in range(self.engine.cores):
-            raise ValueError(
-                f"core must be below {self.engine.cores}, the cores of the engine, not {chosen!r}"
-            )
+            raise ValueError(f"the engine has {self.engine.cores} cores, the job is for core {chosen!r}")
         if max_cycles < 1:
             raise ValueError(f"max_cycles must be at least 1, not {max_cycles}")
         job = Submission(self, work, chosen, max_cycles)

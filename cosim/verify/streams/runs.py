@@ -252,7 +252,7 @@ def _compared(result: StreamResult, theirs: Any, short: str, name: str) -> Strea
         finding = first_byte(result.stream, ours, Expected(wanted), result.engine, short)
         facts = dict(finding.data) if finding is not None else {}
         return StreamVerdict(
-            False, f"MISMATCH: {where}", {**facts, "region": region.name, "first": first.address}
+            False, f"MISMATCH: {where}", where, {**facts, "region": region.name, "first": first.address}
         )
     count = len(result.regions)
     return StreamVerdict(True, f"match: {result.engine} = {name} in all {total} bytes of {count} regions")

@@ -433,8 +433,9 @@ class TaskList(Sequence[ListTask]):
                 )
             builder = TaskBuilder(f"task {index}")
             builder.enable(*blocks_of_mask(listed.commands[-1].value))
-            for word in words[:-TAIL_WORDS]:
-                builder.raw(word)
+            body = words[:-TAIL_WORDS]
+            for word in body[:-1] if body and body[-1] == 0 and len(body) % 2 == 0 else body:
+                builder.raw(word)  # without the padding, which the builder adds again
             address, amount = link_of(ListedTask(tuple(words[-TAIL_WORDS:])))
             builder.link(address or 0, amount or 0)
             if builder.words() != words:
