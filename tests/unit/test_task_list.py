@@ -186,6 +186,18 @@ def test_a_list_moves_with_its_buffers():
         tasks.stream(0x5000_0000)
 
 
+def test_a_list_of_a_stream_moves_with_its_regions():
+    tasks, stream = TaskList.load(POOL), Stream.load(POOL)
+    assert tasks.movable and tasks.at == 0x100000
+    moved = tasks.stream(0x4000_0000)
+    assert [r.address - 0x4000_0000 for r in moved.regions] == [r.address - 0x100000 for r in stream.regions]
+    for path in ("PPU.DST_BASE_ADDR", "PPU_RDMA.SRC_BASE_ADDR"):
+        assert moved.tasks[0][path] - 0x4000_0000 == stream.tasks[0][path] - 0x100000
+    for path in ("PPU.RECIP_KERNEL_WIDTH", "PPU.PADDING_VALUE_1_CFG"):
+        assert moved.tasks[0][path] == stream.tasks[0][path]
+    assert moved.kick.base == 0x4000_0000 and moved.compare("golden")
+
+
 def test_empty_lists_and_tasks_without_blocks_are_refused():
     with pytest.raises(RegcmdError, match="at least one task"):
         TaskList().stream()

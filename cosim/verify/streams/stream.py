@@ -366,7 +366,7 @@ class Stream(StreamContents):
         engine : an open engine; or the name of one that is opened for this run, None for the default.
         core : number of the core; None: that of the stream.
         max_cycles : bound of the run in cycles.
-        trace : a waveform of the run, a file or a `rkcosim.waves.TraceSpec`, of an engine that is opened for
+        trace : a waveform (file or `rkcosim.waves.spec.TraceSpec`) of an engine that is opened for
             the run; for an open engine give it to `open_engine`.
         events : record an event log (`StreamResult.events`, `writes`, `dump`), and discard earlier records of
             the engine.

@@ -13,7 +13,7 @@ from rkcosim.driver.core_port import Kick
 from rkcosim.engines.arrays import PAGE, checked
 from rkcosim.regcmd.disassembler import decode_word
 from rkcosim.regcmd.job import completion_mask
-from rkcosim.regcmd.listing import parse_listing
+from rkcosim.regcmd.listing import address_field, parse_listing
 from rkcosim.regcmd.named import NamedRegisters, Value, named
 from rkcosim.regcmd.program import ListedTask, link_of, program_of_words
 from rkcosim.regcmd.tasks import TAIL_WORDS, TASK_ALIGN, TaskBuilder, task_list_bytes
@@ -170,6 +170,17 @@ class ListTask(NamedRegisters):
     def _write(self, register: Register, number: tuple[int, bool]) -> None:
         self._put(None, register_word(register, number[0]), number[1])
 
+    def find_addresses(self) -> None:
+        """Let the addresses in buffers move with the list, of words that were read."""
+        spans = [(b.address, b.address + b.array.nbytes) for b in self._list.buffers.values()]
+        for index, word in enumerate(self.builder.body):
+            command = decode_word(word)
+            field = None if command.register is None else address_field(command.register)
+            if field is not None:
+                address = (command.value & field.mask) + self._list.dma_base
+                if any(first <= address < end for first, end in spans):
+                    self.moving.add(index)
+
     def _current(self) -> list[int]:
         return self.builder.body
 
@@ -199,7 +210,7 @@ class ListTask(NamedRegisters):
         if not isinstance(value, TaskBuffer | BufferPlace):
             return value, False
         buffer = value if isinstance(value, TaskBuffer) else value.buffer
-        if only is None or only.width < 28:
+        if only is None or only is not address_field(register):
             raise RegcmdError(f"{register.path} is no address register and cannot take {buffer!r}")
         address = value.__index__()
         if address % (1 << only.lsb):
@@ -257,6 +268,7 @@ class TaskList(Sequence[ListTask]):
         self.writes: list[tuple[int, int]] = []
         self.interrupt_mask: int | None = None
         """Events that end the list; None: those of the last block of the last task."""
+        self._pinned = False
         self._tasks: list[ListTask] = []
         self._next = at + ROOM
 
@@ -380,11 +392,14 @@ class TaskList(Sequence[ListTask]):
             tasks = program_of_words(listing.words, name, tasks[0].address).tasks
         made = cls(name=name)
         made._take(tasks)
+        made._pinned = any(task.address is not None for task in tasks)
         return made
 
     @classmethod
     def from_stream(cls, stream: Stream) -> TaskList:
-        """Make a task list of a stream; its regions become buffers of bytes with fixed addresses.
+        """Make a task list of a stream; its regions become buffers of bytes.
+
+        Address registers that point into a region move with the list.
 
         Raises
         ------
@@ -404,8 +419,11 @@ class TaskList(Sequence[ListTask]):
             known = region.name
             while known in made.buffers:
                 known += "'"
-            made.buffer(known, region.data, at=region.address)
+            made.buffer(known, region.data, at=region.address).fixed = False
+        made.at = min((region.address for region in stream.regions), default=FIRST) // PAGE * PAGE
         made._take(program.tasks)
+        for task in made:
+            task.find_addresses()
         if made._tasks[0].builder.amount != kick.amount:
             raise RegcmdError(f"{stream.name}: the amount of the first task is not that of its words")
         return made
@@ -474,7 +492,7 @@ class TaskList(Sequence[ListTask]):
             raise RegcmdError(f"{self.name}: addresses were given, so the list cannot move")
         places, free = [], self.at + delta
         for task in self._tasks:
-            places.append(free if task.address is None else task.address)
+            places.append(free if task.address is None else task.address + delta)
             free = places[-1] + task_list_bytes([task.builder])
         if any(task.address is None for task in self._tasks) and free > self.at + delta + ROOM:
             raise RegcmdError(f"{self.name}: {free - self.at - delta:,} bytes of commands, at most {ROOM:,}")
@@ -506,9 +524,8 @@ class TaskList(Sequence[ListTask]):
 
     @property
     def movable(self) -> bool:
-        """Whether the list can be placed at another address: no address was given."""
-        fixed = any(buffer.fixed for buffer in self.buffers.values())
-        return not fixed and all(task.address is None for task in self._tasks)
+        """Whether the list can be placed at another address: none was given (`at` of a buffer, `.task`)."""
+        return not self._pinned and not any(buffer.fixed for buffer in self.buffers.values())
 
     def lint(self, only: Sequence[str] | None = None) -> LintFindings:
         """Check the rules that the hardware requires; see `Stream.lint`."""
