@@ -224,9 +224,7 @@ class Model:
 
     def __repr__(self) -> str:
         """Return the kind of the file, inputs and outputs, and how much of it the NPU computes."""
-        from rkcosim.model.reports import share_line
-
-        lines = [f"{self.name}: {identify(self._data)}, {share_line(self._host())}"]
+        lines = [f"{self.name}: {identify(self._data)}, {self._host().share()}"]
         for what, tensors in (("input", self.inputs), ("output", self.outputs)):
             lines += [f"  {what} {tensor}" for tensor in tensors]
         return "\n".join(lines)
@@ -458,7 +456,7 @@ class Model:
         ]
         with shown_once(), self._options(), self._file() as path:
             found = compare(path, [reals], reference=reference)
-        return ComparisonReport(replace(found, model=self.name), self._host())
+        return ComparisonReport(replace(found, model=self.name))
 
     def estimate(
         self,
