@@ -422,9 +422,9 @@ class Model:
 
     def compare(
         self,
-        reference: Literal["onnxruntime", "litert", "naive"] | None = None,
         x: Inputs | None = None,
         *,
+        reference: Literal["onnxruntime", "litert", "naive"] | None = None,
         seed: int = 0,
     ) -> ComparisonReport:
         """Compare the arithmetic of every layer and output with another runtime's.
@@ -433,10 +433,10 @@ class Model:
 
         Parameters
         ----------
-        reference
-            "onnxruntime" for ONNX models, "litert" for TFLite, "naive" for TNN; None: that of the format.
         x, seed
             As for `profile`.
+        reference
+            "onnxruntime" for ONNX models, "litert" for TFLite, "naive" for TNN; None: that of the format.
 
         Raises
         ------
@@ -764,5 +764,5 @@ def _memory(dram: DramConfig | Mapping[str, float] | str | None) -> DramConfig |
     members = [field.name for field in fields(DramConfig)]
     for name in dram:
         if name not in members:
-            raise ValueError(f"the memory has no setting {name!r}; its settings are {', '.join(members)}")
+            raise ValueError(f"dram: the memory has no setting {name!r}; it has {', '.join(members)}")
     return DramConfig(**dram)  # type: ignore[arg-type]

@@ -61,13 +61,13 @@ def layer_table(title: str, rows: Sequence[LayerRow]) -> Table[LayerRow]:
     columns.append(Column("bound by", lambda row: row.bound))
     if any(row.reason for row in rows):
         columns.append(Column("why on the host", lambda row: row.reason))
-    return Table(title, rows, columns, LayerRow.flat)
+    return Table(title, rows, columns, LayerRow.flat, numbered=True)
 
 
 class Report(ABC):
     """A result with a text, a table for notebooks, and files.
 
-    `print(report)` gives the whole text, `repr(report)` its first line.
+    `print(report)` gives the whole text, `summary` is that without the table, `repr(report)` its first line.
     """
 
     @abstractmethod
@@ -82,6 +82,11 @@ class Report(ABC):
     @abstractmethod
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values, in the form of the command's `--json`."""
+
+    @property
+    def summary(self) -> str:
+        """The text without the table."""
+        return "\n".join(self.lines())
 
     def __repr__(self) -> str:
         """Return the first line."""
@@ -478,7 +483,7 @@ class EstimateReport(Report):
             Record.column("macs", ",", "MACs"),
             Record.column("bound", heading="bound by"),
         ]
-        return Table(f"{self.document['model']}: estimate", rows, columns, Record.as_dict)
+        return Table(f"{self.document['model']}: estimate", rows, columns, Record.as_dict, numbered=True)
 
     def lines(self) -> Iterator[str]:
         """Yield cycles and time, the error of such estimates, and the host's part."""

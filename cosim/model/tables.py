@@ -54,6 +54,8 @@ class Table(Sequence[Row]):
         What is shown of them.
     records
         Returns everything about a row as plain values by name, for data frames.
+    numbered
+        Whether text and HTML show the rows' numbers, from 0; drawings refer to them.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class Table(Sequence[Row]):
         rows: Sequence[Row],
         columns: Sequence[Column[Row]],
         records: Callable[[Row], dict[str, Any]],
+        *,
+        numbered: bool = False,
     ) -> None:
-        self.title = title
+        self.title, self._numbered = title, numbered
         self._rows, self._columns, self._record = tuple(rows), tuple(columns), records
 
     @overload
@@ -142,39 +146,45 @@ class Table(Sequence[Row]):
             import pyarrow
         return pyarrow.Table.from_pylist(self.to_dicts() if everything else self._shown())
 
+    def _cells(self) -> tuple[list[list[str]], list[bool]]:
+        """Return heading and rows as texts, and for each column whether it has numbers."""
+        cells = [[column.name for column in self._columns]]
+        cells += [[column.text(row) for column in self._columns] for row in self._rows]
+        right = [
+            any(isinstance(column.value(row), int | float) for row in self._rows) for column in self._columns
+        ]
+        if not self._numbered:
+            return cells, right
+        numbers = ["#", *map(str, range(len(self._rows)))]
+        return [[number, *row] for number, row in zip(numbers, cells, strict=True)], [True, *right]
+
     def __repr__(self) -> str:
         """Return the table as text with aligned columns."""
-        cells = [[column.text(row) for column in self._columns] for row in self._rows]
-        heads = [column.name for column in self._columns]
-        right = [self._is_right(column) for column in self._columns]
-        widths = [max(map(len, texts)) for texts in zip(heads, *cells, strict=True)]
+        cells, right = self._cells()
+        widths = [max(map(len, texts)) for texts in zip(*cells, strict=True)]
         lines = [
             "  ".join(
                 text.rjust(width) if number else text.ljust(width)
                 for text, width, number in zip(texts, widths, right, strict=True)
             ).rstrip()
-            for texts in (heads, *cells)
+            for texts in cells
         ]
         return "\n".join([self.title, *lines])
 
-    def _is_right(self, column: Column[Row]) -> bool:
-        """Return whether a column has numbers, which are aligned at the right."""
-        return any(isinstance(column.value(row), int | float) for row in self._rows)
-
     def _repr_html_(self) -> str:
-        sides = ["right" if self._is_right(column) else "left" for column in self._columns]
+        cells, right = self._cells()
+        sides = ["right" if number else "left" for number in right]
 
-        def line(cell: str, texts: Iterator[str]) -> str:
-            cells = (
-                f'<{cell} style="text-align: {side}">{html.escape(text)}</{cell}>'
+        def line(kind: str, texts: Sequence[str]) -> str:
+            parts = (
+                f'<{kind} style="text-align: {side}">{html.escape(text)}</{kind}>'
                 for side, text in zip(sides, texts, strict=True)
             )
-            return f"<tr>{''.join(cells)}</tr>\n"
+            return f"<tr>{''.join(parts)}</tr>\n"
 
-        head = line("th", (column.name for column in self._columns))
-        rows = "".join(line("td", (column.text(row) for column in self._columns)) for row in self._rows)
+        rows = "".join(line("td", texts) for texts in cells[1:])
         caption = f'<caption style="text-align: left">{html.escape(self.title)}</caption>'
-        return f"<table>{caption}\n<thead>{head}</thead>\n<tbody>{rows}</tbody></table>"
+        return f"<table>{caption}\n<thead>{line('th', cells[0])}</thead>\n<tbody>{rows}</tbody></table>"
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ class _Layer:
     reason: str = ""
 
 
-def _table() -> Table[_Layer]:
+def _table(numbered: bool = False) -> Table[_Layer]:
     columns = [
         Column[_Layer]("layer", lambda row: row.name),
         Column[_Layer]("cycles", lambda row: row.cycles, ","),
         Column[_Layer]("share", lambda row: None if row.cycles is None else row.cycles / 12345, ".1%"),
     ]
     rows = [_Layer("conv<1>", 12345, 7), _Layer("softmax", None, 0, "x")]
-    return Table("a model", rows, columns, asdict)
+    return Table("a model", rows, columns, asdict, numbered=numbered)
 
 
 def test_text_and_html_of_a_table_have_the_same_cells_and_sides():
@@ -45,6 +45,25 @@ def test_text_and_html_of_a_table_have_the_same_cells_and_sides():
         *(("left", "conv&lt;1&gt;"), ("right", "12,345"), ("right", "100.0%")),
         *(("left", "softmax"), ("right", "-"), ("right", "-")),  # a value that is unknown stays in its column
     ]
+
+
+def test_a_table_shows_the_numbers_of_its_rows():
+    """The roofline of a report has these numbers at its points."""
+    assert repr(_table(True)).splitlines()[1:] == [
+        "#  layer    cycles   share",
+        "0  conv<1>  12,345  100.0%",
+        "1  softmax       -       -",
+    ]
+    assert '<td style="text-align: right">1</td><td style="text-align: left">softmax' in _table(
+        True
+    )._repr_html_().replace("\n", "")
+    with rkcosim.load(rkcosim.example("digits/digits_int8.onnx"), engine="golden") as model:
+        estimate = model.estimate()
+        drawn = set(re.findall(r">(\d)</text>", estimate.roofline()))
+        with_macs = {str(number) for number, row in enumerate(estimate.table) if row.macs}
+        assert with_macs and with_macs <= drawn
+        assert repr(estimate.table).splitlines()[1].split()[:2] == ["#", "layer"]
+        assert repr(model.layers).splitlines()[1].split()[:2] == ["#", "layer"]
 
 
 def test_a_frame_has_the_shown_columns_unless_everything_is_asked_for():
@@ -82,7 +101,7 @@ def test_an_estimate_keeps_the_memory_of_the_model_at_another_clock():
 
 @pytest.mark.parametrize(
     ("dram", "said"),
-    [("quick", "4224MT/s"), ({"latency": 4}, "'latency'; its settings are peak_bytes_per_cycle, efficiency")],
+    [("quick", "4224MT/s"), ({"latency": 4}, "'latency'; it has peak_bytes_per_cycle, efficiency")],
 )
 def test_a_wrong_memory_is_refused_by_name(dram: object, said: str):
     path = rkcosim.example("digits/digits_int8.onnx")
