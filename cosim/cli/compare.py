@@ -148,10 +148,8 @@ def print_comparison(console: Any, found: Any) -> None:
             said = "A CLASS DIFFERS"
         if found.match and found.host.alone:
             said = "NOTHING COMPARED: no layer runs on the NPU"
-        share = found.host.share()
-        console.print(
-            f"{found.model} compared with {found.reference}: {said}, {found.inferences} inferences; {share}"
-        )
+        console.print(f"{found.model} compared with {found.reference}: {said}, {found.inferences} inferences")
+        console.print(found.host.share())
         return
     total, differing = sum(r.elements for r in found.layers), sum(r.differing for r in found.layers)
     wrong = [
@@ -164,7 +162,8 @@ def print_comparison(console: Any, found: Any) -> None:
         verdict += ", and the classes are the same"
     verdict = ", ".join(wrong) or verdict
     counts = f"{differing:,} of {total:,} elements differ ({differing / total:.4%})"
-    console.print(f"{counts}; {verdict}; {found.host.share()}")
+    console.print(f"{counts}; {verdict}")
+    console.print(found.host.share())
 
 
 def _print_layers(console: Any, found: Any) -> None:

@@ -92,18 +92,19 @@ def print_summary(console: Any, result: Any) -> None:
         console.print(f"same label as {result.reference}: {agrees}")
     match, share = result.verdict["match"], result.host.share()
     if match is None:
-        console.print(f"not checked (--check compares with the golden models); {share}")
+        console.print("not checked (--check compares with the golden models)")
     elif match and result.host.alone:
-        console.print("NOTHING COMPARED: no layer ran on the NPU")
+        console.print("NOTHING COMPARED: no layer runs on the NPU")
     elif match:
         gone = result.verdict.get("overwritten", 0)
         if "nodes" in result.verdict:
             console.print(nodes_line(result.verdict))
         what = f"every tensor except {gone} overwritten ones" if gone else "every tensor"
-        console.print(f"MATCH: {' = '.join(result.verdict['levels'])}, {what}, bit for bit; {share}")
+        console.print(f"MATCH: {' = '.join(result.verdict['levels'])}, {what}, bit for bit")
     else:
         number, where = result.verdict["inference"], result.verdict["first_difference"]
-        console.print(f"MISMATCH at inference {number}: {where}; {share}")
+        console.print(f"MISMATCH at inference {number}: {where}")
+    console.print(share)
 
 
 def print_output(console: Any, result: Any, output: Mapping[str, Any]) -> None:
