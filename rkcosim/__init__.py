@@ -2,7 +2,8 @@
 
 `load` makes a `Model` of a network, `open_engine` opens an engine, `TaskList` is a list of tasks written by
 register names, `Stream` a register-command stream with its memory image, `run_model` runs a network through
-rknn_api; `with device():` gives this process the device nodes of a board.  Errors are of the class `Error`.
+rknn_api; `with device():` gives this process the device nodes of a board; `example` returns the path of an
+example.  Errors are of the class `Error`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from rkcosim.base.homes import lazy
 
 if TYPE_CHECKING:
     from rkcosim.base import Error
+    from rkcosim.base.examples import example
     from rkcosim.compiler.graph import ModelError
     from rkcosim.devices import device
     from rkcosim.driver.check import DriverError
@@ -32,6 +34,7 @@ __all__ = [
     "Stream",
     "TaskList",
     "device",
+    "example",
     "load",
     "open_engine",
     "run_model",
@@ -48,6 +51,7 @@ __getattr__ = lazy(
         "Stream": "rkcosim.verify.streams.stream",
         "TaskList": "rkcosim.verify.streams.task_list",
         "device": "rkcosim.devices",
+        "example": "rkcosim.base.examples",
         "load": "rkcosim.model.model",
         "open_engine": "rkcosim.engines.engine",
         "run_model": "rkcosim.measure.models.run",

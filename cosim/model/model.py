@@ -15,9 +15,9 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from rkcosim.waves.spec import TraceSpec, When
 
 Array = npt.NDArray[Any]
+
+Runtime = Literal["onnxruntime", "litert", "naive"]
+"""Other runtimes with which a model is compared."""
 
 Floats = Literal["fp16", "host", "refuse"]
 Method = Literal["minmax", "percentile", "entropy", "mse"]
@@ -93,7 +96,7 @@ def load(
     engine: str | Engine | None = None,
     cores: int = 1,
     exact: bool = False,
-    dram: DramConfig | Mapping[str, float] | None = None,
+    dram: DramConfig | Mapping[str, float] | str | None = None,
     floats: Floats = "fp16",
     fallback: bool = True,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -119,7 +122,8 @@ def load(
     exact
         Simulate the array cell as RTL instead of its C++ equivalent (same cycles, slower).
     dram
-        Timing of the memory, `rkcosim.engines.DramConfig` or its members by name; None: the RK3588's.
+        Timing of the memory: `rkcosim.engines.DramConfig`, its members by name, or the speed of the DRAM for
+        all cores at 1 GHz, as "4224MT/s" or "23.65GB/s"; None: the RK3588's.
     floats
         Where operators in floating point run: "fp16" (on the NPU), "host", or "refuse" such models.
     fallback
@@ -193,7 +197,7 @@ class Model:
         engine: str | Engine | None,
         cores: int,
         exact: bool,
-        dram: DramConfig | Mapping[str, float] | None,
+        dram: DramConfig | Mapping[str, float] | str | None,
         plan: PlanName,
         reading: Mapping[str, Any],
     ) -> None:
@@ -223,9 +227,7 @@ class Model:
 
     def __repr__(self) -> str:
         """Return the kind of the file, inputs and outputs, and how much of it the NPU computes."""
-        from rkcosim.model.reports import share_line
-
-        lines = [f"{self.name}: {identify(self._data)}, {share_line(self._host())}"]
+        lines = [f"{self.name}: {identify(self._data)}, {self._host().share()}"]
         for what, tensors in (("input", self.inputs), ("output", self.outputs)):
             lines += [f"  {what} {tensor}" for tensor in tensors]
         return "\n".join(lines)
@@ -421,23 +423,32 @@ class Model:
             profile.run.verdict, profile.run.tensors_kept = verdict, True
             return Check(verdict, profile)
 
+    @overload
     def compare(
-        self,
-        reference: Literal["onnxruntime", "litert", "naive"] | None = None,
-        x: Inputs | None = None,
-        *,
-        seed: int = 0,
+        self, x: Inputs | None = None, /, *, reference: Runtime | None = None, seed: int = 0
+    ) -> ComparisonReport: ...
+    @overload
+    def compare(
+        self, reference: Runtime, x: Inputs | None = None, /, *, seed: int = 0
+    ) -> ComparisonReport: ...
+    def compare(
+        self, first: Any = None, second: Any = None, /, *, reference: Runtime | None = None, seed: int = 0
     ) -> ComparisonReport:
         """Compare the arithmetic of every layer and output with another runtime's.
 
-        The layers run on the graph-level golden model, which `check` compares with the hardware.
+        The layers run on the graph-level golden model, which `check` compares with the hardware.  Both
+        `compare("onnxruntime", x)` and `compare(x)` are possible.
 
         Parameters
         ----------
+        first, second
+            The inputs, as for `profile`, and the name of the runtime; both may be left out, and the name may
+            be in front.
         reference
-            "onnxruntime" for ONNX models, "litert" for TFLite, "naive" for TNN; None: that of the format.
-        x, seed
-            As for `profile`.
+            The runtime by name: "onnxruntime" for ONNX models, "litert" for TFLite, "naive" for TNN; None:
+            that of the format.
+        seed
+            Seed of the random inputs.
 
         Raises
         ------
@@ -449,6 +460,8 @@ class Model:
         from rkcosim.measure.models.compare import compare
         from rkcosim.model.reports import ComparisonReport
 
+        named: Any = first if isinstance(first, str) else second
+        x, reference = (second if isinstance(first, str) else first), reference or named
         reals = [
             ((array.astype(np.int32) - info.zero_point) * np.float32(info.scale)).astype(np.float32)
             if info.quantised and array.dtype.kind in "iu"
@@ -457,14 +470,14 @@ class Model:
         ]
         with shown_once(), self._options(), self._file() as path:
             found = compare(path, [reals], reference=reference)
-        return ComparisonReport(replace(found, model=self.name), self._host())
+        return ComparisonReport(replace(found, model=self.name))
 
     def estimate(
         self,
         *,
         clock: float = 1000.0,
         cores: int | None = None,
-        ddr: str | None = None,
+        dram: DramConfig | Mapping[str, float] | str | None = None,
         plan: PlanName | None = None,
     ) -> EstimateReport:
         """Estimate the time of each layer without simulation.
@@ -472,11 +485,11 @@ class Model:
         Parameters
         ----------
         clock
-            Clock of the NPU in MHz.
+            Clock of the NPU in MHz; the DRAM keeps its own.
         cores
             Cores among which large layers are divided; None: the model's.
-        ddr
-            DRAM speed for all cores, as "4224MT/s" or "23.65GB/s"; None: the model's memory.
+        dram
+            Timing of the memory as for `load`; None: the model's.
         plan
             "ours" or "rknn"; None: the model's.
 
@@ -489,12 +502,11 @@ class Model:
         from rkcosim.measure.perf.estimator.coefficients import stored_fit, warning
         from rkcosim.measure.perf.estimator.document import as_json
         from rkcosim.measure.perf.estimator.plans import estimate_plan
-        from rkcosim.measure.perf.estimator.whatif import memory_at, parse_speed
+        from rkcosim.measure.perf.estimator.whatif import at_clock
         from rkcosim.model.reports import EstimateReport
 
         chosen, share = plan or self._plan, cores or self._asked_cores
-        changed = ddr is not None or clock != 1000.0 or self._dram is None
-        memory = memory_at(clock, parse_speed(ddr) if ddr else None) if changed else self._dram
+        memory = at_clock(self._dram if dram is None else _memory(dram), clock)
         with shown_once(), progress.step(f"estimating {self.name}"), self._options(), self._naming():
             found = estimate_plan(self._data, chosen, dram=memory, cores=share)
         document = as_json(self.name, found.estimate, clock)
@@ -557,7 +569,9 @@ class Model:
 
         stem = Path(self.name)
         name = f"{stem.stem}_int8{stem.suffix}"
-        how = dict(engine=self._engine, cores=self._asked_cores, exact=self._exact, dram=self._dram)
+        how: dict[str, Any] = dict(
+            engine=self._engine, cores=self._asked_cores, exact=self._exact, dram=self._dram
+        )
         model = Model(made, name, path=None, plan=self._plan, reading=self._reading, **how)
         model.accuracy = AccuracyReport(name, found)
         return model
@@ -751,13 +765,18 @@ def _check_engine(name: str | None) -> None:
         raise ValueError(f"engine must be one of {known}, or an open engine, not {name!r}")
 
 
-def _memory(dram: Any) -> Any:
-    """Return a memory timing; raises ValueError for an unknown member."""
+def _memory(dram: DramConfig | Mapping[str, float] | str | None) -> DramConfig | None:
+    """Return a memory timing; raises ValueError for an unknown member or a speed in another form."""
+    if isinstance(dram, str):
+        from rkcosim.measure.perf.estimator.whatif import CLOCK_MHZ, memory_at, parse_speed
+
+        return memory_at(CLOCK_MHZ, parse_speed(dram))
     if not isinstance(dram, Mapping):
         return dram
     from rkcosim.engines.library import DramConfig
 
-    try:
-        return DramConfig(**dram)
-    except TypeError as error:
-        raise ValueError(f"dram: {error}") from error
+    members = [field.name for field in fields(DramConfig)]
+    for name in dram:
+        if name not in members:
+            raise ValueError(f"dram: the memory has no setting {name!r}; it has {', '.join(members)}")
+    return DramConfig(**dram)  # type: ignore[arg-type]

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rkcosim.compiler.quantization import Accuracy, Figures
     from rkcosim.compiler.quantization import Layer as QuantisedLayer
     from rkcosim.measure.models.compare import Comparison, LayerDifference
-    from rkcosim.measure.models.hosted import HostWork
     from rkcosim.measure.models.run import ModelRun
     from rkcosim.measure.report.data import ReportedRun
 
@@ -62,13 +61,13 @@ def layer_table(title: str, rows: Sequence[LayerRow]) -> Table[LayerRow]:
     columns.append(Column("bound by", lambda row: row.bound))
     if any(row.reason for row in rows):
         columns.append(Column("why on the host", lambda row: row.reason))
-    return Table(title, rows, columns, LayerRow.flat)
+    return Table(title, rows, columns, LayerRow.flat, numbered=True)
 
 
 class Report(ABC):
     """A result with a text, a table for notebooks, and files.
 
-    `print(report)` gives the whole text, `repr(report)` its first line.
+    `print(report)` gives the whole text, `summary` is that without the table, `repr(report)` its first line.
     """
 
     @abstractmethod
@@ -83,6 +82,11 @@ class Report(ABC):
     @abstractmethod
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain values, in the form of the command's `--json`."""
+
+    @property
+    def summary(self) -> str:
+        """The text without the table."""
+        return "\n".join(self.lines())
 
     def __repr__(self) -> str:
         """Return the first line."""
@@ -101,13 +105,13 @@ class Report(ABC):
         head = f"<div><b>{first}</b>{''.join(f'<br>{line}' for line in rest)}</div>"
         return f"{head}{self.table._repr_html_()}{self._pictures()}"
 
-    def to_pandas(self) -> Any:
-        """Return the table as a `pandas.DataFrame`; raises MissingExtraError without pandas."""
-        return self.table.to_pandas()
+    def to_pandas(self, *, everything: bool = False) -> Any:
+        """Return the table as a `pandas.DataFrame`, see `Table.to_pandas`."""
+        return self.table.to_pandas(everything=everything)
 
-    def to_arrow(self) -> Any:
-        """Return the table as a `pyarrow.Table`; raises MissingExtraError without pyarrow."""
-        return self.table.to_arrow()
+    def to_arrow(self, *, everything: bool = True) -> Any:
+        """Return the table as a `pyarrow.Table`, see `Table.to_arrow`."""
+        return self.table.to_arrow(everything=everything)
 
     def _page(self) -> str:
         """Return the report as an HTML page."""
@@ -153,13 +157,6 @@ class Report(ABC):
         writer.writeheader()
         writer.writerows(rows)
         return text.getvalue()
-
-
-def share_line(host: HostWork) -> str:
-    """Return how much of a model the NPU computes, in words."""
-    if host.alone:
-        return "on the NPU: nothing"
-    return f"on the NPU: {1 - host.mac_share:.2%} of the MACs, {1 - host.element_share:.2%} of the elements"
 
 
 class Profile(Report):
@@ -244,7 +241,7 @@ class Profile(Report):
         total = sum(row.cycles or 0 for row in timed)
         for row in timed[:1]:
             yield f"longest: {row.name} ({row.op}), {(row.cycles or 0) / total:.1%}, bound by {row.bound}"
-        yield share_line(run.host)
+        yield run.host.share()
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `rkcosim run --json`."""
@@ -370,7 +367,7 @@ class Check(Report):
             yield f"{name}: MATCH: {' = '.join(self.verdict['levels'])}, {what}, bit for bit"
         else:
             yield f"{name}: MISMATCH: {self.first_difference}"
-        yield share_line(self.profile.run.host)
+        yield self.profile.run.host.share()
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `rkcosim run --check --json`."""
@@ -380,22 +377,21 @@ class Check(Report):
 class ComparisonReport(Report):
     """A model's arithmetic on the NPU beside another runtime's, layer by layer.
 
-    `bool(comparison)` is true if every layer is within its bound and no class differs.
+    `bool(comparison)` is true if every layer is within its bound and no class differs, and the NPU computes
+    at least one layer.
 
     Members
     -------
     found
-        The comparison, with the differences of each layer and output.
-    host
-        What the host computes of the model.
+        The comparison, with the differences of each layer and output, and what the host computes.
     """
 
-    def __init__(self, found: Comparison, host: HostWork) -> None:
-        self.found, self.host = found, host
+    def __init__(self, found: Comparison) -> None:
+        self.found = found
 
     def __bool__(self) -> bool:
-        """Return whether every layer is within its bound, and every class is the same."""
-        return self.found.match
+        """Return whether a layer of the NPU was compared, and everything is within its bound."""
+        return self.found.match and not self.found.host.alone
 
     @property
     def match(self) -> bool:
@@ -426,13 +422,15 @@ class ComparisonReport(Report):
         """Yield the verdict, the outputs, and what exceeds a bound."""
         found = self.found
         said = "within the bounds" if found.match else "NOT within the bounds"
+        if found.match and found.host.alone:
+            said = "nothing compared, because no layer runs on the NPU"
         yield f"{found.model} against {found.reference}: {said}"
         for item in found.outputs:
             yield f"output {item.name}: {item.agreement.text()}"
         yield from found.reasons()
         if found.skipped:
             yield f"not compared, the reference keeps no such tensor: {', '.join(found.skipped)}"
-        yield share_line(self.host)
+        yield self.found.host.share()
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `rkcosim compare --json`."""
@@ -475,10 +473,17 @@ class EstimateReport(Report):
     def table(self) -> Table[Record]:
         """The layers, with estimated cycles and what bounds each."""
         rows = [Record(row) for row in self.document["layers"]]
-        forms = {"cycles": ",", "share": ".1%", "macs": ",", "tasks": ","}
-        names = ("name", "op", "target", "tasks", "cycles", "share", "macs", "bound")
-        columns = [Record.column(name, forms.get(name, "")) for name in names]
-        return Table(f"{self.document['model']}: estimate", rows, columns, Record.as_dict)
+        columns = [
+            Record.column("name", heading="layer"),
+            Record.column("op"),
+            Record.column("target", heading="on"),
+            Record.column("tasks", ","),
+            Record.column("cycles", ","),
+            Record.column("share", ".1%"),
+            Record.column("macs", ",", "MACs"),
+            Record.column("bound", heading="bound by"),
+        ]
+        return Table(f"{self.document['model']}: estimate", rows, columns, Record.as_dict, numbered=True)
 
     def lines(self) -> Iterator[str]:
         """Yield cycles and time, the error of such estimates, and the host's part."""
@@ -545,10 +550,10 @@ class AccuracyReport(Report):
         columns: list[Column[QuantisedLayer]] = [
             Column("layer", lambda row: row.name),
             Column("op", lambda row: row.op),
-            Column("alone: SQNR", lambda row: row.alone.sqnr, ".1f"),
-            Column("cosine", lambda row: row.alone.cosine, ".5f"),
-            Column("accumulated: SQNR", lambda row: row.accumulated.sqnr, ".1f"),
-            Column("cosine", lambda row: row.accumulated.cosine, ".5f"),
+            Column("SQNR alone", lambda row: row.alone.sqnr, ".1f"),
+            Column("cosine alone", lambda row: row.alone.cosine, ".5f"),
+            Column("SQNR accumulated", lambda row: row.accumulated.sqnr, ".1f"),
+            Column("cosine accumulated", lambda row: row.accumulated.cosine, ".5f"),
         ]
         title = f"{self.name} against the float model: largest errors first"
         return Table(title, self.found.ranked(), columns, _of_layer)

@@ -54,6 +54,8 @@ class Table(Sequence[Row]):
         What is shown of them.
     records
         Returns everything about a row as plain values by name, for data frames.
+    numbered
+        Whether text and HTML show the rows' numbers, from 0; drawings refer to them.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class Table(Sequence[Row]):
         rows: Sequence[Row],
         columns: Sequence[Column[Row]],
         records: Callable[[Row], dict[str, Any]],
+        *,
+        numbered: bool = False,
     ) -> None:
-        self.title = title
+        self.title, self._numbered = title, numbered
         self._rows, self._columns, self._record = tuple(rows), tuple(columns), records
 
     @overload
@@ -103,8 +107,18 @@ class Table(Sequence[Row]):
         """Return everything about each row as plain values by name."""
         return [self._record(row) for row in self._rows]
 
-    def to_pandas(self) -> Any:
+    def _shown(self) -> list[dict[str, Any]]:
+        """Return the values of the shown columns by their headings."""
+        return [{column.name: column.value(row) for column in self._columns} for row in self._rows]
+
+    def to_pandas(self, *, everything: bool = False) -> Any:
         """Return a `pandas.DataFrame` with a row for each row.
+
+        Parameters
+        ----------
+        everything
+            Whether the columns are the members of `to_dicts`, or (the default) those that the table shows,
+            with numbers instead of texts: shares are from 0 to 1.
 
         Raises
         ------
@@ -113,10 +127,15 @@ class Table(Sequence[Row]):
         """
         with needed("pandas", "a data frame", MissingExtraError):
             import pandas
-        return pandas.DataFrame(self.to_dicts())
+        return pandas.DataFrame(self.to_dicts() if everything else self._shown())
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self, *, everything: bool = True) -> Any:
         """Return a `pyarrow.Table` with a row for each row.
+
+        Parameters
+        ----------
+        everything
+            Whether the columns are the members of `to_dicts`, or those that the table shows.
 
         Raises
         ------
@@ -125,36 +144,47 @@ class Table(Sequence[Row]):
         """
         with needed("pyarrow", "an Arrow table", MissingExtraError):
             import pyarrow
-        return pyarrow.Table.from_pylist(self.to_dicts())
+        return pyarrow.Table.from_pylist(self.to_dicts() if everything else self._shown())
 
-    def __repr__(self) -> str:
-        """Return the table as text with aligned columns."""
-        cells = [[column.text(row) for column in self._columns] for row in self._rows]
-        heads = [column.name for column in self._columns]
+    def _cells(self) -> tuple[list[list[str]], list[bool]]:
+        """Return heading and rows as texts, and for each column whether it has numbers."""
+        cells = [[column.name for column in self._columns]]
+        cells += [[column.text(row) for column in self._columns] for row in self._rows]
         right = [
             any(isinstance(column.value(row), int | float) for row in self._rows) for column in self._columns
         ]
-        widths = [max(map(len, texts)) for texts in zip(heads, *cells, strict=True)]
+        if not self._numbered:
+            return cells, right
+        numbers = ["#", *map(str, range(len(self._rows)))]
+        return [[number, *row] for number, row in zip(numbers, cells, strict=True)], [True, *right]
+
+    def __repr__(self) -> str:
+        """Return the table as text with aligned columns."""
+        cells, right = self._cells()
+        widths = [max(map(len, texts)) for texts in zip(*cells, strict=True)]
         lines = [
             "  ".join(
                 text.rjust(width) if number else text.ljust(width)
                 for text, width, number in zip(texts, widths, right, strict=True)
             ).rstrip()
-            for texts in (heads, *cells)
+            for texts in cells
         ]
         return "\n".join([self.title, *lines])
 
     def _repr_html_(self) -> str:
-        heads = "".join(f"<th>{html.escape(column.name)}</th>" for column in self._columns)
-        rows = []
-        for row in self._rows:
-            cells = []
-            for column in self._columns:
-                side = "right" if isinstance(column.value(row), int | float) else "left"
-                cells.append(f'<td style="text-align: {side}">{html.escape(column.text(row))}</td>')
-            rows.append(f"<tr>{''.join(cells)}</tr>")
+        cells, right = self._cells()
+        sides = ["right" if number else "left" for number in right]
+
+        def line(kind: str, texts: Sequence[str]) -> str:
+            parts = (
+                f'<{kind} style="text-align: {side}">{html.escape(text)}</{kind}>'
+                for side, text in zip(sides, texts, strict=True)
+            )
+            return f"<tr>{''.join(parts)}</tr>\n"
+
+        rows = "".join(line("td", texts) for texts in cells[1:])
         caption = f'<caption style="text-align: left">{html.escape(self.title)}</caption>'
-        return f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        return f"<table>{caption}\n<thead>{line('th', cells[0])}</thead>\n<tbody>{rows}</tbody></table>"
 
 
 @dataclass(frozen=True)
@@ -174,6 +204,6 @@ class Record:
         return dict(self.values)
 
     @staticmethod
-    def column(name: str, form: str = "") -> Column[Record]:
-        """Return the column of a value."""
-        return Column(name.replace("_", " "), lambda row: row.values[name], form)
+    def column(name: str, form: str = "", heading: str = "") -> Column[Record]:
+        """Return the column of a value; its heading is the name, unless another one is given."""
+        return Column(heading or name.replace("_", " "), lambda row: row.values[name], form)

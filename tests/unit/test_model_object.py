@@ -171,7 +171,7 @@ def test_reports_are_short_texts_tables_frames_and_files(tmp_path: Path):
     assert found.cycles == sum(found.run.inference_cycles) and len(repr(found)) < 120
     assert sum(task.cycles for task in found.tasks) < found.cycles
     assert found.layers["dw1"].bound == "array"
-    frame = found.to_pandas()
+    frame = found.to_pandas(everything=True)
     assert list(frame["name"]) == model.layers.names() and frame["cycles"].sum() < found.cycles
     assert found.to_arrow().num_rows == len(found.layers)
     assert 'alt="roofline"' in found._repr_html_() and found.roofline().startswith("<")
@@ -228,13 +228,13 @@ def test_a_planted_difference_is_a_mismatch(monkeypatch: pytest.MonkeyPatch):
 def test_compare_and_estimate_and_stream():
     model = rkcosim.load(DIGITS, engine="golden")
     x = np.random.default_rng(0).random((1, 1, 16, 16), np.float32)
-    found = model.compare("onnxruntime", x)
+    found = model.compare(x, reference="onnxruntime")
     assert found and found.match and found.worst < 0.01 and len(found.table) == 11
     with pytest.raises(rkcosim.Error, match="litert does not read this format"):
-        model.compare("litert", x)
+        model.compare(x, reference="litert")
     guess = model.estimate()
     assert guess.cycles > 10_000 and guess.board_milliseconds > guess.milliseconds
-    slow = model.estimate(ddr="400MT/s")
+    slow = model.estimate(dram="400MT/s")
     assert slow.cycles > guess.cycles and model.estimate(clock=500).milliseconds > guess.milliseconds
     streams = model.stream(x)
     assert len(streams) == 1 and streams[0].kick.tasks == 10
@@ -247,7 +247,7 @@ def test_a_model_of_bytes_a_protocol_buffer_and_a_file_is_the_same(tmp_path: Pat
     x = np.random.default_rng(0).random((1, 1, 16, 16), np.float32)
     first = models[0](x)
     assert all(np.array_equal(model(x), first) for model in models[1:])
-    assert all(model.compare(x=x) for model in models[2:])
+    assert all(model.compare(x) for model in models[2:])
     models[0].save(tmp_path / "digits.rkc")
     again = rkcosim.load(tmp_path / "digits.rkc", engine="golden")
     assert np.array_equal(again(x), first)
@@ -414,7 +414,7 @@ def test_a_tflite_model_has_its_own_layout_and_codes(name: str):
     assert found.dtype == right.dtype and np.abs(found.astype(int) - right.astype(int)).max() <= 1
     assert np.array_equal(model(tensor.to_real(codes)), found)  # floats are real numbers
     assert np.array_equal(tensor.to_codes(tensor.to_real(codes)), codes)
-    assert model.compare("litert", codes)
+    assert model.compare(codes, reference="litert")
 
 
 @pytest.mark.parametrize("name", ["convolutions", "heads_of_an_attention"])
