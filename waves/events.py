@@ -22,6 +22,8 @@ from rkcosim.base import Error
 from rkcosim.base.extras import missing, needed
 from rkcosim.waves.whole_file import whole_file
 
+__all__ = ["Event", "EventLog", "EventsError", "Summary", "TaskSpan", "Text", "load", "save"]
+
 SCHEMA_VERSION = 1
 
 KINDS = (

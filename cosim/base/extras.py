@@ -76,7 +76,6 @@ EXTRAS = {
         {
             "mkdocs": "mkdocs",
             "material": "mkdocs-material",
-            "mkdocstrings": "mkdocstrings",
             "wavedrom": "wavedrom",
         },
         "the documentation site",

@@ -1,7 +1,7 @@
 """A Pythonic layer on rknn_api: models as context managers, numpy arrays, exceptions.
 
     with Model("digits.onnx", device=device) as model:
-        probabilities, = model.run(image)
+        (probabilities,) = model.run(image)
         for layer in model.layers():
             print(layer.name, layer.cycles)
 
@@ -28,6 +28,8 @@ from rkcosim.rknn_api import matmul_types as mt
 from rkcosim.rknn_api import state
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.convert import TENSOR_TYPES, Array
+
+__all__ = ["CustomFunction", "Frame", "Model", "RknnError", "TensorDescription", "matmul", "use"]
 
 ERRORS = {getattr(t, name): name for name in t.__all__ if name.startswith("RKNN_ERR_") or name == "RKNN_SUCC"}
 DTYPES = {int(code): np.dtype(name) for name, code in TENSOR_TYPES.items()}

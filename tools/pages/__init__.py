@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rkcosim.base import PACKAGE
@@ -133,6 +134,23 @@ def _results() -> str:
     return table()
 
 
+API = ("model", "run", "engines", "driver", "rknn_api", "compiler", "regcmd", "tnn", "waves", "cocotb")
+"""Pages of docs/api with descriptions of names, in the order of the navigation."""
+
+
+def _api(name: str) -> str:
+    try:
+        from tools.pages.api import page
+    except ModuleNotFoundError as error:
+        if error.name != "griffe":
+            raise
+        raise PageError(
+            "docs/api is made with griffelib, of the extra `dev`: pip install griffelib"
+        ) from None
+
+    return page(name)
+
+
 PAGES: dict[str, Made] = {
     "lint": Made("docs/lint.md", _lint),
     "registers": Made("build/registers.md", _registers, kept=False),
@@ -144,6 +162,7 @@ PAGES: dict[str, Made] = {
     "provenance": Made("docs/results/provenance.md", _provenance),
     "outside": Made("docs/results/outside.md", _outside),
     "zoo": Made("docs/results/zoo.md", _zoo),
+    **{f"api-{name}": Made(f"docs/api/{name}.md", partial(_api, name)) for name in API},
     "results": Made("docs/results/index.md", _results, "figures"),
 }
 """What can be made, by name; `results` comes last, because it is made from other pages."""
