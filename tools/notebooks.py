@@ -181,7 +181,7 @@ def page(path: Path) -> str:
     text, _ = exporter.from_notebook_node(read(path))
     text = re.sub(r"\n{3,}", "\n\n", text).strip()
     heading, _, rest = text.partition("\n")
-    return f"{heading}\n\n[Download this notebook]({path.name})\n{rest}\n"
+    return f'{heading}\n\n<a href="{path.name}" download>Download this notebook</a>\n{rest}\n'
 
 
 def _as_text(text: str) -> str:
@@ -190,16 +190,17 @@ def _as_text(text: str) -> str:
 
 
 def _as_html(text: str) -> str:
-    """Return HTML that stays as it is in a Markdown page; tables get the look of the site's."""
+    """Return HTML that stays as it is in a Markdown page, with the look of docs/stylesheets/notebooks.css."""
     text = re.sub(r"<style.*?</style>\s*", "", text, flags=re.DOTALL)
-    text = re.sub(r'<table border="\d" class="dataframe">', "<table>", text)
+    text = re.sub(r"<table[^>]*>", '<table class="output">', text)  # a class, or the theme's style is used
     text = text.replace("[", "&#91;").replace("]", "&#93;").replace("`", "&#96;")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return "\n<div>\n" + "\n".join(lines) + "\n</div>\n\n"
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    return '\n<div class="output">\n' + "\n".join(lines) + "\n</div>\n\n"
 
 
 def _as_picture(data: str) -> str:
-    return f'\n<div><img alt="plot" src="data:image/png;base64,{"".join(data.split())}"></div>\n\n'
+    place = f"data:image/png;base64,{''.join(data.split())}"
+    return f'\n<div class="output"><img alt="plot" src="{place}"></div>\n\n'
 
 
 def main(arguments: Sequence[str]) -> int:
