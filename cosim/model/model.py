@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from rkcosim.waves.spec import TraceSpec, When
 
 Array = npt.NDArray[Any]
+
+Runtime = Literal["onnxruntime", "litert", "naive"]
+"""Other runtimes with which a model is compared."""
 
 Floats = Literal["fp16", "host", "refuse"]
 Method = Literal["minmax", "percentile", "entropy", "mse"]
@@ -224,9 +227,7 @@ class Model:
 
     def __repr__(self) -> str:
         """Return the kind of the file, inputs and outputs, and how much of it the NPU computes."""
-        from rkcosim.model.reports import share_line
-
-        lines = [f"{self.name}: {identify(self._data)}, {share_line(self._host())}"]
+        lines = [f"{self.name}: {identify(self._data)}, {self._host().share()}"]
         for what, tensors in (("input", self.inputs), ("output", self.outputs)):
             lines += [f"  {what} {tensor}" for tensor in tensors]
         return "\n".join(lines)
@@ -425,23 +426,32 @@ class Model:
             profile.run.verdict, profile.run.tensors_kept = verdict, True
             return Check(verdict, profile)
 
+    @overload
     def compare(
-        self,
-        x: Inputs | None = None,
-        *,
-        reference: Literal["onnxruntime", "litert", "naive"] | None = None,
-        seed: int = 0,
+        self, x: Inputs | None = None, /, *, reference: Runtime | None = None, seed: int = 0
+    ) -> ComparisonReport: ...
+    @overload
+    def compare(
+        self, reference: Runtime, x: Inputs | None = None, /, *, seed: int = 0
+    ) -> ComparisonReport: ...
+    def compare(
+        self, first: Any = None, second: Any = None, /, *, reference: Runtime | None = None, seed: int = 0
     ) -> ComparisonReport:
         """Compare the arithmetic of every layer and output with another runtime's.
 
-        The layers run on the graph-level golden model, which `check` compares with the hardware.
+        The layers run on the graph-level golden model, which `check` compares with the hardware.  Both
+        `compare("onnxruntime", x)` and `compare(x)` are possible.
 
         Parameters
         ----------
-        x, seed
-            As for `profile`.
+        first, second
+            The inputs, as for `profile`, and the name of the runtime; both may be left out, and the name may
+            be in front.
         reference
-            "onnxruntime" for ONNX models, "litert" for TFLite, "naive" for TNN; None: that of the format.
+            The runtime by name: "onnxruntime" for ONNX models, "litert" for TFLite, "naive" for TNN; None:
+            that of the format.
+        seed
+            Seed of the random inputs.
 
         Raises
         ------
@@ -453,6 +463,8 @@ class Model:
         from rkcosim.measure.models.compare import compare
         from rkcosim.model.reports import ComparisonReport
 
+        named: Any = first if isinstance(first, str) else second
+        x, reference = (second if isinstance(first, str) else first), reference or named
         reals = [
             ((array.astype(np.int32) - info.zero_point) * np.float32(info.scale)).astype(np.float32)
             if info.quantised and array.dtype.kind in "iu"
@@ -461,7 +473,7 @@ class Model:
         ]
         with shown_once(), self._options(), self._file() as path:
             found = compare(path, [reals], reference=reference)
-        return ComparisonReport(replace(found, model=self.name), self._host())
+        return ComparisonReport(replace(found, model=self.name))
 
     def estimate(
         self,

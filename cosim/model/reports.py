@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rkcosim.compiler.quantization import Accuracy, Figures
     from rkcosim.compiler.quantization import Layer as QuantisedLayer
     from rkcosim.measure.models.compare import Comparison, LayerDifference
-    from rkcosim.measure.models.hosted import HostWork
     from rkcosim.measure.models.run import ModelRun
     from rkcosim.measure.report.data import ReportedRun
 
@@ -160,13 +159,6 @@ class Report(ABC):
         return text.getvalue()
 
 
-def share_line(host: HostWork) -> str:
-    """Return how much of a model the NPU computes, in words."""
-    if host.alone:
-        return "on the NPU: nothing"
-    return f"on the NPU: {1 - host.mac_share:.2%} of the MACs, {1 - host.element_share:.2%} of the elements"
-
-
 class Profile(Report):
     """The run of one inference: cycles, bytes, and what bounds each layer.
 
@@ -249,7 +241,7 @@ class Profile(Report):
         total = sum(row.cycles or 0 for row in timed)
         for row in timed[:1]:
             yield f"longest: {row.name} ({row.op}), {(row.cycles or 0) / total:.1%}, bound by {row.bound}"
-        yield share_line(run.host)
+        yield run.host.share()
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `rkcosim run --json`."""
@@ -375,7 +367,7 @@ class Check(Report):
             yield f"{name}: MATCH: {' = '.join(self.verdict['levels'])}, {what}, bit for bit"
         else:
             yield f"{name}: MISMATCH: {self.first_difference}"
-        yield share_line(self.profile.run.host)
+        yield self.profile.run.host.share()
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `rkcosim run --check --json`."""
@@ -385,22 +377,21 @@ class Check(Report):
 class ComparisonReport(Report):
     """A model's arithmetic on the NPU beside another runtime's, layer by layer.
 
-    `bool(comparison)` is true if every layer is within its bound and no class differs.
+    `bool(comparison)` is true if every layer is within its bound and no class differs, and the NPU computes
+    at least one layer.
 
     Members
     -------
     found
-        The comparison, with the differences of each layer and output.
-    host
-        What the host computes of the model.
+        The comparison, with the differences of each layer and output, and what the host computes.
     """
 
-    def __init__(self, found: Comparison, host: HostWork) -> None:
-        self.found, self.host = found, host
+    def __init__(self, found: Comparison) -> None:
+        self.found = found
 
     def __bool__(self) -> bool:
-        """Return whether every layer is within its bound, and every class is the same."""
-        return self.found.match
+        """Return whether a layer of the NPU was compared, and everything is within its bound."""
+        return self.found.match and not self.found.host.alone
 
     @property
     def match(self) -> bool:
@@ -431,13 +422,15 @@ class ComparisonReport(Report):
         """Yield the verdict, the outputs, and what exceeds a bound."""
         found = self.found
         said = "within the bounds" if found.match else "NOT within the bounds"
+        if found.match and found.host.alone:
+            said = "nothing compared, because no layer runs on the NPU"
         yield f"{found.model} against {found.reference}: {said}"
         for item in found.outputs:
             yield f"output {item.name}: {item.agreement.text()}"
         yield from found.reasons()
         if found.skipped:
             yield f"not compared, the reference keeps no such tensor: {', '.join(found.skipped)}"
-        yield share_line(self.host)
+        yield self.found.host.share()
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `rkcosim compare --json`."""

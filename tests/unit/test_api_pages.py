@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rkcosim.measure.perf.page import PageError
-from tools.pages import API, ROOT
+from tools.pages import ROOT
+from tools.pages.api import API
 from tools.pages.api.docstrings import Described, DocstringError, parse
 
 pytest.importorskip("griffe", reason="needs the extra dev")

@@ -19,6 +19,7 @@ from pathlib import Path
 from rkcosim.base import PACKAGE
 from rkcosim.measure.perf.page import PageError, read_section, write_section
 from rkcosim.waves.whole_file import whole_file
+from tools.pages.api import API
 
 ROOT = Path(PACKAGE)
 
@@ -134,13 +135,9 @@ def _results() -> str:
     return table()
 
 
-API = ("model", "run", "engines", "driver", "rknn_api", "compiler", "regcmd", "tnn", "waves", "cocotb")
-"""Pages of docs/api with descriptions of names, in the order of the navigation."""
-
-
 def _api(name: str) -> str:
     try:
-        from tools.pages.api import page
+        from tools.pages.api.writer import page
     except ModuleNotFoundError as error:
         if error.name != "griffe":
             raise

@@ -57,7 +57,8 @@ class Point:
         if not self.differs:
             return RK3588
         name = "-".join(["rk3588", *(f"{key}-{value}" for key, value in self.differs.items())])
-        return replace(RK3588, name=name, **self.differs)
+        changes: dict[str, Any] = {"name": name, **self.differs}
+        return replace(RK3588, **changes)
 
     @property
     def differs(self) -> dict[str, int]:

@@ -12,6 +12,5 @@ on the first page with a module that has it; other modules link it.
 
 from __future__ import annotations
 
-from tools.pages.api.writer import page
-
-__all__ = ["page"]
+API = ("model", "run", "engines", "driver", "rknn_api", "compiler", "regcmd", "tnn", "waves", "cocotb")
+"""Pages with descriptions of names, in the order of the navigation."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import griffe
 
 from rkcosim.measure.perf.page import PageError, table
-from tools.pages import API
+from tools.pages.api import API
 from tools.pages.api.docstrings import Described, Docstring, DocstringError, parse
 from tools.pages.api.sources import ROOT, Found, Sources
 
