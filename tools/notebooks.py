@@ -34,8 +34,11 @@ SECONDS = 300
 VARIES = "varies"
 """Tag of cells whose outputs have numbers that are not the same everywhere."""
 
-PRIVATE = re.compile(r"(?:/home/|/root/|/tmp/|/work/|/Users/|[A-Z]:\\)[^\s'\"]*")
-"""A path of a machine, which no stored output may have."""
+PATH = re.compile(r"(?<![\w.<:/&;-])(?:/[\w.+-]+){2,}|\b[A-Z]:\\[\w.]+")
+"""An absolute path."""
+
+EMBEDDED = re.compile(r"data:[\w/+-]+;base64,[\w+/=]+")
+"""A picture within HTML."""
 
 NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)*(?:e-?\d+)?")
 
@@ -116,16 +119,26 @@ def run(path: Path) -> NotebookNode:
             raise NotebookError(f"{path.name}: {error}") from error
     made = cleaned(done)
     for number, output in outputs_of(made):
-        text = output.get("text") or "".join(output.get("data", {}).get(kind, "") for kind in TEXTS)
         if output.get("name") == "stderr":
-            raise NotebookError(f"{path.name}, cell {number}: prints to standard error: {text.strip()}")
-        if found := PRIVATE.search(text):
-            raise NotebookError(f"{path.name}, cell {number}: the output has a path: {found[0]}")
+            raise NotebookError(
+                f"{path.name}, cell {number}: prints to standard error: {output.text.strip()}"
+            )
+        if found := path_in(output):
+            raise NotebookError(f"{path.name}, cell {number}: the output has a path: {found}")
     return made
 
 
 TEXTS = ("text/plain", "text/html")
 """Kinds of output that are compared."""
+
+
+def path_in(output: NotebookNode) -> str:
+    """Return an absolute path in the texts of an output, which is one of this machine, or ""."""
+    data = output.get("data", {})
+    for text in (output.get("text", ""), *(data.get(kind, "") for kind in TEXTS)):
+        if found := PATH.search(EMBEDDED.sub("", text)):
+            return found[0]
+    return ""
 
 
 def outputs_of(notebook: NotebookNode) -> Iterator[tuple[int, NotebookNode]]:

@@ -15,13 +15,13 @@ from nbformat import NotebookNode
 from rkcosim.base.extras import EXTRAS
 from tools.notebooks import (
     FOLDER,
-    PRIVATE,
     VARIES,
     cleaned,
     differences,
     notebooks,
     outputs_of,
     page,
+    path_in,
     read,
     text_of,
 )
@@ -101,6 +101,18 @@ def test_what_other_packages_decide_is_no_difference(
     assert differences(_notebook(old, tags=tags), _notebook(new_, tags=tags)) == []
 
 
+def test_paths_of_a_machine_are_found():
+    for text in ("see /var/x/a.onnx", "'/opt/a/b'", "<pre>file=/srv/me/x</pre>", r"C:\Users\me"):
+        assert path_in(_html(text)) and path_in(_said(text)), text
+    for text in (
+        "</td></tr>",
+        "ms/s 1/2/3",
+        "https://a.org/b/c",
+        '<img src="data:image/png;base64,/ab/cd/e">',
+    ):
+        assert not path_in(_html(text)), text
+
+
 def test_a_cell_that_was_changed_and_not_run_is_found():
     changed = _notebook(_said("a\n"))
     changed.cells[1].execution_count = None
@@ -119,7 +131,7 @@ def test_stored_notebooks(name: str):
     assert found.cells[0].cell_type == "markdown" and found.cells[0].source.startswith("# ")
     outputs = list(outputs_of(found))
     assert len(outputs) > 5
-    assert not [text for _, text in outputs if PRIVATE.search(str(text)) or text.get("name") == "stderr"]
+    assert not [output for _, output in outputs if path_in(output) or output.get("name") == "stderr"]
 
 
 @pytest.mark.parametrize("name", notebooks())
