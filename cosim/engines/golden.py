@@ -70,13 +70,17 @@ class GoldenEngine(GoldenNpu):
     Parameters
     ----------
     cores, strict, options : as for `GoldenNpu`.
+
+    Members
+    -------
+    closed : whether it was closed.
     """
 
     memory: GoldenMemory
-    closed = False
 
     def __init__(self, cores: int = 3, *, strict: bool = True, options: Iterable[str] | None = None) -> None:
         super().__init__(cores, strict=strict, memory=GoldenMemory(), options=options)
+        self.closed = False
         self._submissions = Submissions(self, (EngineError, GoldenError))
 
     def submit(
