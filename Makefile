@@ -124,6 +124,7 @@ check: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff check --preview --select PLW1514 .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/typing/mypy.ini tests/typing/strict_program.py
 
 bench: $(CORE)
 	$(BIN)/rkcosim bench --layers --json build/layers.json

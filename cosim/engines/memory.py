@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from rkcosim.engines.arrays import PAGE, SPACE, ArrayMemory, mapped_size, unmapped
 from rkcosim.engines.protocol import EngineError, MemoryAccessError
@@ -135,7 +136,7 @@ class DeviceMemory(ArrayMemory):
         if call(self.address + iova, size, protection, flags | _FIXED, fd, 0) == _FAILED:
             raise MemoryAccessError(f"map: {size:#x} bytes at {iova:#x}: {os.strerror(ct.get_errno())}")
 
-    def _bytes(self, iova: int, size: int) -> np.ndarray:
+    def _bytes(self, iova: int, size: int) -> npt.NDArray[np.uint8]:
         self._opened()
         starts = self._starts
         at = bisect_right(starts, iova)

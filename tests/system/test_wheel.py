@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -46,6 +47,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work / "site"
 
 
+def site_packages() -> str:
+    """Return the folder of the packages of this environment."""
+    return sysconfig.get_path("purelib")
+
+
 def _run(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
@@ -75,6 +81,7 @@ def test_the_wheel_is_one_package_with_all_its_files(installed: Path):
         ".svg",
         ".onnx",
         ".ipynb",
+        ".typed",
     }
     places = [
         Path(folder, name).relative_to(ROOT)
@@ -102,6 +109,27 @@ def test_demo_model_runs_from_the_wheel(installed: Path, engine: str):
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     assert "MATCH" in result.stdout
+
+
+@pytest.mark.heavy  # `make check` checks the same program against the sources
+def test_type_checkers_use_the_annotations_of_the_wheel(installed: Path, tmp_path: Path):
+    """mypy finds the package by its `py.typed`, as in any other project."""
+    pytest.importorskip("mypy", reason="mypy is not installed (extra dev)")
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=300)
+    (site,) = environment.glob("lib/python*/site-packages")
+    for file in installed.iterdir():
+        (site / file.name).symlink_to(file)
+    (site / "others.pth").write_text(f"{site_packages()}\n")
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    shutil.copy(ROOT / "tests" / "typing" / "strict_program.py", right)
+    wrong.write_text("import rkcosim\nrkcosim.load(3)\nrkcosim.load('a').profile().cycle\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull]
+    command += ["--python-executable", str(environment / "bin" / "python"), str(right), str(wrong)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert [line.split(":")[:2] for line in errors] == [["wrong.py", "2"], ["wrong.py", "3"]], done.stdout
+    assert "[arg-type]" in errors[0] and '"Profile" has no attribute "cycle"' in errors[1]
 
 
 @pytest.mark.heavy
