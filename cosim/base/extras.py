@@ -76,7 +76,6 @@ EXTRAS = {
         {
             "mkdocs": "mkdocs",
             "material": "mkdocs-material",
-            "nbconvert": "nbconvert",
             "wavedrom": "wavedrom",
         },
         "the documentation site",

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from rkcosim.engines.protocol import EngineError, MemoryAccessError
 
@@ -149,7 +150,7 @@ class DeviceMemory:
         if call(self.address + iova, size, protection, flags | _FIXED, fd, 0) == _FAILED:
             raise MemoryAccessError(f"map: {size:#x} bytes at {iova:#x}: {os.strerror(ct.get_errno())}")
 
-    def view(self, iova: int, size: int) -> np.ndarray:
+    def view(self, iova: int, size: int) -> npt.NDArray[np.uint8]:
         """Return the bytes themselves, uint8 of shape (size,), shared with the cores.
 
         Raises

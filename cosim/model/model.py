@@ -13,7 +13,7 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     import onnx
 
     from rkcosim.driver import Driver
+    from rkcosim.engines.engine import AnyEngine
     from rkcosim.engines.library import DramConfig
-    from rkcosim.engines.protocol import Engine
     from rkcosim.measure.models.rows import LayerRow
     from rkcosim.model.reports import AccuracyReport, Check, ComparisonReport, EstimateReport, Profile
     from rkcosim.model.tables import Table
@@ -58,6 +58,9 @@ PlanName = Literal["ours", "rknn"]
 Inputs = npt.ArrayLike | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike]
 """The inputs of an inference: an array, a mapping from names to arrays, or a sequence of arrays."""
 
+Samples = str | os.PathLike[str] | npt.ArrayLike | Mapping[str, npt.ArrayLike] | Iterable[Inputs]
+"""Samples for quantisation: an array or mapping with one sample more in front, samples, or a path."""
+
 
 _DRIVERS: weakref.WeakKeyDictionary[Any, Driver] = weakref.WeakKeyDictionary()
 """The driver of each engine that models share: it knows which memory of the device is in use."""
@@ -73,7 +76,7 @@ class _Device:
     """The engine of a model and what is loaded on it; `close` may be called again."""
 
     def __init__(self) -> None:
-        self.engine: Any = None
+        self.engine: AnyEngine | None = None
         self.driver: Driver | None = None
         self.own = True
         self.meter: Any = None
@@ -93,7 +96,7 @@ class _Device:
 def load(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     *,
-    engine: str | Engine | None = None,
+    engine: str | AnyEngine | None = None,
     cores: int = 1,
     exact: bool = False,
     dram: DramConfig | Mapping[str, float] | str | None = None,
@@ -102,7 +105,7 @@ def load(
     shapes: Mapping[str, Sequence[int]] | None = None,
     outputs: Sequence[str] = (),
     plan: PlanName = "ours",
-    calibration: Any = None,
+    calibration: Samples | None = None,
 ) -> Model:
     """Load and compile a network.
 
@@ -194,7 +197,7 @@ class Model:
         name: str,
         *,
         path: Path | None,
-        engine: str | Engine | None,
+        engine: str | AnyEngine | None,
         cores: int,
         exact: bool,
         dram: DramConfig | Mapping[str, float] | str | None,
@@ -256,7 +259,7 @@ class Model:
         return 1 - self._host().mac_share
 
     @property
-    def engine(self) -> Any:
+    def engine(self) -> AnyEngine:
         """The engine, which is opened now if it was not yet.
 
         Raises
@@ -266,7 +269,9 @@ class Model:
         ClosedError
             If the model is closed.
         """
-        return self._open().engine
+        engine = self._open().engine
+        assert engine is not None
+        return engine
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the model's file."""
@@ -288,12 +293,16 @@ class Model:
 
     # Runs.
 
-    def __call__(self, *arrays: Any, **named: npt.ArrayLike) -> Any:
-        """Run once, as `run`; return the array of a model with one output, otherwise `Outputs`."""
+    def __call__(self, *arrays: Inputs, **named: npt.ArrayLike) -> Array | Any:
+        """Run once, as `run`; return the array of a model with one output, otherwise `Outputs`.
+
+        A type checker does not know the number of outputs, and takes the result for an array or anything; the
+        type of `run` is exact.
+        """
         results = self.run(*arrays, **named)
         return results[0] if len(results) == 1 else results
 
-    def run(self, *arrays: Any, **named: npt.ArrayLike) -> Outputs:
+    def run(self, *arrays: Inputs, **named: npt.ArrayLike) -> Outputs:
         """Run one inference.
 
         Parameters
@@ -362,9 +371,6 @@ class Model:
     def profile(self, x: Inputs | None = None, *, seed: int = 0) -> Profile:
         """Run one inference and report cycles, bytes, and what bounds each layer.
 
-        The first inference after an engine was opened takes up to 256 cycles more than later ones: after a
-        reset, the first register writes wait until the core has cleared its register groups.
-
         Parameters
         ----------
         x
@@ -411,7 +417,7 @@ class Model:
         values = self._of(x, seed)
         with self._lock, shown_once(), progress.step(f"checking {self.name}"):
             loaded = self._loaded(keep=True)
-            checker = checker_for(loaded, self._device.engine.name)
+            checker = checker_for(loaded, self.engine.name)
             try:
                 profile = self._profile(loaded, values)
                 wrong = first_wrong(checker, values)
@@ -520,7 +526,7 @@ class Model:
 
     def quantize(
         self,
-        data: Any,
+        data: Samples,
         *,
         method: Method = "minmax",
         percentile: float = 99.99,
@@ -578,32 +584,6 @@ class Model:
         model = Model(made, name, path=None, plan=self._plan, reading=self._reading, **how)
         model.accuracy = AccuracyReport(name, found)
         return model
-
-    def measure_accuracy(self, original: Model, data: Any, *, npu: bool = False) -> AccuracyReport:
-        """Compare this quantised model with its float original, on samples that were not used to quantise it.
-
-        Parameters
-        ----------
-        original
-            The float model.
-        data
-            Samples, as for `quantize`.
-        npu
-            Whether the report also has the outputs in the NPU's arithmetic.
-
-        Raises
-        ------
-        ModelError
-            If the two models do not belong together, or a sample does not fit.
-        MissingExtraError
-            If the runtime that computes both models is not installed.
-        """
-        from rkcosim.model.quantisation import measured
-        from rkcosim.model.reports import AccuracyReport
-
-        with shown_once(), self._options(), self._naming():
-            found = measured(original.to_bytes(), self._data, original.inputs, data, npu)
-        return AccuracyReport(self.name, found)
 
     def trace(
         self,

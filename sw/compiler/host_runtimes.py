@@ -333,8 +333,7 @@ def refuse_external(data: bytes) -> Any:
     known = set(onnx.TensorProto.DataType.values())
     for tensor in onnx_tensors(proto.graph, *proto.functions):
         if uses_external_data(tensor):
-            how = "load the model by its path, or save it as one file"
-            raise ModelError(f"tensor '{tensor.name}' is in another file; {how}")
+            raise ModelError(f"tensor '{tensor.name}' is in another file; save the model as one file")
         if tensor.data_type not in known:
             raise ModelError(
                 f"tensor '{tensor.name}' has the element type {tensor.data_type}, which is unknown"
