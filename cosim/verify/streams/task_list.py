@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -360,7 +360,13 @@ class TaskList(Sequence[ListTask]):
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> ListTask: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[ListTask]: ...
+
+    def __getitem__(self, index: int | slice) -> ListTask | list[ListTask]:
         return self._tasks[index]
 
     def __iter__(self) -> Iterator[ListTask]:
