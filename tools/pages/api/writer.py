@@ -34,6 +34,9 @@ QUIET = frozenset(
 )
 """Special methods that need no description."""
 
+INNER = frozenset({"rkcosim.engines.system.System", "rkcosim.golden.task.npu.GoldenNpu"})
+"""Bases whose public members are those of a protocol that a page describes; the other ones are internal."""
+
 DECORATORS = ("property", "staticmethod", "classmethod", "contextmanager", "abstractmethod", "overload")
 """Decorators that a signature shows."""
 
@@ -163,10 +166,10 @@ def methods(index: Index, cls: griffe.Class) -> list[griffe.Function | griffe.At
 
 
 def own_line(index: Index, cls: griffe.Class) -> list[griffe.Class]:
-    """Return a class and the bases that no page describes, as far as there is none of these between."""
+    """Return a class and its bases up to the ones that a page describes or that are `INNER`."""
     found = [cls]
     for base in index.sources.bases(cls):
-        if base.path not in index.described:
+        if base.path not in index.described | INNER:
             found += [one for one in own_line(index, base) if one not in found]
     return found
 
