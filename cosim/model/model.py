@@ -371,6 +371,9 @@ class Model:
     def profile(self, x: Inputs | None = None, *, seed: int = 0) -> Profile:
         """Run one inference and report cycles, bytes, and what bounds each layer.
 
+        The first inference after an engine was opened takes up to 256 cycles more than later ones: after a
+        reset, the first register writes wait until the core has cleared its register groups.
+
         Parameters
         ----------
         x
@@ -584,6 +587,32 @@ class Model:
         model = Model(made, name, path=None, plan=self._plan, reading=self._reading, **how)
         model.accuracy = AccuracyReport(name, found)
         return model
+
+    def measure_accuracy(self, original: Model, data: Any, *, npu: bool = False) -> AccuracyReport:
+        """Compare this quantised model with its float original, on samples that were not used to quantise it.
+
+        Parameters
+        ----------
+        original
+            The float model.
+        data
+            Samples, as for `quantize`.
+        npu
+            Whether the report also has the outputs in the NPU's arithmetic.
+
+        Raises
+        ------
+        ModelError
+            If the two models do not belong together, or a sample does not fit.
+        MissingExtraError
+            If the runtime that computes both models is not installed.
+        """
+        from rkcosim.model.quantisation import measured
+        from rkcosim.model.reports import AccuracyReport
+
+        with shown_once(), self._options(), self._naming():
+            found = measured(original.to_bytes(), self._data, original.inputs, data, npu)
+        return AccuracyReport(self.name, found)
 
     def trace(
         self,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.environments import hidden_modules, hide
 from tests.programs import require_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +81,7 @@ def test_the_wheel_is_one_package_with_all_its_files(installed: Path):
         ".svg",
         ".onnx",
         ".typed",
+        ".ipynb",
     }
     places = [
         Path(folder, name).relative_to(ROOT)
@@ -180,3 +182,45 @@ def test_programs_reach_the_device_of_the_wheel(installed: Path):
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert {"card1", "renderD129", "accel0"} <= set(result.stdout.split())
+
+
+NOTEBOOKS = {
+    "first_model": (),
+    "float_to_int8": ("onnx", "notebooks"),
+    "what_if": ("notebooks",),
+}
+"""The extras that each notebook needs."""
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_run_from_the_wheel_in_an_empty_environment(installed: Path, name: str, tmp_path: Path):
+    """With nbconvert, unchanged, and with no package but those of the extras that they name."""
+    require_program("g++")
+    pytest.importorskip("nbconvert", reason="needs the extra dev")
+    pytest.importorskip("ipykernel", reason="needs the extra notebooks")
+    from tools.notebooks import VARIES, cleaned, differences, notebooks, read, said
+
+    assert set(NOTEBOOKS) == set(notebooks())
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "work").mkdir()
+    hide(hidden_modules(NOTEBOOKS[name], ("ipykernel", "nbconvert", "tinycss2")), tmp_path / "hidden")
+    there = installed / "rkcosim" / "docs" / "notebooks" / f"{name}.ipynb"
+    shutil.copy(there, tmp_path / "work")
+    done = subprocess.run(
+        [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--inplace", f"{name}.ipynb"],
+        cwd=tmp_path / "work",
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "hidden"), str(installed)])},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found, stored = cleaned(read(tmp_path / "work" / f"{name}.ipynb")), read(there)
+    if name == "first_model":  # what it says of onnxruntime, which is not there
+        for cell in (cell for one in (stored, found) for cell in one.cells):
+            if VARIES in cell.metadata.get("tags", ()):
+                assert ("pip install 'rkcosim[onnx]'" in said(cell)[-1]) == (cell in found.cells)
+                cell.outputs = []
+    assert differences(stored, found) == []
