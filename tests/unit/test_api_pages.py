@@ -243,7 +243,8 @@ def test_the_file_of_names_has_what_changes_for_programs(sample: Path):
     assert "rkcosim.sample.Thing.ready: property bool" in lines
     assert "rkcosim.sample.Thing.size: member int" in lines
     assert "rkcosim.sample.public: function (a, /, *b: int, **c: str) -> None" in lines
-    assert lines == sorted(lines) and not any("_private" in line for line in lines)
+    names = [line.partition(": ")[0] for line in lines]
+    assert names == sorted(names) and not any("_private" in line for line in lines)
     for old, new in (("*b: int", "*b: str"), ("class Base", "class Other"), ("-> str", "-> int")):
         file = sample / "rkcosim" / "other.py"
         before = file.read_text()
