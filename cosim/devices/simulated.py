@@ -211,16 +211,13 @@ class SimulatedMachine:
         capture: Callable[[Captured], None] | None = None,
         progress: Progress = say,
     ) -> None:
-        spec = None if trace is None else TraceSpec.of(trace)
-        if spec is not None:
-            spec.path.parent.mkdir(parents=True, exist_ok=True)
         self._engine = open_engine(
             engine,
             cores=cores,
             exact=exact,
             dram=dram,
             on_diagnostic="go on",
-            trace=spec,
+            trace=trace,
             progress=progress,
         )
         self.device = Metered(self._engine)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         Engine,
         EngineError,
         EngineMemory,
+        JobError,
+        JobTimeout,
         MemoryAccessError,
         SnapshotError,
         capabilities,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from rkcosim.engines.records import EVENT_NAMES, CoreCounters, TaskRecord
     from rkcosim.engines.snapshots.plan import resuming, saving
     from rkcosim.engines.soc import SocEngine
+    from rkcosim.engines.submissions import Submission
 
 __all__ = [
     "ALL_ENGINES",
@@ -45,9 +48,12 @@ __all__ = [
     "EngineMemory",
     "FastEngine",
     "GoldenEngine",
+    "JobError",
+    "JobTimeout",
     "MemoryAccessError",
     "SnapshotError",
     "SocEngine",
+    "Submission",
     "TaskRecord",
     "capabilities",
     "open_engine",
@@ -72,6 +78,8 @@ __getattr__ = lazy(
         "DiagnosticError": "rkcosim.engines.protocol",
         "Engine": "rkcosim.engines.protocol",
         "EngineError": "rkcosim.engines.protocol",
+        "JobError": "rkcosim.engines.protocol",
+        "JobTimeout": "rkcosim.engines.protocol",
         "EngineMemory": "rkcosim.engines.protocol",
         "MemoryAccessError": "rkcosim.engines.protocol",
         "SnapshotError": "rkcosim.engines.protocol",
@@ -82,5 +90,6 @@ __getattr__ = lazy(
         "resuming": "rkcosim.engines.snapshots.plan",
         "saving": "rkcosim.engines.snapshots.plan",
         "SocEngine": "rkcosim.engines.soc",
+        "Submission": "rkcosim.engines.submissions",
     },
 )

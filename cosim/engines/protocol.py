@@ -67,6 +67,44 @@ class DiagnosticError(EngineError):
         super().__init__(text, core=first.core, task=first.task, register=first.register)
 
 
+class JobError(EngineError):
+    """A job of `engine.submit`, `Stream.run` or `TaskList.run` failed; `__cause__` is the first error.
+
+    Members
+    -------
+    core, task, register : the place (`rkcosim.Error`): the core, the task that was running, and the register
+        that the device complains about; None if unknown.
+    cycle : cycle of the engine at which it was noticed; None if the engine counts none.
+    value : value of that register, None for none.
+    code : name of the diagnostic code, "" for none.
+    diagnostics : all diagnostics of the job, oldest first.
+    state : what each block of the core waited for, as text.
+    result : what the job did up to then, as the result of a job that ends; None if it did not start.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        core: int,
+        cycle: int | None = None,
+        task: int | None = None,
+        register: str | None = None,
+        value: int | None = None,
+        code: str = "",
+        diagnostics: Iterable[Any] = (),
+        state: str = "",
+        result: Any = None,
+    ) -> None:
+        super().__init__(message, core=core, task=task, register=register)
+        self.cycle, self.value, self.code = cycle, value, code
+        self.diagnostics, self.state, self.result = list(diagnostics), state, result
+
+
+class JobTimeout(JobError, TimeoutError):
+    """A job raised no interrupt within its bound of cycles; `state` tells what the core waits for."""
+
+
 @dataclass(frozen=True)
 class Capabilities:
     """What an engine can do beyond running jobs; an engine has the same members.

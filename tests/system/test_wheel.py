@@ -80,8 +80,8 @@ def test_the_wheel_is_one_package_with_all_its_files(installed: Path):
         ".md",
         ".svg",
         ".onnx",
-        ".typed",
         ".ipynb",
+        ".typed",
     }
     places = [
         Path(folder, name).relative_to(ROOT)

@@ -208,6 +208,44 @@ def programs(path: Path) -> int:
     return stream.core + run.layers[0].macs
 
 
+def lists(path: Path) -> Array:
+    """Write, run, watch and compare task lists and streams."""
+    tasks = rkcosim.TaskList(core=1, name="pool")
+    source = tasks.buffer("in", np.zeros((4, 4, 16), np.int8))
+    tasks.buffer("out", (3, 3, 16), np.int8)
+    task = tasks.task("PPU", "PPU_RDMA", registers={"PPU.DATA_CUBE_IN_WIDTH": 3})
+    task.set("PPU_RDMA.SRC_BASE_ADDR", source).set("PPU.DATA_FORMAT", INDEX_ADD=9, PROC_PRECISION="INT8")
+    task.set("PPU_RDMA.SRC_BASE_ADDR", source + 16).set("PPU.DST_BASE_ADDR", "out")
+    task["PPU.OPERATION_MODE_CFG.POOLING_METHOD"] = "MAX"
+    assert_type(task["PPU.DATA_FORMAT"], int)
+    assert_type(tasks[0].blocks, list[str])
+    assert_type(len(tasks[:1]) + len(tasks), int)
+    assert_type(str(rkcosim.TaskList.from_text(str(tasks))), str)
+    assert_type(tasks.lint().errors, list[lint.Finding])
+    result = tasks.run("fast", max_cycles=1000, events=True, dram=engines.DramConfig(read_latency=200))
+    assert_type(result.cycles, int | None)
+    assert_type(result["out"], Array)
+    assert_type(result.tasks[0].cycles, int | None)
+    verdict = result.compare()
+    assert_type(bool(verdict) and verdict.match, bool)
+    stream = rkcosim.Stream.load(path)
+    stream.tasks[0]["PPU.DATA_CUBE_IN_WIDTH"] = 16
+    with rkcosim.open_engine(cores=2) as engine:
+        job = engine.submit(stream, core=1, max_cycles=1000)
+        also: engines.Submission[Any] = engine.submit(tasks, 0)
+        assert_type(engine.memory.view(0x1000, (2, 3), np.int16), npt.NDArray[np.int16])
+        with engine.memory.place(result["out"]) as placed, engine.memory.alloc(8, np.float32) as zeros:
+            assert_type(zeros.array, npt.NDArray[np.float32])
+            assert_type(placed.address + zeros.address, int)
+        try:
+            assert_type(job.result(timeout=1.0).interrupts, tuple[str, ...])
+        except engines.JobTimeout as error:
+            print(error.state, also.done())
+        except engines.JobError as error:
+            assert_type(error.register, str | None)
+    return np.asarray(result["out"])
+
+
 def drives(engine: engines.SocEngine) -> driver.JobResult:
     """Use the driver."""
     device: driver.Device = engine
@@ -244,7 +282,7 @@ def compiles(path: Path, own: driver.Driver) -> npt.NDArray[Any]:
 def words() -> list[lint.Finding]:
     """Build, decode and check a command stream."""
     builder = regcmd.TaskBuilder("task").set("DPU", "DATA_CUBE_WIDTH", WIDTH=3).enable("DPU")
-    tasks: regcmd.TaskList = regcmd.build_task_list([builder], 0x1000)
+    tasks: regcmd.PlacedTasks = regcmd.build_task_list([builder], 0x1000)
     entry: regcmd.TaskEntry = tasks.tasks[0]
     assert_type(regcmd.task_list_bytes([builder]), int)
     assert_type(regcmd.words_of_amount(regcmd.amount_code(entry.n_words)), int)

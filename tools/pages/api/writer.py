@@ -174,6 +174,24 @@ def own_line(index: Index, cls: griffe.Class) -> list[griffe.Class]:
     return found
 
 
+def is_record(cls: griffe.Class) -> bool:
+    """Whether the annotated members of a class are the parameters of its constructor."""
+    decorated = any(str(one.value).startswith("dataclass") for one in cls.decorators)
+    return decorated or any(str(base) in ("NamedTuple", "TypedDict") for base in cls.bases)
+
+
+def fields_of(cls: griffe.Class) -> list[griffe.Attribute]:
+    """Return the members that the body of a class has: fields of a data class, members of an enum."""
+    return [
+        member
+        for name, member in cls.members.items()
+        if isinstance(member, griffe.Attribute)
+        and not name.startswith("_")
+        and "property" not in member.labels
+        and (is_record(cls) or "class-attribute" in member.labels)
+    ]
+
+
 def members_of(cls: griffe.Class) -> set[str]:
     """Return the names that the docstring of a class describes as members."""
     if cls.docstring is None:
@@ -359,15 +377,7 @@ class Writer:
         """Return a class with its bases, the fields of a data class or an enum, and its constructor."""
         decorators = [f"@{one.value}" for one in cls.decorators if str(one.value).startswith("dataclass")]
         bases = [quoted(base) for base in cls.bases if not str(base).startswith("_")]
-        every = decorators or {"NamedTuple", "TypedDict"} & {*bases}
-        fields = [
-            member
-            for name, member in cls.members.items()
-            if isinstance(member, griffe.Attribute)
-            and not name.startswith("_")
-            and "property" not in member.labels
-            and (every or "class-attribute" in member.labels)
-        ]
+        fields = fields_of(cls)
         body = [assigned(one) for one in fields]
         made = cls.members.get("__init__")
         if isinstance(made, griffe.Function) and said.named.get("Parameters"):
