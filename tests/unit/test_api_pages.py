@@ -21,6 +21,7 @@ from tools.pages.api.docstrings import Described, DocstringError, parse
 pytest.importorskip("griffe", reason="needs the extra dev")
 
 from tools.pages.api.names import text as names_text
+from tools.pages.api.sources import ROOT as CHECKOUT
 from tools.pages.api.sources import NameProblem, Sources
 from tools.pages.api.writer import Index, index, levels, page, paragraphs
 
@@ -285,7 +286,7 @@ def test_every_name_of_the_file_exists():
 
 def test_the_page_of_stability_names_the_version_and_every_module():
     text = (ROOT / "docs" / "api" / "stability.md").read_text("utf-8")
-    version = tomllib.loads((ROOT.parent / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    version = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     assert f"version in development is {version}." in text
     modules = {one for one in MODULES if one != "rkcosim"} | {"rkcosim.rknn_api"}
     assert {one for one in modules if f"`{one}`" not in text} == set()
