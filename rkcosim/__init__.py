@@ -1,8 +1,9 @@
 """Co-simulation of the RK3588 NPU.
 
-`load` makes a `Model` of a network, `open_engine` opens an engine, `Stream` is a register-command stream with
-its memory image, `run_model` runs a network through rknn_api; `with device():` gives this process the device
-nodes of a board; `example` returns the path of an example.  Errors are of the class `Error`.
+`load` makes a `Model` of a network, `open_engine` opens an engine, `TaskList` is a list of tasks written by
+register names, `Stream` a register-command stream with its memory image, `run_model` runs a network through
+rknn_api; `with device():` gives this process the device nodes of a board; `example` returns the path of an
+example.  Errors are of the class `Error`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rkcosim.measure.models.run import run_model
     from rkcosim.model.model import Model, load
     from rkcosim.verify.streams.stream import Stream
+    from rkcosim.verify.streams.task_list import TaskList
 
 __all__ = [
     "DriverError",
@@ -30,6 +32,7 @@ __all__ = [
     "Model",
     "ModelError",
     "Stream",
+    "TaskList",
     "device",
     "example",
     "load",
@@ -46,6 +49,7 @@ __getattr__ = lazy(
         "Model": "rkcosim.model.model",
         "ModelError": "rkcosim.compiler.graph",
         "Stream": "rkcosim.verify.streams.stream",
+        "TaskList": "rkcosim.verify.streams.task_list",
         "device": "rkcosim.devices",
         "example": "rkcosim.base.examples",
         "load": "rkcosim.model.model",

@@ -1,8 +1,8 @@
 """Parts of the documentation site that are not pages of docs/: `make docs` (mkdocs.yml names this file).
 
 MkDocs calls the functions `on_...`.  They add the pages that the code or files outside of docs/ give (every
-command's help, every register, CONTRIBUTING.md, CHANGELOG.md, THIRD_PARTY.md) and make links that leave docs/
-work on the site.
+command's help, every register, the notebooks, CONTRIBUTING.md, CHANGELOG.md, THIRD_PARTY.md) and make links
+that leave docs/ work on the site.
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ def relinked(text: str, source: Path, page: Path) -> str:
     shown = {ROOT / file: DOCS / name for name, file in ROOT_PAGES.items()} | {
         ROOT / "README.md": DOCS / "index.md"
     }
+    shown |= {file: DOCS / name for name, file in notebook_pages().items()}
 
     def link(match: re.Match[str]) -> str:
         words, target, anchor = match[1], match[2], match[3] or ""
@@ -154,6 +155,19 @@ def root_page(name: str) -> str:
     return outside(FENCED, file.read_text(), lambda text: relinked(text, file, DOCS / name))
 
 
+def notebook_pages() -> dict[str, Path]:
+    """Return the notebook of each page of the site that shows one, by the page's path below docs/."""
+    return {f"notebooks/{path.stem}.md": path for path in sorted((DOCS / "notebooks").glob("*.ipynb"))}
+
+
+def notebook(name: str) -> str:
+    """Text of a page of `notebook_pages`, with the stored outputs."""
+    from tools.notebooks import page
+
+    file = notebook_pages()[name]
+    return outside(FENCED, page(file), lambda text: relinked(text, file, DOCS / name))
+
+
 def registers() -> str:
     """The page of all registers (`make registers`)."""
     from tools.pages.registers import markdown
@@ -186,6 +200,7 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     texts = {name: root_page(name) for name in ROOT_PAGES}
+    texts |= {name: notebook(name) for name in notebook_pages()}
     for name, text in {**texts, "commands.md": commands(), "registers.md": registers()}.items():
         files.append(File.generated(config, name, content=text))
     return files

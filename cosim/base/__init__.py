@@ -50,11 +50,11 @@ class Error(Exception):
     register: str | None = None
     core: int | None = None
 
-    def __init__(self, *args: Any, **place: Any) -> None:
+    def __init__(self, *args: object, **place: str | int | None) -> None:
         super().__init__(*args)
         self.at(**place)
 
-    def at(self, **place: Any) -> Self:
+    def at(self, **place: str | int | None) -> Self:
         """Set members of the place, and return the error."""
         unknown = place.keys() - PLACE
         if unknown:
@@ -63,7 +63,7 @@ class Error(Exception):
             setattr(self, name, value)
         return self
 
-    def place(self) -> dict[str, Any]:
+    def place(self) -> dict[str, str | int]:
         """Return the known members of the place by name."""
         return {name: getattr(self, name) for name in PLACE if getattr(self, name) is not None}
 

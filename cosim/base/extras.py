@@ -76,6 +76,7 @@ EXTRAS = {
         {
             "mkdocs": "mkdocs",
             "material": "mkdocs-material",
+            "nbconvert": "nbconvert",
             "wavedrom": "wavedrom",
         },
         "the documentation site",

@@ -239,6 +239,8 @@ def accuracy_command(asked: AccuracyOptions) -> None:
     from rkcosim.compiler import quantization
     from rkcosim.compiler.model import naming_model
     from rkcosim.measure.models.calibration import load_samples
+    from rkcosim.measure.models.hosted import host_work
+    from rkcosim.rknn_file.opening import open_model
 
     baked = asked.normalisations() if asked.pixels else ()
     if asked.pixels and not baked:
@@ -257,7 +259,9 @@ def accuracy_command(asked: AccuracyOptions) -> None:
             found = model.measure(data, samples, gains=asked.gains)
             if asked.npu:
                 found.npu = _npu(model, data, samples)
+            share = host_work(open_model(data)).share()
     _report(asked, asked.quantized.name, found)
+    print(f"{asked.quantized.name}: {share}")
     asked.write({"model": asked.quantized.name, "original": asked.model.name, **found.as_json()}, say=True)
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
 from rkcosim.base.failures import Failures
 from rkcosim.devices.faults import FaultyDevice
@@ -31,6 +31,26 @@ DRIVERS = {"rknpu": ("rknpu",), "rocket": ("rocket",), "both": ("rknpu", "rocket
 
 SCHEMA_VERSION = 1
 """Version of the JSON form of `Report`."""
+
+
+class MachineOptions(TypedDict, total=False):
+    """The keywords of `SimulatedMachine`, which describes them."""
+
+    cores: int
+    exact: bool
+    dram: DramConfig | None
+    drivers: Iterable[str]
+    rocket_interface: str
+    soft_reset: str
+    board: str | None
+    sram: int
+    faults: Iterable[str]
+    fault_each: int
+    log: TextIO | None
+    verbose: bool
+    trace: TraceSpec | Path | None
+    capture: Callable[[Captured], None] | None
+    progress: Progress
 
 
 @dataclass
@@ -191,16 +211,13 @@ class SimulatedMachine:
         capture: Callable[[Captured], None] | None = None,
         progress: Progress = say,
     ) -> None:
-        spec = None if trace is None else TraceSpec.of(trace)
-        if spec is not None:
-            spec.path.parent.mkdir(parents=True, exist_ok=True)
         self._engine = open_engine(
             engine,
             cores=cores,
             exact=exact,
             dram=dram,
             on_diagnostic="go on",
-            trace=spec,
+            trace=trace,
             progress=progress,
         )
         self.device = Metered(self._engine)

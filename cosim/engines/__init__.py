@@ -19,6 +19,9 @@ if TYPE_CHECKING:
         DiagnosticError,
         Engine,
         EngineError,
+        EngineMemory,
+        JobError,
+        JobTimeout,
         MemoryAccessError,
         SnapshotError,
         capabilities,
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from rkcosim.engines.records import EVENT_NAMES, CoreCounters, TaskRecord
     from rkcosim.engines.snapshots.plan import resuming, saving
     from rkcosim.engines.soc import SocEngine
+    from rkcosim.engines.submissions import Submission
 
 __all__ = [
     "ALL_ENGINES",
@@ -41,11 +45,15 @@ __all__ = [
     "DramConfig",
     "Engine",
     "EngineError",
+    "EngineMemory",
     "FastEngine",
     "GoldenEngine",
+    "JobError",
+    "JobTimeout",
     "MemoryAccessError",
     "SnapshotError",
     "SocEngine",
+    "Submission",
     "TaskRecord",
     "capabilities",
     "open_engine",
@@ -70,6 +78,9 @@ __getattr__ = lazy(
         "DiagnosticError": "rkcosim.engines.protocol",
         "Engine": "rkcosim.engines.protocol",
         "EngineError": "rkcosim.engines.protocol",
+        "JobError": "rkcosim.engines.protocol",
+        "JobTimeout": "rkcosim.engines.protocol",
+        "EngineMemory": "rkcosim.engines.protocol",
         "MemoryAccessError": "rkcosim.engines.protocol",
         "SnapshotError": "rkcosim.engines.protocol",
         "capabilities": "rkcosim.engines.protocol",
@@ -79,5 +90,6 @@ __getattr__ = lazy(
         "resuming": "rkcosim.engines.snapshots.plan",
         "saving": "rkcosim.engines.snapshots.plan",
         "SocEngine": "rkcosim.engines.soc",
+        "Submission": "rkcosim.engines.submissions",
     },
 )

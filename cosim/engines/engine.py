@@ -91,7 +91,8 @@ def open_engine(
     dram : memory timing, default `DramConfig()`; not for "golden", which counts no cycles.
     on_diagnostic : "stop" raises an exception at the first diagnostic of the device, "go on" collects
         diagnostics and continues as silicon does.
-    trace : a waveform to write from the start: its file, or a `rkcosim.waves.TraceSpec`.
+    trace : a waveform to write from the start: its file, or a `rkcosim.waves.spec.TraceSpec`; a folder that
+        is missing is made.
     threads : threads that simulate busy cores in parallel, 1..3; None: one per processor, as long as that is
         faster than one thread. Cycles, bytes and logs do not depend on it. "fast" and "golden" use one.
     options : names of interpretations of the hardware (spec/regs/options.py), for the RTL and for the golden
@@ -155,6 +156,7 @@ def open_engine(
 
         return GoldenEngine(cores, strict=on_diagnostic == "stop", options=options)
     from rkcosim.engines import cache, event_files
+    from rkcosim.waves.spec import TraceSpec
 
     told = cache.say if progress is None else progress
 
@@ -197,7 +199,9 @@ def open_engine(
     try:
         engine.recording.into(event_files.take())
         if trace is not None:
-            engine.trace(trace)
+            spec = TraceSpec.of(trace)
+            spec.path.parent.mkdir(parents=True, exist_ok=True)
+            engine.trace(spec)
     except BaseException:
         engine.close()
         raise

@@ -2,11 +2,63 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from rkcosim.engines.protocol import GOLDEN, WaveformError, described, require
-from rkcosim.golden.task import GoldenNpu
+import numpy as np
+import numpy.typing as npt
+
+from rkcosim.engines.arrays import ArrayMemory, mapped_size, unmapped
+from rkcosim.engines.protocol import (
+    GOLDEN,
+    EngineError,
+    MemoryAccessError,
+    WaveformError,
+    described,
+    require,
+)
+from rkcosim.engines.submissions import MAX_CYCLES, CoreWork, Submission, Submissions, T
+from rkcosim.golden.task import GoldenError, GoldenNpu, Memory
+from rkcosim.golden.task.errors import MemoryFault
+
+
+class GoldenMemoryFault(MemoryFault, MemoryAccessError):
+    """An access outside of the mapped ranges, by the golden model or by the host."""
+
+    def __init__(self, address: int, size: int, text: str) -> None:
+        super().__init__(address, size, "access")
+        self.args = (text,)
+
+
+class GoldenMemory(ArrayMemory, Memory):
+    """The golden model's memory with the interface of the other engines' `DeviceMemory`."""
+
+    def map(self, iova: int, size: int, fd: int | None = None) -> npt.NDArray[np.uint8]:
+        """Map `size` bytes (rounded up to pages) from `iova` on; see `DeviceMemory.map`."""
+        whole = mapped_size(iova, size, self.ranges)
+        if fd is not None and os.fstat(fd).st_size < whole:
+            raise MemoryAccessError(f"map: the file has fewer than {whole:#x} bytes")
+        return Memory.map(self, iova, whole, fd)
+
+    def unmap(self, iova: int) -> None:
+        """Remove the range that starts at `iova`; raises MemoryAccessError if none does."""
+        try:
+            Memory.unmap(self, iova)
+        except KeyError:
+            raise MemoryAccessError(f"unmap: no range starts at {iova:#x}") from None
+
+    @property
+    def ranges(self) -> dict[int, int]:
+        """Mapped ranges, from first address to size in bytes."""
+        return dict(self.regions())
+
+    def _bytes(self, iova: int, size: int) -> npt.NDArray[np.uint8]:
+        try:
+            return Memory.view(self, iova, size)
+        except MemoryFault as fault:
+            raise GoldenMemoryFault(iova, size, str(unmapped(iova, size, self.ranges))) from fault
 
 
 class GoldenEngine(GoldenNpu):
@@ -15,13 +67,33 @@ class GoldenEngine(GoldenNpu):
     It computes bytes and counts no cycles. Members that the other engines have and it has not exist too: they
     raise an error that names the engines which have them.
 
-    Parameters are those of `GoldenNpu`.
+    Parameters
+    ----------
+    cores, strict, options : as for `GoldenNpu`.
+
+    Members
+    -------
+    closed : whether it was closed.
     """
 
-    closed = False
+    memory: GoldenMemory
+
+    def __init__(self, cores: int = 3, *, strict: bool = True, options: Iterable[str] | None = None) -> None:
+        super().__init__(cores, strict=strict, memory=GoldenMemory(), options=options)
+        self.closed = False
+        self._submissions = Submissions(self, (EngineError, GoldenError))
+
+    def submit(
+        self, work: CoreWork[T], core: int | None = None, max_cycles: int = MAX_CYCLES
+    ) -> Submission[T]:
+        """Start a `Stream` or a `TaskList` on a core, or queue it there; see `Submissions.submit`."""
+        if self.closed:
+            raise EngineError("the engine is closed")
+        return self._submissions.submit(work, core, max_cycles)
 
     def close(self) -> None:
         """End the use of the engine; arrays returned by `memory.view` stay valid."""
+        self._submissions.close()
         self.closed = True
 
     def __enter__(self) -> Self:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR, Error
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from rkcosim.engines.diagnostics import Diagnostic
+    from rkcosim.golden.task.context import Finding
 
 
 class EngineError(Error):
@@ -58,6 +65,44 @@ class DiagnosticError(EngineError):
             text += f" (and {len(self.diagnostics) - 1} more)"
         first = self.diagnostics[0]
         super().__init__(text, core=first.core, task=first.task, register=first.register)
+
+
+class JobError(EngineError):
+    """A job of `engine.submit`, `Stream.run` or `TaskList.run` failed; `__cause__` is the first error.
+
+    Members
+    -------
+    core, task, register : the place (`rkcosim.Error`): the core, the task that was running, and the register
+        that the device complains about; None if unknown.
+    cycle : cycle of the engine at which it was noticed; None if the engine counts none.
+    value : value of that register, None for none.
+    code : name of the diagnostic code, "" for none.
+    diagnostics : all diagnostics of the job, oldest first.
+    state : what each block of the core waited for, as text.
+    result : what the job did up to then, as the result of a job that ends; None if it did not start.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        core: int,
+        cycle: int | None = None,
+        task: int | None = None,
+        register: str | None = None,
+        value: int | None = None,
+        code: str = "",
+        diagnostics: Iterable[Any] = (),
+        state: str = "",
+        result: Any = None,
+    ) -> None:
+        super().__init__(message, core=core, task=task, register=register)
+        self.cycle, self.value, self.code = cycle, value, code
+        self.diagnostics, self.state, self.result = list(diagnostics), state, result
+
+
+class JobTimeout(JobError, TimeoutError):
+    """A job raised no interrupt within its bound of cycles; `state` tells what the core waits for."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +202,35 @@ def described(engine: Engine, closed: bool = False) -> str:
     return f"<engine {engine.name}, {cores}, {'closed' if closed else time}>"
 
 
+class EngineMemory(Protocol):
+    """Memory of an engine, which host and cores share; only mapped ranges may be accessed."""
+
+    @property
+    def ranges(self) -> dict[int, int]:
+        """Mapped ranges, from first address to size in bytes."""
+        ...
+
+    def map(self, iova: int, size: int, /) -> object:
+        """Map `size` bytes from `iova` on; they read as zero."""
+        ...
+
+    def unmap(self, iova: int, /) -> None:
+        """Remove the range that starts at `iova`; its contents are lost."""
+        ...
+
+    def view(self, iova: int, size: int, /) -> npt.NDArray[np.uint8]:
+        """Return the bytes themselves, uint8 of shape (size,), shared with the cores."""
+        ...
+
+    def read(self, iova: int, size: int, /) -> bytes:
+        """Return a copy of `size` bytes."""
+        ...
+
+    def write(self, iova: int, data: bytes, /) -> None:
+        """Write bytes."""
+        ...
+
+
 class Engine(Protocol):
     """A simulated device: the members of every engine, including the golden model.
 
@@ -196,7 +270,7 @@ class Engine(Protocol):
     @property
     def options(self) -> frozenset[str]: ...
     @property
-    def memory(self) -> Any: ...
+    def memory(self) -> EngineMemory: ...
     @property
     def dram(self) -> Any: ...
     @property
@@ -229,7 +303,7 @@ class Engine(Protocol):
         """Return what the blocks of a core wait for, as text."""
         ...
 
-    def task_log(self) -> Any:
+    def task_log(self) -> Sequence[Any]:
         """Return the records of the tasks in the order of their starts; the latest ones are kept."""
         ...
 
@@ -237,7 +311,7 @@ class Engine(Protocol):
         """Return the number of tasks that have started."""
         ...
 
-    def diagnostics(self) -> list[Any]:
+    def diagnostics(self) -> Sequence[Diagnostic] | Sequence[Finding]:
         """Return the diagnostics of the cores, oldest first."""
         ...
 

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
         Check,
         ComparisonReport,
         EstimateReport,
+        EstimateRow,
         Profile,
         Report,
         SaveError,
+        TaskRow,
     )
     from rkcosim.model.signature import ModelTensor, ModelTensors
-    from rkcosim.model.tables import MissingExtraError, Record, Table
+    from rkcosim.model.tables import MissingExtraError, Table
 
 __all__ = [
     "AccuracyReport",
@@ -27,16 +29,17 @@ __all__ = [
     "ClosedError",
     "ComparisonReport",
     "EstimateReport",
+    "EstimateRow",
     "MissingExtraError",
     "Model",
     "ModelTensor",
     "ModelTensors",
     "Outputs",
     "Profile",
-    "Record",
     "Report",
     "SaveError",
     "Table",
+    "TaskRow",
     "load",
 ]
 
@@ -45,9 +48,10 @@ _HOMES = {
     "outputs": ("Outputs",),
     "reports": (
         *("AccuracyReport", "Check", "ComparisonReport", "EstimateReport", "Profile", "Report", "SaveError"),
+        *("EstimateRow", "TaskRow"),
     ),
     "signature": ("ModelTensor", "ModelTensors"),
-    "tables": ("MissingExtraError", "Record", "Table"),
+    "tables": ("MissingExtraError", "Table"),
 }
 
 __getattr__ = lazy(

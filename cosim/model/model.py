@@ -13,11 +13,11 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     import onnx
 
     from rkcosim.driver import Driver
+    from rkcosim.engines.engine import AnyEngine
     from rkcosim.engines.library import DramConfig
-    from rkcosim.engines.protocol import Engine
     from rkcosim.measure.models.rows import LayerRow
     from rkcosim.model.reports import AccuracyReport, Check, ComparisonReport, EstimateReport, Profile
     from rkcosim.model.tables import Table
@@ -48,12 +48,18 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[Any]
 
+Runtime = Literal["onnxruntime", "litert", "naive"]
+"""Other runtimes with which a model is compared."""
+
 Floats = Literal["fp16", "host", "refuse"]
 Method = Literal["minmax", "percentile", "entropy", "mse"]
 PlanName = Literal["ours", "rknn"]
 
 Inputs = npt.ArrayLike | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike]
 """The inputs of an inference: an array, a mapping from names to arrays, or a sequence of arrays."""
+
+Samples = str | os.PathLike[str] | npt.ArrayLike | Mapping[str, npt.ArrayLike] | Iterable[Inputs]
+"""Samples for quantisation: an array or mapping with one sample more in front, samples, or a path."""
 
 
 _DRIVERS: weakref.WeakKeyDictionary[Any, Driver] = weakref.WeakKeyDictionary()
@@ -70,7 +76,7 @@ class _Device:
     """The engine of a model and what is loaded on it; `close` may be called again."""
 
     def __init__(self) -> None:
-        self.engine: Any = None
+        self.engine: AnyEngine | None = None
         self.driver: Driver | None = None
         self.own = True
         self.meter: Any = None
@@ -90,7 +96,7 @@ class _Device:
 def load(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     *,
-    engine: str | Engine | None = None,
+    engine: str | AnyEngine | None = None,
     cores: int = 1,
     exact: bool = False,
     dram: DramConfig | Mapping[str, float] | str | None = None,
@@ -99,7 +105,7 @@ def load(
     shapes: Mapping[str, Sequence[int]] | None = None,
     outputs: Sequence[str] = (),
     plan: PlanName = "ours",
-    calibration: Any = None,
+    calibration: Samples | None = None,
 ) -> Model:
     """Load and compile a network.
 
@@ -191,7 +197,7 @@ class Model:
         name: str,
         *,
         path: Path | None,
-        engine: str | Engine | None,
+        engine: str | AnyEngine | None,
         cores: int,
         exact: bool,
         dram: DramConfig | Mapping[str, float] | str | None,
@@ -224,9 +230,7 @@ class Model:
 
     def __repr__(self) -> str:
         """Return the kind of the file, inputs and outputs, and how much of it the NPU computes."""
-        from rkcosim.model.reports import share_line
-
-        lines = [f"{self.name}: {identify(self._data)}, {share_line(self._host())}"]
+        lines = [f"{self.name}: {identify(self._data)}, {self._host().share()}"]
         for what, tensors in (("input", self.inputs), ("output", self.outputs)):
             lines += [f"  {what} {tensor}" for tensor in tensors]
         return "\n".join(lines)
@@ -255,7 +259,7 @@ class Model:
         return 1 - self._host().mac_share
 
     @property
-    def engine(self) -> Any:
+    def engine(self) -> AnyEngine:
         """The engine, which is opened now if it was not yet.
 
         Raises
@@ -265,7 +269,9 @@ class Model:
         ClosedError
             If the model is closed.
         """
-        return self._open().engine
+        engine = self._open().engine
+        assert engine is not None
+        return engine
 
     def to_bytes(self) -> bytes:
         """Return the bytes of the model's file."""
@@ -287,12 +293,16 @@ class Model:
 
     # Runs.
 
-    def __call__(self, *arrays: Any, **named: npt.ArrayLike) -> Any:
-        """Run once, as `run`; return the array of a model with one output, otherwise `Outputs`."""
+    def __call__(self, *arrays: Inputs, **named: npt.ArrayLike) -> Array | Any:
+        """Run once, as `run`; return the array of a model with one output, otherwise `Outputs`.
+
+        A type checker does not know the number of outputs, and takes the result for an array or anything; the
+        type of `run` is exact.
+        """
         results = self.run(*arrays, **named)
         return results[0] if len(results) == 1 else results
 
-    def run(self, *arrays: Any, **named: npt.ArrayLike) -> Outputs:
+    def run(self, *arrays: Inputs, **named: npt.ArrayLike) -> Outputs:
         """Run one inference.
 
         Parameters
@@ -361,6 +371,9 @@ class Model:
     def profile(self, x: Inputs | None = None, *, seed: int = 0) -> Profile:
         """Run one inference and report cycles, bytes, and what bounds each layer.
 
+        The first inference after an engine was opened takes up to 256 cycles more than later ones: after a
+        reset, the first register writes wait until the core has cleared its register groups.
+
         Parameters
         ----------
         x
@@ -407,7 +420,7 @@ class Model:
         values = self._of(x, seed)
         with self._lock, shown_once(), progress.step(f"checking {self.name}"):
             loaded = self._loaded(keep=True)
-            checker = checker_for(loaded, self._device.engine.name)
+            checker = checker_for(loaded, self.engine.name)
             try:
                 profile = self._profile(loaded, values)
                 wrong = first_wrong(checker, values)
@@ -422,23 +435,32 @@ class Model:
             profile.run.verdict, profile.run.tensors_kept = verdict, True
             return Check(verdict, profile)
 
+    @overload
     def compare(
-        self,
-        x: Inputs | None = None,
-        *,
-        reference: Literal["onnxruntime", "litert", "naive"] | None = None,
-        seed: int = 0,
+        self, x: Inputs | None = None, /, *, reference: Runtime | None = None, seed: int = 0
+    ) -> ComparisonReport: ...
+    @overload
+    def compare(
+        self, reference: Runtime, x: Inputs | None = None, /, *, seed: int = 0
+    ) -> ComparisonReport: ...
+    def compare(
+        self, first: Any = None, second: Any = None, /, *, reference: Runtime | None = None, seed: int = 0
     ) -> ComparisonReport:
         """Compare the arithmetic of every layer and output with another runtime's.
 
-        The layers run on the graph-level golden model, which `check` compares with the hardware.
+        The layers run on the graph-level golden model, which `check` compares with the hardware.  Both
+        `compare("onnxruntime", x)` and `compare(x)` are possible.
 
         Parameters
         ----------
-        x, seed
-            As for `profile`.
+        first, second
+            The inputs, as for `profile`, and the name of the runtime; both may be left out, and the name may
+            be in front.
         reference
-            "onnxruntime" for ONNX models, "litert" for TFLite, "naive" for TNN; None: that of the format.
+            The runtime by name: "onnxruntime" for ONNX models, "litert" for TFLite, "naive" for TNN; None:
+            that of the format.
+        seed
+            Seed of the random inputs.
 
         Raises
         ------
@@ -450,6 +472,8 @@ class Model:
         from rkcosim.measure.models.compare import compare
         from rkcosim.model.reports import ComparisonReport
 
+        named: Any = first if isinstance(first, str) else second
+        x, reference = (second if isinstance(first, str) else first), reference or named
         reals = [
             ((array.astype(np.int32) - info.zero_point) * np.float32(info.scale)).astype(np.float32)
             if info.quantised and array.dtype.kind in "iu"
@@ -458,7 +482,7 @@ class Model:
         ]
         with shown_once(), self._options(), self._file() as path:
             found = compare(path, [reals], reference=reference)
-        return ComparisonReport(replace(found, model=self.name), self._host())
+        return ComparisonReport(replace(found, model=self.name))
 
     def estimate(
         self,
@@ -505,7 +529,7 @@ class Model:
 
     def quantize(
         self,
-        data: Any,
+        data: Samples,
         *,
         method: Method = "minmax",
         percentile: float = 99.99,
@@ -563,6 +587,32 @@ class Model:
         model = Model(made, name, path=None, plan=self._plan, reading=self._reading, **how)
         model.accuracy = AccuracyReport(name, found)
         return model
+
+    def measure_accuracy(self, original: Model, data: Any, *, npu: bool = False) -> AccuracyReport:
+        """Compare this quantised model with its float original, on samples that were not used to quantise it.
+
+        Parameters
+        ----------
+        original
+            The float model.
+        data
+            Samples, as for `quantize`.
+        npu
+            Whether the report also has the outputs in the NPU's arithmetic.
+
+        Raises
+        ------
+        ModelError
+            If the two models do not belong together, or a sample does not fit.
+        MissingExtraError
+            If the runtime that computes both models is not installed.
+        """
+        from rkcosim.model.quantisation import measured
+        from rkcosim.model.reports import AccuracyReport
+
+        with shown_once(), self._options(), self._naming():
+            found = measured(original.to_bytes(), self._data, original.inputs, data, npu)
+        return AccuracyReport(self.name, found)
 
     def trace(
         self,

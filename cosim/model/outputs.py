@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,11 @@ class Outputs(list[Array]):
         super().__init__(arrays)
         self.names = tuple(names)
 
-    def __getitem__(self, key: Any) -> Any:
+    @overload
+    def __getitem__(self, key: SupportsIndex | str) -> Array: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Array]: ...
+    def __getitem__(self, key: SupportsIndex | str | slice) -> Array | list[Array]:
         """Return the output of a number or name, or those of a slice.
 
         Raises

@@ -41,12 +41,7 @@ def quantised(
         If the model has nothing to quantise, or a sample does not fit.
     """
     model = quantization.open_float_model(data, ())
-    if isinstance(samples, str | os.PathLike):
-        read = load_samples(Path(samples), model.inputs, Reading())
-    else:
-        read = [_sample(values, inputs) for values in _split(samples, inputs)]
-    if not read:
-        raise ModelError("quantisation needs at least one sample of the model's inputs")
+    read = _read(samples, model, inputs)
     settings = quantization.Settings(method, percentile, per_channel, keep)
     made = model.quantize(read, settings)
     found = model.measure(made, read, gains=mixed > 0)
@@ -60,6 +55,44 @@ def quantised(
     if npu:
         found.npu = npu_figures(model, made, read)
     return made, found
+
+
+def measured(
+    original: bytes, made: bytes, inputs: ModelTensors, samples: Any, npu: bool
+) -> quantization.Accuracy:
+    """Compare a quantised model file with its original on samples.
+
+    Parameters
+    ----------
+    original, made
+        The float model and the quantised one.
+    inputs
+        The inputs of the original.
+    samples, npu
+        As for `rkcosim.model.Model.measure_accuracy`.
+
+    Raises
+    ------
+    ModelError
+        If the two models do not belong together, or a sample does not fit.
+    """
+    model = quantization.open_float_model(original, ())
+    read = _read(samples, model, inputs)
+    found = model.measure(made, read)
+    if npu:
+        found.npu = npu_figures(model, made, read)
+    return found
+
+
+def _read(samples: Any, model: quantization.FloatModel, inputs: ModelTensors) -> list[dict[str, Array]]:
+    """Return the samples with arrays by name; raises ModelError."""
+    if isinstance(samples, str | os.PathLike):
+        read = load_samples(Path(samples), model.inputs, Reading())
+    else:
+        read = [_sample(values, inputs) for values in _split(samples, inputs)]
+    if not read:
+        raise ModelError("there must be at least one sample of the model's inputs")
+    return read
 
 
 def _split(samples: Any, inputs: ModelTensors) -> Iterator[Any]:

@@ -12,7 +12,7 @@ import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +21,17 @@ import numpy.typing as npt
 from rkcosim.base import Error, versioned
 from rkcosim.base.extras import needed
 from rkcosim.measure.models.rows import LayerRow
-from rkcosim.model.tables import Column, MissingExtraError, Record, Table
+from rkcosim.model.tables import Column, MissingExtraError, Table
 from rkcosim.waves.whole_file import whole_file
 
 if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+    from matplotlib.axes import Axes
+
     from rkcosim.compiler.quantization import Accuracy, Figures
     from rkcosim.compiler.quantization import Layer as QuantisedLayer
     from rkcosim.measure.models.compare import Comparison, LayerDifference
-    from rkcosim.measure.models.hosted import HostWork
     from rkcosim.measure.models.run import ModelRun
     from rkcosim.measure.report.data import ReportedRun
 
@@ -106,11 +109,11 @@ class Report(ABC):
         head = f"<div><b>{first}</b>{''.join(f'<br>{line}' for line in rest)}</div>"
         return f"{head}{self.table._repr_html_()}{self._pictures()}"
 
-    def to_pandas(self, *, everything: bool = False) -> Any:
+    def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
         """Return the table as a `pandas.DataFrame`, see `Table.to_pandas`."""
         return self.table.to_pandas(everything=everything)
 
-    def to_arrow(self, *, everything: bool = True) -> Any:
+    def to_arrow(self, *, everything: bool = True) -> pyarrow.Table:
         """Return the table as a `pyarrow.Table`, see `Table.to_arrow`."""
         return self.table.to_arrow(everything=everything)
 
@@ -160,11 +163,78 @@ class Report(ABC):
         return text.getvalue()
 
 
-def share_line(host: HostWork) -> str:
-    """Return how much of a model the NPU computes, in words."""
-    if host.alone:
-        return "on the NPU: nothing"
-    return f"on the NPU: {1 - host.mac_share:.2%} of the MACs, {1 - host.element_share:.2%} of the elements"
+@dataclass(frozen=True)
+class TaskRow:
+    """A task of the hardware in one inference.
+
+    Members
+    -------
+    name
+        "task 0" and so on, in the order of the starts.
+    layer
+        Name of its layer.
+    core
+        Core that ran it.
+    start
+        Cycle of its start, from the start of the first task.
+    cycles
+        Cycles that it took.
+    mac_busy
+        Cycles in which the array had an operand slot.
+    bytes_read, bytes_written
+        Bytes from and to DRAM, without command words.
+    """
+
+    name: str
+    layer: str
+    core: int
+    start: int
+    cycles: int
+    mac_busy: int
+    bytes_read: int
+    bytes_written: int
+
+
+@dataclass(frozen=True)
+class EstimateRow:
+    """A layer of an estimate.
+
+    Members
+    -------
+    name, op
+        Name and operator of the layer.
+    target
+        "npu" or "host".
+    tasks
+        Number of its tasks.
+    cycles
+        Estimated cycles; None for a layer of the host.
+    bound
+        What limits it: "array", "DRAM" and so on.
+    macs
+        Multiply-accumulates.
+    bytes_read, bytes_written
+        Bytes from and to DRAM.
+    peak
+        Largest number of multiply-accumulates per cycle for a layer of this kind and type.
+    milliseconds
+        Time at the clock of the estimate; None for a layer of the host.
+    share
+        Part of the cycles of all layers, 0 to 1; None for a layer of the host.
+    """
+
+    name: str
+    op: str
+    target: str
+    tasks: int
+    cycles: int | None
+    bound: str
+    macs: int
+    bytes_read: int
+    bytes_written: int
+    peak: int
+    milliseconds: float | None
+    share: float | None
 
 
 class Profile(Report):
@@ -222,17 +292,24 @@ class Profile(Report):
         return self.layers
 
     @property
-    def tasks(self) -> Table[Record]:
+    def tasks(self) -> Table[TaskRow]:
         """The tasks of the hardware in the order of their starts; empty if nothing was measured."""
         names = [row.name for row in self.run.layers]
         rows = [
-            Record({"name": f"task {number}", **row, "layer": names[row["layer"]]})
+            TaskRow(**{"name": f"task {number}", **row, "layer": names[row["layer"]]})
             for number, row in enumerate(self.run.tasks)
         ]
-        counts = ("start", "cycles", "mac_busy", "bytes_read", "bytes_written")
-        columns = [Record.column(name) for name in ("name", "layer", "core")]
-        columns += [Record.column(name, ",") for name in counts]
-        return Table(f"{self.run.model}: tasks of one inference", rows, columns, Record.as_dict)
+        columns: list[Column[TaskRow]] = [
+            Column("name", lambda row: row.name),
+            Column("layer", lambda row: row.layer),
+            Column("core", lambda row: row.core),
+            Column("start", lambda row: row.start, ","),
+            Column("cycles", lambda row: row.cycles, ","),
+            Column("mac busy", lambda row: row.mac_busy, ","),
+            Column("bytes read", lambda row: row.bytes_read, ","),
+            Column("bytes written", lambda row: row.bytes_written, ","),
+        ]
+        return Table(f"{self.run.model}: tasks of one inference", rows, columns, asdict)
 
     def lines(self) -> Iterator[str]:
         """Yield cycles and time, the traffic, the longest layer, and the shares of NPU and host."""
@@ -249,7 +326,7 @@ class Profile(Report):
         total = sum(row.cycles or 0 for row in timed)
         for row in timed[:1]:
             yield f"longest: {row.name} ({row.op}), {(row.cycles or 0) / total:.1%}, bound by {row.bound}"
-        yield share_line(run.host)
+        yield run.host.share()
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `rkcosim run --json`."""
@@ -273,7 +350,7 @@ class Profile(Report):
         """Return the roofline with the layers as the text of an SVG file; empty without cycles and MACs."""
         return roofline_svg(self._reported())
 
-    def plot(self, axes: Any = None) -> Any:
+    def plot(self, axes: Axes | None = None) -> Axes:
         """Draw the cycles of the layers (without cycles, their MACs) as bars; return the `matplotlib` axes.
 
         Parameters
@@ -291,7 +368,7 @@ class Profile(Report):
         return bars(axes, values, "cycles" if known else "MACs", self.run.model)
 
 
-def bars(axes: Any, values: Sequence[tuple[str, float]], label: str, title: str) -> Any:
+def bars(axes: Axes | None, values: Sequence[tuple[str, float]], label: str, title: str) -> Axes:
     """Draw horizontal bars with names; raises MissingExtraError without matplotlib."""
     with needed("matplotlib", "a plot", MissingExtraError):
         from matplotlib import pyplot
@@ -375,7 +452,7 @@ class Check(Report):
             yield f"{name}: MATCH: {' = '.join(self.verdict['levels'])}, {what}, bit for bit"
         else:
             yield f"{name}: MISMATCH: {self.first_difference}"
-        yield share_line(self.profile.run.host)
+        yield self.profile.run.host.share()
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `rkcosim run --check --json`."""
@@ -385,22 +462,21 @@ class Check(Report):
 class ComparisonReport(Report):
     """A model's arithmetic on the NPU beside another runtime's, layer by layer.
 
-    `bool(comparison)` is true if every layer is within its bound and no class differs.
+    `bool(comparison)` is true if every layer is within its bound and no class differs, and the NPU computes
+    at least one layer.
 
     Members
     -------
     found
-        The comparison, with the differences of each layer and output.
-    host
-        What the host computes of the model.
+        The comparison, with the differences of each layer and output, and what the host computes.
     """
 
-    def __init__(self, found: Comparison, host: HostWork) -> None:
-        self.found, self.host = found, host
+    def __init__(self, found: Comparison) -> None:
+        self.found = found
 
     def __bool__(self) -> bool:
-        """Return whether every layer is within its bound, and every class is the same."""
-        return self.found.match
+        """Return whether a layer of the NPU was compared, and everything is within its bound."""
+        return self.found.match and not self.found.host.alone
 
     @property
     def match(self) -> bool:
@@ -431,13 +507,15 @@ class ComparisonReport(Report):
         """Yield the verdict, the outputs, and what exceeds a bound."""
         found = self.found
         said = "within the bounds" if found.match else "NOT within the bounds"
+        if found.match and found.host.alone:
+            said = "nothing compared, because no layer runs on the NPU"
         yield f"{found.model} against {found.reference}: {said}"
         for item in found.outputs:
             yield f"output {item.name}: {item.agreement.text()}"
         yield from found.reasons()
         if found.skipped:
             yield f"not compared, the reference keeps no such tensor: {', '.join(found.skipped)}"
-        yield share_line(self.host)
+        yield self.found.host.share()
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `rkcosim compare --json`."""
@@ -477,20 +555,20 @@ class EstimateReport(Report):
         return float(self.document["board"]["milliseconds"])
 
     @property
-    def table(self) -> Table[Record]:
+    def table(self) -> Table[EstimateRow]:
         """The layers, with estimated cycles and what bounds each."""
-        rows = [Record(row) for row in self.document["layers"]]
-        columns = [
-            Record.column("name", heading="layer"),
-            Record.column("op"),
-            Record.column("target", heading="on"),
-            Record.column("tasks", ","),
-            Record.column("cycles", ","),
-            Record.column("share", ".1%"),
-            Record.column("macs", ",", "MACs"),
-            Record.column("bound", heading="bound by"),
+        rows = [EstimateRow(**row) for row in self.document["layers"]]
+        columns: list[Column[EstimateRow]] = [
+            Column("layer", lambda row: row.name),
+            Column("op", lambda row: row.op),
+            Column("on", lambda row: row.target),
+            Column("tasks", lambda row: row.tasks, ","),
+            Column("cycles", lambda row: row.cycles, ","),
+            Column("share", lambda row: row.share, ".1%"),
+            Column("MACs", lambda row: row.macs, ","),
+            Column("bound by", lambda row: row.bound),
         ]
-        return Table(f"{self.document['model']}: estimate", rows, columns, Record.as_dict, numbered=True)
+        return Table(f"{self.document['model']}: estimate", rows, columns, asdict, numbered=True)
 
     def lines(self) -> Iterator[str]:
         """Yield cycles and time, the error of such estimates, and the host's part."""
@@ -524,7 +602,7 @@ class EstimateReport(Report):
 
         return roofline_html(as_run(self.document))
 
-    def plot(self, axes: Any = None) -> Any:
+    def plot(self, axes: Axes | None = None) -> Axes:
         """Draw the cycles of the layers as bars; see `Profile.plot`."""
         values = [(row["name"], float(row["cycles"] or 0)) for row in self.document["layers"]]
         return bars(axes, values, "estimated cycles", self.document["model"])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from rkcosim.base import Error
 from rkcosim.base.extras import needed
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
 
 Row = TypeVar("Row")
 
@@ -111,7 +115,7 @@ class Table(Sequence[Row]):
         """Return the values of the shown columns by their headings."""
         return [{column.name: column.value(row) for column in self._columns} for row in self._rows]
 
-    def to_pandas(self, *, everything: bool = False) -> Any:
+    def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
         """Return a `pandas.DataFrame` with a row for each row.
 
         Parameters
@@ -129,7 +133,7 @@ class Table(Sequence[Row]):
             import pandas
         return pandas.DataFrame(self.to_dicts() if everything else self._shown())
 
-    def to_arrow(self, *, everything: bool = True) -> Any:
+    def to_arrow(self, *, everything: bool = True) -> pyarrow.Table:
         """Return a `pyarrow.Table` with a row for each row.
 
         Parameters
@@ -185,25 +189,3 @@ class Table(Sequence[Row]):
         rows = "".join(line("td", texts) for texts in cells[1:])
         caption = f'<caption style="text-align: left">{html.escape(self.title)}</caption>'
         return f"<table>{caption}\n<thead>{line('th', cells[0])}</thead>\n<tbody>{rows}</tbody></table>"
-
-
-@dataclass(frozen=True)
-class Record:
-    """A row of plain values, which are also its attributes."""
-
-    values: Mapping[str, Any]
-
-    def __getattr__(self, name: str) -> Any:
-        """Return the value of a name."""
-        if name == "values" or name not in self.values:
-            raise AttributeError(f"no value '{name}'")
-        return self.values[name]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the values by name."""
-        return dict(self.values)
-
-    @staticmethod
-    def column(name: str, form: str = "", heading: str = "") -> Column[Record]:
-        """Return the column of a value; its heading is the name, unless another one is given."""
-        return Column(heading or name.replace("_", " "), lambda row: row.values[name], form)

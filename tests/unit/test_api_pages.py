@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
+import tomllib
+import types
+from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from rkcosim.base.homes import lazy
 from rkcosim.measure.perf.page import PageError
 from tools.pages import ROOT
 from tools.pages.api import API
@@ -15,6 +20,8 @@ from tools.pages.api.docstrings import Described, DocstringError, parse
 
 pytest.importorskip("griffe", reason="needs the extra dev")
 
+from tools.pages.api.names import text as names_text
+from tools.pages.api.sources import ROOT as CHECKOUT
 from tools.pages.api.sources import NameProblem, Sources
 from tools.pages.api.writer import Index, index, levels, page, paragraphs
 
@@ -227,3 +234,70 @@ def test_levels_follow_the_heading_before_a_section():
     text = "# A\n```text\n### no\n```\n<!-- rkcosim.a: begin -->\n# x\n<!-- rkcosim.a: end -->\n## B\n"
     text += "<!-- rkcosim.b: begin -->\n<!-- rkcosim.b: end -->\n"
     assert levels(text) == {"rkcosim.a": 2, "rkcosim.b": 3}
+
+
+def test_the_file_of_names_has_what_changes_for_programs(sample: Path):
+    text = names_text(sample)
+    lines = text.splitlines()[1:]
+    assert 'rkcosim.sample.Thing: class of Base (self, size: int, name: str = "a") -> None' in lines
+    assert "rkcosim.sample.Thing.shared: function (self) -> int" in lines
+    assert "rkcosim.sample.Thing.ready: property bool" in lines
+    assert "rkcosim.sample.Thing.size: member int" in lines
+    assert "rkcosim.sample.public: function (a, /, *b: int, **c: str) -> None" in lines
+    names = [line.partition(": ")[0] for line in lines]
+    assert names == sorted(names) and not any("_private" in line for line in lines)
+    for old, new in (("*b: int", "*b: str"), ("class Base", "class Other"), ("-> str", "-> int")):
+        file = sample / "rkcosim" / "other.py"
+        before = file.read_text()
+        file.write_text(before.replace(old, new))
+        index.cache_clear()
+        if old.startswith("class"):
+            with pytest.raises(NameProblem):
+                names_text(sample)
+        else:
+            assert names_text(sample) != text
+        file.write_text(before)
+
+
+def test_every_name_of_the_file_exists():
+    """The file is made without imports; the objects themselves have the same names."""
+    modules: dict[str, object] = {}
+    checked = 0
+    for line in (ROOT / "docs" / "api" / "names.txt").read_text("utf-8").splitlines()[1:]:
+        path, _, said = line.partition(": ")
+        if said.startswith(("member", "property")):
+            continue
+        home, _, rest = path.rpartition(".")
+        thing = modules.get(home)
+        if thing is None:
+            try:
+                thing = import_module(home)
+            except ModuleNotFoundError:  # a class, whose methods these are
+                above, _, name = home.rpartition(".")
+                thing = getattr(modules.setdefault(above, import_module(above)), name)
+            modules[home] = thing
+        assert hasattr(thing, rest), path
+        assert said.startswith("the same") or said.startswith("constant") or callable(getattr(thing, rest)), (
+            path
+        )
+        checked += 1
+    assert checked > 500
+
+
+def test_the_page_of_stability_names_the_version_and_every_module():
+    text = (ROOT / "docs" / "api" / "stability.md").read_text("utf-8")
+    version = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert f"version in development is {version}." in text
+    modules = {one for one in MODULES if one != "rkcosim"} | {"rkcosim.rknn_api"}
+    assert {one for one in modules if f"`{one}`" not in text} == set()
+
+
+def test_a_name_that_will_go_away_warns(monkeypatch: pytest.MonkeyPatch):
+    module = types.ModuleType("leaving")
+    monkeypatch.setitem(sys.modules, "leaving", module)
+    homes = {"Old": "fractions:Fraction", "New": "fractions:Fraction"}
+    module.__getattr__ = lazy("leaving", homes, {"Old": "leaving.New"})  # type: ignore[method-assign]
+    with pytest.warns(DeprecationWarning, match=r"leaving\.Old will go away: use leaving\.New") as seen:
+        assert module.Old is Fraction
+    assert seen[0].filename == __file__
+    assert module.New is Fraction and dir(module) == [n for n in dir(module) if n != "Old"]

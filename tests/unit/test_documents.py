@@ -17,6 +17,7 @@ from tools.site import (
     SHIM,
     cited,
     commands,
+    notebook_pages,
     reference,
     relinked,
     sections,
@@ -67,7 +68,7 @@ def test_every_page_is_in_the_navigation():
     listed = set(re.findall(r"[\w/.-]+\.md", text.partition("\nnav:")[2]))
     there = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
     assert {page for page in there if not page.startswith("reference/")} <= listed
-    assert listed <= there | {*ROOT_PAGES, "commands.md", "registers.md"}
+    assert listed <= there | {*ROOT_PAGES, *notebook_pages(), "commands.md", "registers.md"}
 
 
 def test_every_picture_is_drawn_by_a_command():

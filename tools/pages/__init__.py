@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from rkcosim.base import PACKAGE
@@ -136,16 +137,22 @@ def _results() -> str:
 
 
 def _api(name: str) -> str:
-    try:
-        from tools.pages.api.writer import page
-    except ModuleNotFoundError as error:
-        if error.name != "griffe":
-            raise
-        raise PageError(
-            "docs/api is made with griffelib, of the extra `dev`: pip install griffelib"
-        ) from None
+    _needs_griffe()
+    from tools.pages.api.writer import page
 
     return page(name)
+
+
+def _names() -> str:
+    _needs_griffe()
+    from tools.pages.api.names import text
+
+    return text()
+
+
+def _needs_griffe() -> None:
+    if find_spec("griffe") is None:
+        raise PageError("docs/api is made with griffelib, of the extra `dev`: pip install griffelib")
 
 
 PAGES: dict[str, Made] = {
@@ -160,6 +167,7 @@ PAGES: dict[str, Made] = {
     "outside": Made("docs/results/outside.md", _outside),
     "zoo": Made("docs/results/zoo.md", _zoo),
     **{f"api-{name}": Made(f"docs/api/{name}.md", partial(_api, name)) for name in API},
+    "api-names": Made("docs/api/names.txt", _names),
     "results": Made("docs/results/index.md", _results, "figures"),
 }
 """What can be made, by name; `results` comes last, because it is made from other pages."""

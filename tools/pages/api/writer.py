@@ -34,6 +34,9 @@ QUIET = frozenset(
 )
 """Special methods that need no description."""
 
+INNER = frozenset({"rkcosim.engines.system.System", "rkcosim.golden.task.npu.GoldenNpu"})
+"""Bases whose public members are those of a protocol that a page describes; the other ones are internal."""
+
 DECORATORS = ("property", "staticmethod", "classmethod", "contextmanager", "abstractmethod", "overload")
 """Decorators that a signature shows."""
 
@@ -83,6 +86,8 @@ class Index:
         Paths of the objects that a code span such as `Model.run` may mean.
     written
         Anchors of the headings of each page that are written by hand.
+    described
+        Paths of everything that has a description of its own.
     """
 
     sources: Sources
@@ -90,6 +95,7 @@ class Index:
     sections: dict[str, dict[str, int]] = field(default_factory=dict)
     names: dict[str, list[str]] = field(default_factory=dict)
     written: dict[str, set[str]] = field(default_factory=dict)
+    described: set[str] = field(default_factory=set)
 
     def add(self, found: Found, place: Place, *names: str) -> None:
         """Note where an object is described; the first place counts.
@@ -99,18 +105,22 @@ class Index:
         PageError
             If the page already has a heading of the same text.
         """
-        if found.path in self.places:
-            self.call(found.path, *names)
+        self.put(found, found.path, place, *names)
+
+    def put(self, found: Found, path: str, place: Place, *names: str) -> None:
+        """Note where an object is described; `path` is that of its class and its name."""
+        if path in self.places:
+            self.call(path, *names)
             return
         if place.anchor in self.taken(place.page):
             raise PageError(f"{FOLDER}/{place.page}.md: two headings are called {place.title}")
-        self.places[found.path] = place
-        self.call(found.path, *names, place.title, found.path)
+        self.places[path] = place
+        self.call(path, *names, place.title, path)
         if isinstance(found, griffe.Class):
-            for member in methods(self.sources, found):
+            for member in methods(self, found):
                 below = Place(place.page, place.level + 1, f"{place.title}.{member.name}")
                 more = (f"{name}.{member.name}" for name in names)
-                self.add(member, below, *more)
+                self.put(member, f"{path}.{member.name}", below, *more)
 
     def taken(self, page: str) -> set[str]:
         """Return the anchors of a page so far."""
@@ -137,14 +147,14 @@ class Index:
         return f"[`{name}`]({file}#{place.anchor})"
 
 
-def methods(sources: Sources, cls: griffe.Class) -> list[griffe.Function | griffe.Attribute]:
+def methods(index: Index, cls: griffe.Class) -> list[griffe.Function | griffe.Attribute]:
     """Return the methods and properties of a class that have a heading of their own.
 
-    Those of a base class that is not public count as the class's own.
+    Those of a base class that no page describes count as the class's own.
     """
     found: dict[str, griffe.Function | griffe.Attribute] = {}
     listed = members_of(cls)
-    for one in reversed([cls, *(base for base in sources.line(cls)[1:] if base.name.startswith("_"))]):
+    for one in reversed(own_line(index, cls)):
         for name, member in one.members.items():
             special = name.startswith("__") and name.endswith("__")
             if name in QUIET or name in listed or (name.startswith("_") and not special) or member.is_alias:
@@ -153,6 +163,33 @@ def methods(sources: Sources, cls: griffe.Class) -> list[griffe.Function | griff
             if (function or "property" in member.labels) and (not special or member.docstring is not None):
                 found[name] = member  # type: ignore[assignment]
     return sorted(found.values(), key=lambda one: (one.name.startswith("__"),))
+
+
+def own_line(index: Index, cls: griffe.Class) -> list[griffe.Class]:
+    """Return a class and its bases up to the ones that a page describes or that are `INNER`."""
+    found = [cls]
+    for base in index.sources.bases(cls):
+        if base.path not in index.described | INNER:
+            found += [one for one in own_line(index, base) if one not in found]
+    return found
+
+
+def is_record(cls: griffe.Class) -> bool:
+    """Whether the annotated members of a class are the parameters of its constructor."""
+    decorated = any(str(one.value).startswith("dataclass") for one in cls.decorators)
+    return decorated or any(str(base) in ("NamedTuple", "TypedDict") for base in cls.bases)
+
+
+def fields_of(cls: griffe.Class) -> list[griffe.Attribute]:
+    """Return the members that the body of a class has: fields of a data class, members of an enum."""
+    return [
+        member
+        for name, member in cls.members.items()
+        if isinstance(member, griffe.Attribute)
+        and not name.startswith("_")
+        and "property" not in member.labels
+        and (is_record(cls) or "class-attribute" in member.labels)
+    ]
 
 
 def members_of(cls: griffe.Class) -> set[str]:
@@ -170,7 +207,8 @@ def members_of(cls: griffe.Class) -> set[str]:
 def index(root: Path = ROOT) -> Index:
     """Return where everything is described."""
     found = Index(Sources(root))
-    modules: list[tuple[str, str, int]] = []
+    single: list[tuple[str, Place]] = []
+    several: list[tuple[str, Place]] = []
     for name in API:
         text = (root / FOLDER / f"{name}.md").read_text(encoding="utf-8")
         found.sections[name] = levels(text)
@@ -179,13 +217,14 @@ def index(root: Path = ROOT) -> Index:
             anchor(line.lstrip("#")) for line in re.findall(r"^#+ .*$", plain, re.MULTILINE)
         }
         for path, level in found.sections[name].items():
-            if found.sources.module(path) is not None:
-                modules.append((path, name, level))
+            if found.sources.module(path) is None:
+                single.append((path, Place(name, level, path.rpartition(".")[2])))
             else:
-                add_name(found, path, Place(name, level, path.rpartition(".")[2]))
-    for path, name, level in modules:
-        for one in found.sources.public(path):
-            add_name(found, f"{path}.{one}", Place(name, level, one))
+                names = found.sources.public(path)
+                several += [(f"{path}.{one}", Place(name, level, one)) for one in names]
+    found.described = {found.sources.get(path).path for path, _ in (*single, *several)}
+    for path, place in (*single, *several):
+        add_name(found, path, place)
     return found
 
 
@@ -252,7 +291,7 @@ class Writer:
         if isinstance(found, griffe.Module):
             yield from self.module(found, path)
         else:
-            yield from self.name(found)
+            yield from self.name(found, found.path)
 
     def module(self, module: griffe.Module, path: str) -> Iterator[str]:
         """Yield the text of a module, the list of its names, and their descriptions."""
@@ -272,11 +311,11 @@ class Writer:
             found = self.index.sources.get(f"{path}.{name}")
             place = self.index.places[found.path]
             if place.page == self.page and place.level == self.level:
-                yield from self.name(found)
+                yield from self.name(found, found.path)
 
-    def name(self, found: Found) -> Iterator[str]:
-        """Yield the description of a class, function or constant."""
-        place = self.index.places[found.path]
+    def name(self, found: Found, path: str) -> Iterator[str]:
+        """Yield the description of a class, function or constant; `path` is its key in `places`."""
+        place = self.index.places[path]
         yield f"{'#' * place.level} `{place.title}`"
         yield ""
         said = self.docstring(found)
@@ -287,8 +326,8 @@ class Writer:
             yield from self.parameters(found.members.get("__init__"), said)
             yield from self.members(found, said)
             yield from self.inherited(found)
-            for member in methods(self.index.sources, found):
-                yield from self.name(member)
+            for member in methods(self.index, found):
+                yield from self.name(member, f"{path}.{member.name}")
             return
         if isinstance(found, griffe.Function):
             yield from self.parameters(found, said)
@@ -336,23 +375,16 @@ class Writer:
 
     def statement(self, cls: griffe.Class, said: Docstring) -> list[str]:
         """Return a class with its bases, the fields of a data class or an enum, and its constructor."""
-        dataclass_ = [one for one in cls.decorators if str(one.value).startswith("dataclass")]
-        lines = [f"@{one.value}" for one in dataclass_]
-        bases = ", ".join(quoted(base) for base in cls.bases if not str(base).startswith("_"))
-        fields = [
-            member
-            for name, member in cls.members.items()
-            if isinstance(member, griffe.Attribute)
-            and not name.startswith("_")
-            and "property" not in member.labels
-            and "class-attribute" in member.labels | ({"class-attribute"} if dataclass_ else set())
-        ]
+        decorators = [f"@{one.value}" for one in cls.decorators if str(one.value).startswith("dataclass")]
+        bases = [quoted(base) for base in cls.bases if not str(base).startswith("_")]
+        fields = fields_of(cls)
         body = [assigned(one) for one in fields]
         made = cls.members.get("__init__")
         if isinstance(made, griffe.Function) and said.named.get("Parameters"):
             body += definition(made, made.name)
-        head = f"class {cls.name}{f'({bases})' if bases else ''}:"
-        return [*lines, *([head, *(f"    {line}" for line in body)] if body else [f"{head} ..."])]
+        listed = f"({', '.join(bases)})" if bases else ""
+        head = f"class {cls.name}{listed}:"
+        return [*decorators, *([head, *(f"    {line}" for line in body)] if body else [f"{head} ..."])]
 
     def parameters(self, function: object, said: Docstring) -> Iterator[str]:
         """Yield the parameters.
@@ -397,12 +429,10 @@ class Writer:
 
     def inherited(self, cls: griffe.Class) -> Iterator[str]:
         """Yield what a class has from public base classes."""
-        own = {one.name for one in methods(self.index.sources, cls)}
+        own = {one.name for one in methods(self.index, cls)}
         for base in self.index.sources.line(cls)[1:]:
-            if base.name.startswith("_"):
-                continue
             place = self.index.places.get(base.path)
-            names = [one.name for one in methods(self.index.sources, base) if one.name not in own]
+            names = [one.name for one in methods(self.index, base) if one.name not in own]
             own |= {*names}
             if names and place is not None:
                 links = [
