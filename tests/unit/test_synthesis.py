@@ -13,7 +13,7 @@ from amaranth.lib.wiring import In, Out
 from rkcosim.engines.plain_names import plain_rtlil
 from rkcosim.engines.verilog import drop_zero_memories, rtlil_of
 from tests.programs import needs_program
-from tools.synthesis import flows, timing, work
+from tools.synthesis import flows, fpga, timing, work
 from tools.synthesis.blocks import Need, blocks, need
 from tools.synthesis.findings import PATHS
 from tools.synthesis.flows import LIBERTY, Bounds, messages, statistics
@@ -279,6 +279,41 @@ def test_the_fpga_flow_maps_multiplier_and_memories(tree: Hierarchy, tmp_path: P
     assert found["tree"]["memories"]["rows"].startswith("$__XILINX_BLOCKRAM")
     total = need(tree, {"fpga": found, "cells": {}}, "tree")
     assert total.dsps == 2 and total.block_rams == (0, 1) and total.missing["cells"] == ["tree", "tree_right"]
+
+
+@pytest.mark.parametrize(("number", "memories"), [pytest.param(0, 0.5, marks=pytest.mark.heavy), (1, 1)])
+def test_the_families_of_the_page_of_fpgas(tree: Hierarchy, tmp_path: Path, number: int, memories: float):
+    """Two multipliers of 8 x 8 bits, 16 flip-flops in each and in the sum, 256 x 32 and 4 x 8 bits."""
+    family = fpga.FAMILIES[number]
+    found = work.measure(tree, family.flow, tree.units, tmp_path, jobs=1, bounds=Bounds(300, 8))
+    parts, missing = fpga.Design(tree, {family.flow: found}).needs(family, "tree")
+    assert not missing and parts.multipliers == 2 and parts.memories == memories
+    assert parts.registers >= 16 and parts.luts >= 16 + 8, parts
+
+
+def test_the_page_of_fpgas_compares_two_designs_and_all_devices(tree: Hierarchy):
+    def design(luts: int, error: bool = False) -> fpga.Design:
+        leaf = {"error": "too long"} if error else {"cells": {"LUT4": luts, "DSP48E1": 40, "MULT18X18D": 40}}
+        top = {"cells": {"RAMB18E1": 3, "DP16KD": 2, "CCU2C": 5, "FDRE": 7}}
+        return fpga.Design(tree, {key: {"tree": top, "tree_right": leaf} for key in ("xc7", "ecp5")})
+
+    text = fpga.page(design(40_000), design(1000), "Yosys 0")
+    assert "| XC7A35T | 20,800 | 41,600 | 90 | 50 | no: LUTs 385 % | by numbers: multipliers 89 % |" in text
+    assert "| LFE5U-25F | 24,288 | 24,288 | 28 | 56 | no: LUTs 329 %, multipliers 286 % |" in text
+    assert "| `core` | 80,000 | 7 | 80 | 1.5 | 2,000 | 7 | 80 | 1.5 |" in text
+    assert "| `left` (2) | 40,000 | 0 | 40 | 0 | 1,000 | 0 | 40 | 0 |" in text
+    assert "| `core` | 80,010 | 0 | 80 | 2 | 2,010 | 0 | 80 | 2 |" in text
+    assert all(f"| {device} |" in text for family in fpga.FAMILIES for device in family.devices)
+    assert "Parts of the core without floats that do not fit on one XC7A100T alone: none." in text
+    large = fpga.page(design(1), design(100_000), "Yosys 0")
+    assert "that do not fit on one LFE5U-85F alone: `left`." in large
+    partial = fpga.page(design(40_000), design(0, error=True), "Yosys 0")
+    assert "Not in the sums, because they have no result: `tree_right` (Xilinx 7 series" in partial
+
+
+def test_the_page_of_fpgas_has_the_present_text():
+    text = (ROOT / "docs/results/fpga.md").read_text()
+    assert (ROOT / "tools/synthesis/fpga.md").read_text().rstrip() in text
 
 
 @needs_cells

@@ -30,22 +30,62 @@ PREPARE = ("proc", "opt", "wreduce", "opt_clean")
 
 _XILINX = f"synth_xilinx -family {FAMILY} -noiopad -noclkbuf -run"
 
-FPGA = (
-    "read_verilog -lib -specify +/xilinx/cells_sim.v",
-    "read_verilog -lib +/xilinx/cells_xtra.v",
+
+def _xilinx(run: str) -> tuple[str, ...]:
+    return (
+        "read_verilog -lib -specify +/xilinx/cells_sim.v",
+        "read_verilog -lib +/xilinx/cells_xtra.v",
+        "read_rtlil {source}",
+        "hierarchy -check",
+        f"{run} prepare:coarse",
+        "techmap -map +/cmp2lut.v -map +/cmp2lcu.v -D LUT_WIDTH=6",
+        "alumacc",
+        "opt",
+        "memory -nomap",
+        "opt_clean",
+        f"{run} map_memory:check",
+        "check -noinit",
+        "tee -q -o {folder}/stat.json stat -json -tech xilinx",
+    )
+
+
+FPGA = _xilinx(_XILINX)
+"""`synth_xilinx` for several modules, without its pass `share`, which finds operators never used together."""
+
+SERIES7 = _xilinx("synth_xilinx -family xc7 -noiopad -noclkbuf -run")
+"""The same for Xilinx 7 series."""
+
+ECP5 = (
+    "read_verilog -lib -specify +/lattice/cells_sim_ecp5.v +/lattice/cells_bb_ecp5.v",
     "read_rtlil {source}",
     "hierarchy -check",
-    f"{_XILINX} prepare:coarse",
-    "techmap -map +/cmp2lut.v -map +/cmp2lcu.v -D LUT_WIDTH=6",
+    "proc",
+    "check",
+    "tribuf -logic",
+    "deminout",
+    "opt_expr",
+    "opt_clean",
+    "opt -nodffe -nosdff",
+    "fsm",
+    "opt",
+    "wreduce",
+    "peepopt",
+    "opt_clean",
+    "techmap -map +/cmp2lut.v -D LUT_WIDTH=4",
+    "opt_expr",
+    "opt_clean",
+    "techmap -map +/mul2dsp.v -map +/lattice/dsp_map_18x18.v -D DSP_A_MAXWIDTH=18 -D DSP_B_MAXWIDTH=18"
+    " -D DSP_A_MINWIDTH=2 -D DSP_B_MINWIDTH=2 -D DSP_NAME=$__MUL18X18",
+    "chtype -set $mul t:$__soft_mul",
     "alumacc",
     "opt",
     "memory -nomap",
     "opt_clean",
-    f"{_XILINX} map_memory:check",
+    "synth_ecp5 -run map_ram:check",
     "check -noinit",
-    "tee -q -o {folder}/stat.json stat -json -tech xilinx",
+    "tee -q -o {folder}/stat.json stat -json",
 )
-"""`synth_xilinx` for several modules, without its pass `share`, which finds operators never used together."""
+"""`synth_ecp5` for several modules, without `share` and without flattening."""
 
 CONFLICTS = 100
 """Bound of one question to ABC's SAT solver. With 1,000, ABC's own, it has no end for a kernel of floats."""
@@ -153,30 +193,47 @@ endmodule
 FAST_BYTES = 200_000
 """Modules with longer texts get faster scripts."""
 
-_FAST_FPGA = (
-    f"{_XILINX} map_memory:fine",
-    "xilinx_srl -variable -minlen 3",
-    "techmap -map +/techmap.v -D LUT_SIZE=6 -map +/xilinx/arith_map.v",
-    "opt_expr",
-    "opt_clean",
-    f"{_XILINX} map_cells:map_luts",
-    "opt_expr -mux_undef -noclkinv",
-    "abc -luts 2:2,3,6:5,10,20 -script +strash;dc2;if",
+
+def _fast_xilinx(steps: Sequence[str]) -> Sequence[str]:
+    last = next(step for step in steps if step.endswith(" map_memory:check"))
+    run = last.removesuffix(" map_memory:check")
+    instead = (
+        f"{run} map_memory:fine",
+        "xilinx_srl -variable -minlen 3",
+        "techmap -map +/techmap.v -D LUT_SIZE=6 -map +/xilinx/arith_map.v",
+        "opt_expr",
+        "opt_clean",
+        f"{run} map_cells:map_luts",
+        "opt_expr -mux_undef -noclkinv",
+        "abc -luts 2:2,3,6:5,10,20 -script +strash;dc2;if",
+        "clean",
+        "xilinx_srl -fixed -minlen 3",
+        "techmap -map +/xilinx/lut_map.v -map +/xilinx/cells_map.v -D LUT_WIDTH=6",
+        "xilinx_dffopt",
+        "opt_lut_ins -tech xilinx",
+        "clean",
+    )
+    return [line for step in steps for line in (instead if step == last else (step,))]
+
+
+_FAST_ECP5 = (
+    "synth_ecp5 -run map_ram:map_luts",
+    "abc -lut 4 -script +strash;dc2;if",
     "clean",
-    "xilinx_srl -fixed -minlen 3",
-    "techmap -map +/xilinx/lut_map.v -map +/xilinx/cells_map.v -D LUT_WIDTH=6",
-    "xilinx_dffopt",
-    "opt_lut_ins -tech xilinx",
-    "clean",
+    "synth_ecp5 -run map_cells:check",
 )
 
 FLOWS: Mapping[str, Sequence[str]] = {
     "fpga": FPGA,
     "cells": CELLS,
-    "fpga fast": [
-        line for step in FPGA for line in (_FAST_FPGA if step == f"{_XILINX} map_memory:check" else (step,))
-    ],
+    "xc7": SERIES7,
+    "ecp5": ECP5,
+    "fpga fast": _fast_xilinx(FPGA),
     "cells fast": [line for line in CELLS if line != "opt -fast"],
+    "xc7 fast": _fast_xilinx(SERIES7),
+    "ecp5 fast": [
+        line for step in ECP5 for line in (_FAST_ECP5 if step == "synth_ecp5 -run map_ram:check" else (step,))
+    ],
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from rkcosim.engines.plain_names import plain_rtlil
 from rkcosim.engines.toolchain import yosys
 from rkcosim.engines.verilog import drop_zero_memories, rtl_hash, rtlil_of, text_fingerprint
+from rkcosim.spec.config import RK3588, NpuConfig
 from rkcosim.waves.whole_file import whole_file
 from tools.synthesis import flows
 from tools.synthesis.flows import FLOWS, PREPARE, Bounds
@@ -33,16 +34,17 @@ class SynthesisError(Exception):
     """A step that every result needs failed."""
 
 
-def core(folder: Path) -> Hierarchy:
+def core(folder: Path, config: NpuConfig = RK3588) -> Hierarchy:
     """Return the modules of the core, from the folder if its RTL has not changed since."""
-    key = hashlib.sha256(f"{TEXT_VERSION} {rtl_hash()} {DIVIDED_FROM} {PREPARE}".encode())
+    described = "" if config == RK3588 else f" {config!r}"
+    key = hashlib.sha256(f"{TEXT_VERSION} {rtl_hash()} {DIVIDED_FROM} {PREPARE}{described}".encode())
     key.update(text_fingerprint())
     kept, text = folder / f"{TOP}.key", folder / f"{TOP}.il"
     known = rtl_hash() is not None and kept.is_file() and kept.read_text() == key.hexdigest()
     if not known:
         from rkcosim.rtl.core import NpuCore  # elaborated only if the text is not known
 
-        made = plain_rtlil(drop_zero_memories(rtlil_of(NpuCore(), TOP, sources=True)), TOP)
+        made = plain_rtlil(drop_zero_memories(rtlil_of(NpuCore(config), TOP, sources=True)), TOP)
         whole = Hierarchy(made, TOP)
         folder.mkdir(parents=True, exist_ok=True)
         with whole_file(text) as part:
