@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import AXI_BITS, ReadPort
 from rkcosim.spec.config import AXI_BYTES
 
@@ -112,4 +113,5 @@ class ListFetcher(wiring.Component):
                 position.eq(Mux(now.half, 2, 0)),
                 fetches_left.eq(now.count_m1),
             ]
+        assertions.ports(m, platform, self)
         return m

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,12 @@ from rkcosim.engines.snapshots.contents import read_snapshot
 from rkcosim.engines.soc import SocEngine
 from rkcosim.engines.system import Source
 
+ASSERTIONS = "RKCOSIM_ASSERTIONS"
+"""Variable of the environment that has engines check the assertions of the RTL if it is 1."""
+
+CHECKED = ("verilator", "amaranth")
+"""Engines that can do so."""
+
 
 def open_engine(
     name: str | None = None,
@@ -30,6 +37,7 @@ def open_engine(
     traced: bool = False,
     probed: bool = False,
     watched: bool = False,
+    assertions: bool | None = None,
     threads: int | None = None,
     snapshot: str | Path | None = None,
     options: Iterable[str] | None = None,
@@ -50,6 +58,9 @@ def open_engine(
     probed : record the values that a lockstep run compares (see `SocEngine.probes`); Verilator only.
     watched : report registers that change while their clock would be gated, on the output (see `Variant`);
         the default engine only.
+    assertions : check the assertions of the RTL (rtl/assertions.py) in each cycle, which takes longer; a
+        failed one raises `AssertionFailed`. Verilator and "amaranth" only; None: if the environment variable
+        RKCOSIM_ASSERTIONS is 1.
     threads : threads that simulate busy cores in parallel, 1..3; None: one per processor, as long as that is
         faster than one thread. Cycles, bytes and logs do not depend on it.
     snapshot : file of `SocEngine.save` to resume; engine, cell, build, cores, options and memory timing are
@@ -74,8 +85,7 @@ def open_engine(
         name, cores, exact = saved.header["engine"], saved.header["cores"], saved.header["cell"] == "rtl"
         dram = DramConfig(**saved.header["dram"])
         options = saved.header.get("options", ())
-        variants = ("traced", "probed", "watched")
-        traced, probed, watched = (word in saved.header["variant"] for word in variants)
+        traced, probed, watched, assertions = (word in saved.header["variant"] for word in build.VARIANTS)
     if name is None:
         name = "verilator"
         if toolchain.verilator() is None:
@@ -91,6 +101,12 @@ def open_engine(
         raise ValueError(f"on_diagnostic must be 'stop' or 'go on', not {on_diagnostic!r}")
     if probed:
         require(name, "has_probes", "a lockstep run")
+    if assertions is None:
+        assertions = name in CHECKED and os.environ.get(ASSERTIONS) == "1"
+    if assertions and name not in CHECKED:
+        raise ValueError(f"assertions=True needs one of the engines {' and '.join(CHECKED)}, not {name}")
+    if watched and assertions:
+        raise ValueError("watched=True and assertions=True exclude each other")
     if watched and (name != "verilator" or exact):
         raise ValueError("watched=True needs the engine verilator with the C++ cell")
     if design is None:
@@ -101,12 +117,12 @@ def open_engine(
         design = verilog.npu_design(config)
     described = verilog.as_design(design)
     if name == "amaranth":
-        source, cell = _amaranth_source(described, cores, progress), "rtl"
+        source, cell = _amaranth_source(described, cores, progress, assertions), "rtl"
     else:
         cell = "cpp" if described.has_cell and not exact else "rtl"
 
         def variant(traced: bool) -> Variant:
-            return Variant(name, cell, traced, probed, watched)
+            return Variant(name, cell, traced, probed, watched, bool(assertions))
 
         def library(traced: bool) -> Path:
             return build.build(described, variant(traced), progress)
@@ -139,10 +155,10 @@ def open_engine(
     return engine
 
 
-def _amaranth_source(design: verilog.Design, cores: int, progress: Progress) -> Source:
+def _amaranth_source(design: verilog.Design, cores: int, progress: Progress, assertions: bool) -> Source:
     from rkcosim.engines.amaranth_cores import AmaranthCores  # imports Amaranth's simulator
 
-    running = AmaranthCores(design, cores)
+    running = AmaranthCores(design, cores, assertions)
     return Source(
         lambda traced: build.build(None, Variant("external"), progress),
         running.step,

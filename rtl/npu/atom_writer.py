@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import AXI_BITS, WritePort
 
 ATOM_BITS = AXI_BITS // 2
@@ -66,6 +67,7 @@ class AtomWriter(wiring.Component):
             working.eq(opened | flush | asking | out_valid),
             self.idle.eq(~working & (pending == 0)),
         ]
+        assertions.ports(m, platform, self)
         return m
 
     def _requests(self, m: Module, opened: Signal, flush: Signal) -> tuple[Signal, Signal]:

@@ -8,6 +8,7 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.bus import DiagnosticMerge
 from rkcosim.rtl.layouts import AXI_BITS, DiagnosticCode, DiagnosticPort
 from rkcosim.rtl.npu.checks import SPACING, Check, add_checker
@@ -201,6 +202,7 @@ class SegmentDecoder(wiring.Component):
                 *(s.eq(0) for s in (count, self.quad.valid)),
                 room.eq(STORED_ATOMS),
             ]
+        assertions.ports(m, platform, self)
         return m
 
     def _header_fault(self, m: Module, header: Value, take: Signal) -> Signal:
@@ -493,6 +495,7 @@ class Decompressor(wiring.Component):
                                 m.d.comb += self._told_fault(diagnostics.i[1], at, lane.fault, amounts[at])
         with m.If(asking & done & ~failed & ~waiting.any() & ~made.r_rdy):
             m.d.sync += self.active.eq(0)
+        assertions.ports(m, platform, self)
         return m
 
     def _checks(self) -> tuple[list[Check], Value, Value]:

@@ -8,6 +8,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.bus import Axi4, Burst, DiagnosticMerge, SkidBuffer
 from rkcosim.rtl.counters import activity_layout, drive_activity, levels_layout
 from rkcosim.rtl.layouts import (
@@ -130,6 +131,7 @@ class BurstSplitter(wiring.Component):
                     burst.addr.eq(Cat(Const(0, 12), (burst.addr[12:] + 1)[:20])),
                     burst.beats_m1.eq(final_beat[:4]),
                 ]
+        assertions.ports(m, platform, self)
         return m
 
 
@@ -261,6 +263,7 @@ class Ddma(wiring.Component):
             write_diag.payload.register.eq(id_error),
             write_diag.payload.value.eq(regs.write_error_id),
         ]
+        assertions.ports(m, platform, self)
         return m
 
     def _addresses(

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import AXI_BITS, BsOctet, ReadPort
 from rkcosim.spec.regs.counters import LEVEL_BITS
 
@@ -138,4 +139,5 @@ class OperandReader(wiring.Component):
                 second.eq(0),
                 octet.eq(0),
             ]
+        assertions.ports(m, platform, self)
         return m

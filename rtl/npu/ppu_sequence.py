@@ -5,6 +5,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.npu.ppu_lanes import Partial
 from rkcosim.rtl.npu.ppu_windows import ROW_CAPACITY, Part
 
@@ -215,4 +216,5 @@ class PartRegister(wiring.Component):
             m.d.sync += [payload.place.eq(self.place), self.full.eq(1)]
         with m.Elif(self.part.ready):
             m.d.sync += self.full.eq(0)
+        assertions.ports(m, platform, self)
         return m

@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import WriteBeat, WritePort
 from rkcosim.rtl.npu.atom_writer import BURST_BEATS
 from rkcosim.spec.regs.counters import LEVEL_BITS
@@ -74,4 +75,5 @@ class WriteBuffer(wiring.Component):
                 port.data.valid.eq(client.data.valid),
                 client.data.ready.eq(port.data.ready),
             ]
+        assertions.ports(m, platform, self)
         return m

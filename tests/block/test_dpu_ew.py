@@ -24,6 +24,8 @@ from tests.twins.dpu_model import ew_value
 from tests.twins.rdma_model import Fields, Registers
 from tests.twins.rdma_model import signed as signed_of
 
+pytestmark = pytest.mark.withdraws("elements that no octet uses are withdrawn at the end of a task")
+
 SEED = seeds.seed(__name__)
 FIRST, LAST = 5, 8
 """Stage ahead of the one that uses the operand, and stage with the result."""
