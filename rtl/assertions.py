@@ -135,14 +135,38 @@ def always(m: Module, platform: object, condition: ValueLike, text: str) -> None
         platform.claim(m, Value.cast(condition), text, given=False)
 
 
-def fifo(m: Module, platform: object, queue: Any, name: str, *, waits: bool = False) -> None:
-    """Assert that a FIFO of Amaranth is not read while it is empty, and not written while it is full.
+def has_room(m: Module, platform: object, queue: Any, name: str) -> None:
+    """Assert that a FIFO (`amaranth.lib.fifo`) is not written while it is full: its writer reserves the room.
+
+    `name` is that of component and FIFO, for the message.
+    """
+    always(m, platform, ~(queue.w_en & ~queue.w_rdy), f"{name}: a value finds no room")
+
+
+def has_value(m: Module, platform: object, queue: Any, name: str) -> None:
+    """Assert that a FIFO is not read while it is empty: its reader knows that there is a value."""
+    always(m, platform, ~(queue.r_en & ~queue.r_rdy), f"{name}: it is read while it is empty")
+
+
+def bounded(
+    m: Module,
+    platform: object,
+    count: Value,
+    name: str,
+    *,
+    up: ValueLike = 0,
+    down: ValueLike = 0,
+    most: int | None = None,
+) -> None:
+    """Assert that a count does not become negative or too large.
 
     Parameters
     ----------
-    queue : the FIFO, with `w_en`, `w_rdy`, `r_en` and `r_rdy`.
-    name : component and FIFO, for messages.
-    waits : whether the writer waits for `w_rdy`. If not, it has reserved room.
+    up, down : what is added to the count and subtracted from it in this cycle.
+    most : the largest value; None: that of its width.
     """
-    if not waits:
-        always(m, platform, ~(queue.w_en & ~queue.w_rdy), f"{name}: a value finds no room")
+    if isinstance(platform, Assertions):
+        up, down = Value.cast(up), Value.cast(down)
+        limit = (1 << len(count)) - 1 if most is None else most
+        always(m, platform, count + up >= down, f"{name}: it becomes negative")
+        always(m, platform, count + up <= down + limit, f"{name}: it becomes larger than {limit}")

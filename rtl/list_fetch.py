@@ -113,5 +113,11 @@ class ListFetcher(wiring.Component):
                 position.eq(Mux(now.half, 2, 0)),
                 fetches_left.eq(now.count_m1),
             ]
+        assertions.has_room(m, platform, beats, "ListFetcher.beats")
+        assertions.has_value(m, platform, beats, "ListFetcher.beats")
+        reserved = Mux(asked, chunk, 0)
+        assertions.bounded(m, platform, room, "ListFetcher.room", up=popped, down=reserved, most=FIFO_BEATS)
+        response = self.read.rsp.valid
+        assertions.bounded(m, platform, coming, "ListFetcher.coming", up=reserved, down=response)
         assertions.ports(m, platform, self)
         return m

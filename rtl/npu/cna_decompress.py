@@ -495,6 +495,9 @@ class Decompressor(wiring.Component):
                                 m.d.comb += self._told_fault(diagnostics.i[1], at, lane.fault, amounts[at])
         with m.If(asking & done & ~failed & ~waiting.any() & ~made.r_rdy):
             m.d.sync += self.active.eq(0)
+        assertions.has_room(m, platform, order, "Decompressor.order")
+        assertions.has_room(m, platform, made, "Decompressor.made")
+        assertions.has_value(m, platform, order, "Decompressor.order")
         assertions.ports(m, platform, self)
         return m
 

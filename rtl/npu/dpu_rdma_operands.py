@@ -139,5 +139,9 @@ class OperandReader(wiring.Component):
                 second.eq(0),
                 octet.eq(0),
             ]
+        assertions.has_room(m, platform, fifo, "OperandReader.fifo")
+        assertions.has_value(m, platform, fifo, "OperandReader.fifo")
+        reserved = Mux(asked, burst, 0)
+        assertions.bounded(m, platform, room, "OperandReader.room", up=pop, down=reserved, most=FIFO_BEATS)
         assertions.ports(m, platform, self)
         return m

@@ -481,5 +481,19 @@ class StripeReader(wiring.Component):
                 port.en.eq(delivery.read),
                 delivery.words[bank].eq(port.data),
             ]
+        assertions.has_value(m, platform, runs, "StripeReader.runs")
+        for count, name, up, down in (
+            (free, "free", delivery.release, walk.reserve),
+            (ready, "ready", complete, delivery.release),
+        ):
+            assertions.bounded(
+                m,
+                platform,
+                count,
+                f"StripeReader.{name}",
+                up=up & ~self.start,
+                down=down & ~self.start,
+                most=RING_ATOMS // 16,
+            )
         assertions.ports(m, platform, self)
         return m

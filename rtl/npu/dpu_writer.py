@@ -107,6 +107,8 @@ class StripeBuffer(wiring.Component):
             m.d.sync += empties.eq(~empties)
         with m.If(self.start):
             m.d.sync += [fills.eq(0), empties.eq(0)]
+        taken = given.done & ~given.valid
+        assertions.always(m, platform, ~taken, "StripeBuffer.stripe: a stripe is released that is not full")
         assertions.ports(m, platform, self)
         return m
 

@@ -75,5 +75,8 @@ class WriteBuffer(wiring.Component):
                 port.data.valid.eq(client.data.valid),
                 client.data.ready.eq(port.data.ready),
             ]
+        assertions.bounded(m, platform, owed, "WriteBuffer.owed", up=asked, down=left)
+        up, down = entered & gathering, asked & gathering
+        assertions.bounded(m, platform, complete, "WriteBuffer.complete", up=up, down=down)
         assertions.ports(m, platform, self)
         return m

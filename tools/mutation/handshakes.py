@@ -5,7 +5,8 @@
 Each port of one bit, and each count, that a component of the RTL drives gets each kind of fault in turn
 (`tools/mutation/faulty_ports.py`). The files of `tests/block` that use the component run until a test fails,
 those with the fewest other components first, and behind the first file the bounded checks of the component's
-proofs, for at most 30 seconds of processor time: a block's own tests have to find a fault quickly. The record
+proofs, for at most 30 seconds of processor time: a block's own tests have to find a fault quickly. Tests that
+have found most of the component's other faults run ahead of all files, which saves time. The record
 (build/handshakes.jsonl) keeps each verdict as long as the source of the component and the files of tests stay
 as they are, so that a run that was stopped goes on where it was. Faults that are known to be harmless are
 listed with the reason in `tools/mutation/harmless.toml`. The exit code is 1 if another fault survives.
@@ -26,7 +27,8 @@ import sys
 import time
 import tomllib
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from multiprocessing.connection import Connection
@@ -138,6 +140,8 @@ def _run(paths: Sequence[str]) -> str:
         if not failures.first:
             raise
         return failures.first
+    if code == pytest.ExitCode.USAGE_ERROR:
+        raise RuntimeError(f"{', '.join(paths)}: pytest finds no such tests")
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
         return failures.first or f"pytest ends with {code}"
     return failures.first
@@ -181,8 +185,8 @@ def _disproved(fault: PortFault) -> str:
     return ""
 
 
-def attempt(fault: PortFault, paths: Sequence[str]) -> Finding:
-    """Plant a fault and run files of tests; their order is that of the paths."""
+def attempt(fault: PortFault, paths: Sequence[str], ahead: Sequence[str] = ()) -> Finding:
+    """Plant a fault and run files of tests, in the order of the paths, and single tests `ahead` of them."""
 
     def work(pipe: Connection) -> None:
         used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
@@ -196,7 +200,8 @@ def attempt(fault: PortFault, paths: Sequence[str]) -> Finding:
         signal.signal(signal.SIGXCPU, over)
         plant(fault)
         first, *others = [str(ROOT / path) for path in paths]
-        failed = _run([first]) or _disproved(fault) or (_run(others) if others else "")
+        failed = _run([str(ROOT / test) for test in ahead]) if ahead else ""
+        failed = failed or _run([first]) or _disproved(fault) or (_run(others) if others else "")
         pipe.send((FOUND, failed) if failed else (SURVIVED, "all tests pass"))
 
     begin = time.monotonic()
@@ -274,6 +279,16 @@ def planned(uses: Sequence[Use]) -> dict[PortFault, tuple[str, ...]]:
         fault: tuple(use.path for use in sorted(found[fault], key=lambda use: (len(use.faults), use.path)))
         for fault in sorted(found, key=str)
     }
+
+
+def finders(component: str, findings: Iterable[Finding], paths: Sequence[str]) -> list[str]:
+    """Return the tests of some files that have found most of a component's faults, at most two."""
+    tests = Counter(
+        one.test
+        for one in findings
+        if one.fault.partition(":")[0] == component and one.test.partition("::")[0] in paths
+    )
+    return [test for test, _ in tests.most_common(2)]
 
 
 def counted(findings: Sequence[Finding], known: Mapping[str, str]) -> list[tuple[str, int, int, int]]:
@@ -355,7 +370,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             del known[str(fault)]
     missing = [fault for fault in plans if str(fault) not in known and re.search(given.only, str(fault))]
     for fault in missing[: given.most]:
-        one = known[str(fault)] = attempt(fault, plans[fault])
+        ahead = finders(fault.component, known.values(), plans[fault])
+        one = known[str(fault)] = attempt(fault, plans[fault], ahead)
         print(f"{one.result:9} {one.seconds:6.1f} s  {one.fault}  {one.test}", flush=True)
         with whole_file(given.record) as part:
             part.write_text("".join(json.dumps(asdict(one)) + "\n" for one in known.values()))
