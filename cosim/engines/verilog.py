@@ -26,7 +26,7 @@ WRITTEN = "core.v"
 PLAIN_NAMES = Path(__file__).with_name("plain_names.py")
 """The module that names the signals of `verilog_text`, which is imported when the text is written."""
 
-SCRIPT_VERSION = 8  # part of every key; to be incremented when the output of this file changes
+SCRIPT_VERSION = 9  # part of every key; to be incremented when the output of this file changes
 
 
 class Design:
@@ -211,20 +211,30 @@ _ASSERTED = re.compile(
 )
 """An assertion with a message, as Yosys writes it."""
 
+_MODULE = re.compile(r"^module \\?(\S+) *\(.*?^endmodule$", re.MULTILINE | re.DOTALL)
+
 
 def told_assertions(text: str) -> str:
-    """Let each assertion of Yosys's Verilog tell a function of the harness where it failed, and its message.
+    """Let each assertion of Yosys's Verilog tell a function of the harness its module and its message.
+
+    The name of a module is the path of its instance; Verilator's `%m` would make it keep a list of scopes.
 
     Raises
     ------
     BuildError
         if one is left, which would end the process instead.
     """
-    text, count = _ASSERTED.subn(r'\1if (!\2) rk_assertion($sformatf("%m"), \3);', text)
+
+    def told(module: re.Match[str]) -> str:
+        path = re.sub(r"\$\d+", "", module[1]).removeprefix(f"{TOP}.")
+        return _ASSERTED.sub(rf'\1if (!\2) rk_assertion("{path}", \3);', module[0])
+
+    if not re.search(r"^ *assert\b", text, re.MULTILINE):
+        return text
+    text = _MODULE.sub(told, text)
     if re.search(r"^ *assert\b", text, re.MULTILINE):
         raise BuildError("Yosys writes assertions in an unknown form")
-    function = 'import "DPI-C" function void rk_assertion(input string where, input string what);\n'
-    return function + text if count else text
+    return f'import "DPI-C" function void rk_assertion(input string where, input string what);\n{text}'
 
 
 def verilog_text(

@@ -49,10 +49,7 @@ extern "C" void rk_probe(int core, int kind, int place0, int place1, const svBit
 #ifdef RKCOSIM_ASSERTIONS
 // An assertion of the RTL does not hold (cosim/engines/verilog.py). `where` is the path of the module with it.
 extern "C" void rk_assertion(const char* where, const char* what) {
-    std::string path(where);
-    const std::string above = "core_top.core.";
-    if (const size_t at = path.find(above); at != std::string::npos) path.erase(0, at + above.size());
-    throw std::runtime_error(path + ": " + what);
+    throw std::runtime_error(std::string(where) + ": " + what);
 }
 #endif
 
