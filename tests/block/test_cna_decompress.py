@@ -6,13 +6,15 @@ import random
 
 import numpy as np
 import pytest
+from amaranth.hdl import Module, Signal
 
 from rkcosim.rtl.layouts import DiagnosticCode
+from rkcosim.rtl.npu.cna_decompress import CodeReader
 from rkcosim.rtl.npu.cna_weight import WeightLoader
 from rkcosim.spec.config import SMALL
 from rkcosim.spec.layouts.compressed import SegmentCode, compress_weights
 from rkcosim.spec.regs import registers
-from rkcosim.spec.weight_code import REGNUM
+from rkcosim.spec.weight_code import PREFIXES, REGNUM, WIDEST
 from tests.block.cna_bench import Image, Memory, configure
 from tests.simulation import shared, simulation
 from tests.twins.packed_weights import segment_places, some_code, some_weights
@@ -213,3 +215,46 @@ def test_too_few_bits():
     assert told == [("SIZE_MISMATCH", OFFSET["DCOMP_AMOUNT3"], short[3])] and cycles is None
     assert 0 < image.atoms < 72
     assert (image.bytes[START : START + 16 * image.atoms] == stream[: 16 * image.atoms]).all()
+
+
+def test_the_first_code_of_a_string():
+    """Each output of the reader of codes in each cycle, against a reading bit by bit."""
+    rng = random.Random(7)
+    dut = CodeReader()
+
+    def expected(bits: str, runs: bool, classes: list[int]) -> dict[str, int]:
+        rank = next(n for n, prefix in enumerate(PREFIXES) if bits.startswith(prefix))
+        prefix, kind = PREFIXES[rank], classes[rank]
+        run, bad_class = runs and not kind, kind > WIDEST
+        bits = bits[len(prefix) :]
+        tail = kind if 1 <= kind <= WIDEST else 1
+        width = len(prefix) + tail + (runs and kind == WIDEST)
+        return {
+            "rank": rank,
+            "run": run,
+            "unknown": bad_class or (run and bits[0] == "1"),
+            "width": width,
+            "short": len(prefix) if bad_class else width,
+        }
+
+    async def bench(ctx):
+        for _ in range(1500):
+            have, runs = rng.randrange(17), rng.random() < 0.5
+            bits = "".join(rng.choice("01") for _ in range(16))
+            classes = [rng.choice([0, 0, *range(1, 16)]) for _ in range(8)]
+            ctx.set(dut.bits, int(bits[::-1], 2))
+            ctx.set(dut.have, have)
+            ctx.set(dut.runs, runs)
+            ctx.set(dut.classes, sum(kind << 4 * n for n, kind in enumerate(classes)))
+            want = expected(bits, runs, classes)
+            want["short"] = have < want["short"]
+            *_, rank, run, unknown, width, short = await ctx.tick().sample(
+                dut.rank, dut.run, dut.unknown, dut.width, dut.short
+            )
+            found = {"rank": rank, "run": run, "unknown": unknown, "width": width, "short": short}
+            assert found == want, (bits, have, runs, classes)
+
+    m = Module()  # with a clock, which the reader lacks
+    m.submodules.reader = dut
+    m.d.sync += Signal().eq(dut.short)
+    simulation(m).run(bench)
