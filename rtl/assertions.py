@@ -129,10 +129,16 @@ class _Ports(Elaboratable):
         return m
 
 
-def always(m: Module, platform: object, condition: ValueLike, text: str) -> None:
-    """Assert that a condition of one bit holds in every cycle; `text` says what does not hold otherwise."""
+def always(m: Module, platform: object, condition: ValueLike, text: str, *, given: bool = False) -> None:
+    """Assert that a condition of one bit holds in every cycle.
+
+    Parameters
+    ----------
+    text : what does not hold otherwise.
+    given : whether the surroundings of the component have to see to it.
+    """
     if isinstance(platform, Assertions):
-        platform.claim(m, Value.cast(condition), text, given=False)
+        platform.claim(m, Value.cast(condition), text, given)
 
 
 def has_room(m: Module, platform: object, queue: Any, name: str) -> None:
@@ -157,6 +163,7 @@ def bounded(
     up: ValueLike = 0,
     down: ValueLike = 0,
     most: int | None = None,
+    given: bool = False,
 ) -> None:
     """Assert that a count does not become negative or too large.
 
@@ -164,9 +171,11 @@ def bounded(
     ----------
     up, down : what is added to the count and subtracted from it in this cycle.
     most : the largest value; None: that of its width.
+    given : whether this depends on the surroundings of the component, which answer what was asked only.
     """
     if isinstance(platform, Assertions):
         up, down = Value.cast(up), Value.cast(down)
         limit = (1 << len(count)) - 1 if most is None else most
-        always(m, platform, count + up >= down, f"{name}: it becomes negative")
-        always(m, platform, count + up <= down + limit, f"{name}: it becomes larger than {limit}")
+        always(m, platform, count + up >= down, f"{name}: it becomes negative", given=given)
+        text = f"{name}: it becomes larger than {limit}"
+        always(m, platform, count + up <= down + limit, text, given=given)

@@ -99,7 +99,7 @@ class AtomWriter(wiring.Component):
         with m.Elif(~asked & self.write.done):
             m.d.sync += pending.eq(pending - 1)
         done = self.write.done
-        assertions.bounded(m, platform, pending, "AtomWriter.pending", up=asked, down=done)
+        assertions.bounded(m, platform, pending, "AtomWriter.pending", up=asked, down=done, given=True)
         return asking, pending
 
     def _beats(self, m: Module, opened: Signal, flush: Signal) -> Signal:

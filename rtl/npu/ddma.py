@@ -322,7 +322,7 @@ class Ddma(wiring.Component):
             finish.eq(axi.rvalid & axi.rready & axi.rlast),
         ]
         m.d.sync += [under_way.eq(under_way + issue - finish), axi.rready.eq(1)]
-        assertions.bounded(m, platform, under_way, "Ddma.reads", up=issue, down=finish)
+        assertions.bounded(m, platform, under_way, "Ddma.reads", up=issue, down=finish, given=True)
 
         # Responses: one register, then directly to the client; the split flag arrives in the same cycle.
         client_id = axi.rid[:3]
@@ -376,7 +376,7 @@ class Ddma(wiring.Component):
             finish.eq(axi.bvalid & axi.bready),
         ]
         m.d.sync += [under_way.eq(under_way + issue - finish), axi.bready.eq(1)]
-        assertions.bounded(m, platform, under_way, "Ddma.writes", up=issue, down=finish)
+        assertions.bounded(m, platform, under_way, "Ddma.writes", up=issue, down=finish, given=True)
         assertions.has_room(m, platform, todo, "Ddma.todo")
         assertions.has_value(m, platform, todo, "Ddma.todo")
 
