@@ -87,21 +87,22 @@ def _members(component: wiring.Component) -> Mapping[Path, Mapping[str, tuple[wi
     return groups
 
 
-def ports(m: Module, platform: object, component: wiring.Component) -> None:
+def ports(m: Module, platform: object, component: wiring.Component, *, withdrawn: ValueLike = 0) -> None:
     """Assert that every offer at a component's ports stays until it is taken, unchanged.
 
     This holds for what the component offers and for what it is offered [AXI: A3.2.1; Amaranth streams]. Ports
-    for accesses of registers never have a write and a read in the same cycle.
+    for accesses of registers never have a write and a read in the same cycle. After a cycle in which
+    `withdrawn` is 1, what the component offers may be gone: it starts anew.
     """
     if isinstance(platform, Assertions):
-        m.submodules[CHECKS] = _Ports(platform, component)
+        m.submodules[CHECKS] = _Ports(platform, component, Value.cast(withdrawn))
 
 
 class _Ports(Elaboratable):
     """The assertions of handshakes, in a module of their own."""
 
-    def __init__(self, platform: Assertions, component: wiring.Component) -> None:
-        self._platform, self._component = platform, component
+    def __init__(self, platform: Assertions, component: wiring.Component, withdrawn: Value) -> None:
+        self._platform, self._component, self._withdrawn = platform, component, withdrawn
 
     def elaborate(self, platform: object) -> Module:
         m, owner = Module(), type(self._component).__name__
@@ -114,7 +115,8 @@ class _Ports(Elaboratable):
         for one in handshakes(self._component):
             name, title = one.name.replace(".", "_"), f"{owner}.{one.name}"
             waiting = Signal(name=f"{name}_waiting")
-            m.d.sync += waiting.eq(one.valid & ~one.ready)
+            stays = 1 if one.given else ~self._withdrawn.any()
+            m.d.sync += waiting.eq(one.valid & ~one.ready & stays)
             held, same = Signal(name=f"{name}_held"), Signal(name=f"{name}_same")
             m.d.comb += held.eq(~waiting | one.valid)
             self._platform.claim(m, held, f"{title}: an offer ends before it is taken", one.given)

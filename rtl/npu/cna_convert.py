@@ -91,5 +91,5 @@ class AtomConverter(wiring.Component):
             m.d.sync += result.payload.data.eq(Cat(*out))
         with m.If(start):
             m.d.sync += [summed.eq(0), result.valid.eq(0)]
-        assertions.ports(m, platform, self)
+        assertions.ports(m, platform, self, withdrawn=start)
         return m

@@ -202,7 +202,12 @@ class SegmentDecoder(wiring.Component):
                 *(s.eq(0) for s in (count, self.quad.valid)),
                 room.eq(STORED_ATOMS),
             ]
-        assertions.ports(m, platform, self)
+        up, most = self.atom.valid, STORED_ATOMS
+        assertions.bounded(m, platform, level, "SegmentDecoder.level", up=up, down=pop, most=most)
+        assertions.bounded(
+            m, platform, room, "SegmentDecoder.room", up=pop, down=self.asked, most=most, given=True
+        )
+        assertions.ports(m, platform, self, withdrawn=self.clear)
         return m
 
     def _header_fault(self, m: Module, header: Value, take: Signal) -> Signal:

@@ -9,7 +9,7 @@ import pytest
 from amaranth.hdl import Module, Signal
 
 from rkcosim.rtl.layouts import DiagnosticCode
-from rkcosim.rtl.npu.cna_decompress import CodeReader
+from rkcosim.rtl.npu.cna_decompress import CodeReader, Decompressor, SegmentDecoder
 from rkcosim.rtl.npu.cna_weight import WeightLoader
 from rkcosim.spec.config import SMALL
 from rkcosim.spec.layouts.compressed import SegmentCode, compress_weights
@@ -258,3 +258,86 @@ def test_the_first_code_of_a_string():
     m.submodules.reader = dut
     m.d.sync += Signal().eq(dut.short)
     simulation(m).run(bench)
+
+
+def test_a_segment_that_cannot_be_decoded_is_said_at_once():
+    """From the second cycle after a header that is not known until the next segment, in each cycle."""
+    rng, dut = random.Random(8), SegmentDecoder()
+
+    async def bench(ctx):
+        stuck_from = None
+        for cycle in range(600):
+            phase = cycle % 30
+            good = cycle // 30 % 3 == 2
+            if phase == 0:
+                stuck_from, arrives = None, rng.randrange(3, 20)
+            ctx.set(dut.clear, phase == 0)
+            ctx.set(dut.asked, phase == 1)
+            ctx.set(dut.atom.valid, phase == arrives)
+            ctx.set(dut.atom.payload, 0 if good else 0x10)
+            *_, stuck, room, valid = await ctx.tick().sample(dut.stuck, dut.room, dut.quad.valid)
+            if phase:
+                assert stuck == (stuck_from is not None and cycle >= stuck_from), f"cycle {cycle}"
+                assert room and not valid
+            if phase == arrives and not good:
+                stuck_from = cycle + 2
+
+    simulation(dut).run(bench)
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4])
+def test_the_decompressor_is_active_until_its_last_weights(stall):
+    """`active` is high from the start on, and falls when the last atom has been fetched and taken."""
+    rng, dut = random.Random(11), Decompressor()
+    jobs = []
+    for taps in ((1, 1), (1, 2), (2, 2), (1, 1), (1, 2), (1, 1)):
+        stream, codes = some_weights(rng, taps[0] * taps[1])
+        jobs.append((taps, stream, *compress_weights(stream, codes)))
+
+    async def bench(ctx):
+        for taps, stream, content, amounts in jobs:
+            configure(ctx, dut.cfg, settings(taps, amounts))
+            atoms = [content[at : at + 16].tobytes() for at in range(0, content.size, 16)]
+            beats, got, left, since = [], b"", stream.size // 16, 0
+            ctx.set(dut.start, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            for cycle in range(4000):
+                takes = rng.random() >= stall
+                ctx.set(dut.atoms.ready, takes)
+                ctx.set(dut.run.ready, 1)
+                ctx.set(dut.fetched.valid, bool(beats))
+                if beats:
+                    ctx.set(dut.fetched.payload, beats[0])
+                *_, active, valid, weights, asks, run, ready = await ctx.tick().sample(
+                    *(dut.active, dut.atoms.valid, dut.atoms.payload),
+                    *(dut.run.valid, dut.run.payload, dut.fetched.ready),
+                )
+                if not active:
+                    break
+                since += 1
+                if beats and ready:
+                    beats.pop(0)
+                    since = 0
+                if valid and takes:
+                    since = 0
+                    got += weights.to_bytes(16, "little")
+                    left -= 1
+                if asks:
+                    first, last = run.addr, run.addr + run.atoms - 1
+                    for pair in range(first // 2, last // 2 + 1):
+                        data = b"".join(
+                            atoms[at] if 0 <= (at := 2 * pair + half - BASE // 16) < len(atoms) else bytes(16)
+                            for half in range(2)
+                        )
+                        inside = [first <= 2 * pair + half <= last for half in range(2)]
+                        beats.append(
+                            {"data": int.from_bytes(data, "little"), "low": inside[0], "high": inside[1]}
+                        )
+            assert cycle and got == stream.tobytes() and not beats
+            assert since == 1, "active falls in the second cycle after the last transfer"
+            for _ in range(rng.randrange(1, 5)):
+                assert not ctx.get(dut.active)
+                await ctx.tick()
+
+    simulation(dut).run(bench)
