@@ -248,6 +248,8 @@ class Bench(Elaboratable):
         if not claims:
             raise ValueError("the block has no assertions, or the bench was made without them")
         m, together = Module(), Signal(name="asserted")
+        del inner.domains["sync"]  # it is that of the design around it
+        m.domains.sync = self.clock
         m.submodules.bench = inner
         m.d.comb += together.eq(reduce(and_, (held for _, held in claims)))
         _asserted(m, together)
