@@ -67,7 +67,7 @@ def load(jobs, rng: random.Random, *, latency=(3, 3), stall=0.0, hangs=False):
             ctx.set(dut.start, 0)
             cycles = 0
             for cycle in range(1, 600 if hangs else 20_000):
-                memory.drive(ctx, dut.read)
+                memory.drive(ctx, dut.read, dut.beats)
                 ready = rng.random() >= stall
                 ctx.set(dut.fill.ready, ready)
                 sample = await ctx.tick().sample(
