@@ -11,7 +11,7 @@ UV     ?= $(shell command -v uv 2>/dev/null)
 # Python keeps what it has compiled, also where the environment forbids it: tests start hundreds of processes.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo test proofs coverage synthesis test-all test-lowest lock licences soak test-shared test-rknn test-aarch64 outside check bench docs pictures pages registers wheel wheel-prebuilt clean
+.PHONY: help demo test proofs coverage synthesis test-all test-lowest lock licences soak test-shared test-rknn test-aarch64 outside check bench docs notebooks pictures pages registers wheel wheel-prebuilt clean
 help:
 	@echo "make demo        classify held-back digits on the RTL, checked bit for bit"
 	@echo "make test        the tests of ten minutes, with the same seeds in each run"
@@ -31,6 +31,7 @@ help:
 	@echo "make bench       array and engine benchmarks"
 	@echo "make docs        the documentation site, build/site/index.html"
 	@echo "make pictures    draw the pictures of the documentation again"
+	@echo "make notebooks   run the notebooks of docs/notebooks and store their outputs"
 	@echo "make pages       write the pages and tables that are made from the sources and from kept records"
 	@echo "make registers   the page of all registers and fields, build/registers.md"
 	@echo "make wheel       build the wheel into dist/"
@@ -123,6 +124,7 @@ check: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff check --preview --select PLW1514 .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/typing/mypy.ini tests/typing/strict_program.py
 
 bench: $(CORE)
 	$(BIN)/rkcosim bench --layers --json build/layers.json
@@ -135,6 +137,9 @@ docs: $(DOCS)
 
 pictures: $(DEV)
 	$(BIN)/python -m tools.pictures
+
+notebooks: $(DEV)
+	$(BIN)/python -m tools.notebooks
 
 registers: $(CORE)
 	@mkdir -p build

@@ -20,7 +20,7 @@ from ai_edge_litert.interpreter import Interpreter, load_delegate
 from rkcosim.apis.litert.library import delegate_library
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.driver import Driver
-from rkcosim.engines.named import open_named
+from rkcosim.engines.engine import open_engine
 from tests.makers.litert_scripts import small
 from tests.makers.ort_scripts import registered, session
 from tests.makers.rknn_models import image_model
@@ -38,7 +38,7 @@ def measured(call: Callable[[], object], count: int) -> float:
 
 def in_process(data: bytes, values: np.ndarray, raw: bool, count: int) -> float:
     """Return the median time of an inference in this process; `raw` : with codes as results."""
-    model, device = compile_model(data), open_named("golden")
+    model, device = compile_model(data), open_engine("golden")
     with LoadedModel(model, Driver(device)) as loaded:
 
         def run() -> None:

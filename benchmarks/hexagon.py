@@ -18,7 +18,7 @@ from rkcosim.apis.hexagon.npu import Npu
 from rkcosim.apis.link.instruments import open_machine
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.driver import Driver
-from rkcosim.engines.named import open_named
+from rkcosim.engines.engine import open_engine
 from rkcosim.running.settings import Settings
 from tests.makers.hexagon_graphs import execute
 from tests.makers.hexagon_networks import Form, graph_of_tflite, random_layer
@@ -51,7 +51,7 @@ def network(path: Path, engine: str | None) -> None:
     model = compile_model(data)
     shape = model.inputs[0].shape
     x = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
-    device = open_named("golden")
+    device = open_engine("golden")
     with LoadedModel(model, Driver(device)) as loaded:
         loaded.set_input(0, x)
         loaded.run()

@@ -28,7 +28,7 @@ from rkcosim import rknn_api
 from rkcosim.devices.native_library import c_compiler
 from rkcosim.devices.rknn_library import environment, lay_out, rknn_library
 from rkcosim.driver import Driver
-from rkcosim.engines.named import open_named
+from rkcosim.engines.engine import open_engine
 from rkcosim.measure.perf.measure import options
 from rkcosim.rknn_api.server import RknnServer
 
@@ -118,7 +118,7 @@ def measure(side: int, folder: Path, program: Path) -> NetworkCalls:
 def main(given: list[str] | None = None) -> int:
     """Measure, print, and say whether the targets are reached."""
     chosen = options(__doc__, given, json=JSON, sides={"type": int, "nargs": "+", "default": [64, 224, 640]})
-    engine = open_named("golden", cores=1)
+    engine = open_engine("golden", cores=1)
     rknn_api.use_device(Driver(engine, shared=True))
     try:
         with tempfile.TemporaryDirectory() as name:

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from rkcosim.cli.calibration import Reading, load_samples
 from rkcosim.compiler import compile_model
 from rkcosim.compiler.options import using_options
 from rkcosim.compiler.quantization import (
@@ -38,6 +37,7 @@ from rkcosim.compiler.quantization import (
     worst_of,
 )
 from rkcosim.measure.models.accuracy import npu_figures
+from rkcosim.measure.models.calibration import Reading, load_samples
 from rkcosim.measure.models.run import run_model
 from rkcosim.measure.perf.estimator.estimate import estimate_model
 

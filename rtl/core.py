@@ -145,10 +145,10 @@ class NpuCore(wiring.Component):
 
         # 2. The data path.
         m.submodules.cna = cna = Cna(config)
-        m.submodules.core_block = core = CoreBlock(external_cell=self._external_cell)
-        m.submodules.dpu = dpu = Dpu()
-        m.submodules.dpu_rdma = dpu_rdma = DpuRdma()
-        m.submodules.ppu = ppu = Ppu()
+        m.submodules.core_block = core = CoreBlock(external_cell=self._external_cell, floats=config.floats)
+        m.submodules.dpu = dpu = Dpu(floats=config.floats)
+        m.submodules.dpu_rdma = dpu_rdma = DpuRdma(floats=config.floats)
+        m.submodules.ppu = ppu = Ppu(floats=config.floats)
         m.submodules.ppu_rdma = ppu_rdma = PpuRdma(config)
         blocks = {
             "CNA": cna,

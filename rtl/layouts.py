@@ -211,6 +211,7 @@ class DiagnosticCode(enum.IntEnum, shape=8):
     REUSE_FOOTPRINT = 14
     WEIGHT_CODE = 15
     CORE_MISSING = 16
+    NOT_BUILT = 17
 
 
 class DiagnosticPort(wiring.Signature):

@@ -38,6 +38,9 @@ class NpuConfig:
     """Beats that a streaming read client may have outstanding (covers the DRAM latency)."""
     write_outstanding: int = 15
     read_outstanding: int = 255
+    floats: bool = True
+    """Whether the core has floating-point arithmetic.  The NPU of the RK3588 has; without it a core is much
+    smaller, and a task that uses a floating-point type raises the diagnostic NOT_BUILT."""
 
     def __post_init__(self) -> None:
         if self.cbuf_bank_bytes % (2 * ENTRY_BYTES):

@@ -25,10 +25,11 @@ sys.meta_path[:] = [without(finder) for finder in sys.meta_path]
 """
 
 
-def required(extras: Iterable[str] = ()) -> set[str]:
-    """Return the packages that the core and these extras require, also through others, in normal form."""
+def required(extras: Iterable[str] = (), packages: Iterable[str] = ()) -> set[str]:
+    """Return the packages that the core, these extras and these packages require, in normal form."""
     lines = [
         *PROJECT["dependencies"],
+        *packages,
         *(line for name in extras for line in PROJECT["optional-dependencies"][name]),
     ]
     found, rest = set(), [re.match(r"[\w.-]+", line)[0] for line in lines]  # type: ignore[index]
@@ -45,9 +46,9 @@ def required(extras: Iterable[str] = ()) -> set[str]:
     return found
 
 
-def hidden_modules(extras: Iterable[str] = ()) -> set[str]:
-    """Return the modules of the packages that neither the core nor these extras bring."""
-    kept = required(extras) | {"rkcosim"}
+def hidden_modules(extras: Iterable[str] = (), packages: Iterable[str] = ()) -> set[str]:
+    """Return the modules of the packages that neither the core nor these extras and packages bring."""
+    kept = required(extras, packages) | {"rkcosim"}
     return {
         module
         for module, packages in importlib.metadata.packages_distributions().items()

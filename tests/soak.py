@@ -54,7 +54,7 @@ from rkcosim.driver.kernel import structs as s
 from rkcosim.driver.server import Server
 from rkcosim.driver.server.protocol import Op
 from rkcosim.engines import records
-from rkcosim.engines.named import open_named
+from rkcosim.engines.engine import open_engine
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.golden.task.npu import KEPT_REPORTS
 from rkcosim.regcmd import build_task_list
@@ -484,7 +484,7 @@ def _engine(_: Path) -> Iterator[Step]:
     """The RTL, whose logs keep few tasks, with a client that asks for them."""
     stream = streams()["conv"]
     with mock.patch.object(records, "KEPT", 16), mock.patch.object(running_meter, "KEPT", 16):
-        with open_named("verilator", cores=1) as device:
+        with open_engine("verilator", cores=1) as device:
             stream.load_into(device.memory)
             meter = running_meter.meter(device)
 

@@ -27,7 +27,7 @@ from rkcosim.base import BAD_INPUT
 from rkcosim.devices.native_library import FLAGS
 from rkcosim.devices.rknn_library import NAME, environment, lay_out, library
 from rkcosim.driver import Driver
-from rkcosim.engines.named import open_named
+from rkcosim.engines.engine import open_engine
 from rkcosim.rknn_api.server import RknnServer
 from rkcosim.rknn_api.signatures import ALIASES, SIGNATURES
 
@@ -75,7 +75,7 @@ def run_example(program: Path, folder: Path) -> str | None:
     held = np.load(DIGITS / "held_back.npz")
     pixels = np.rint(held["images"][0] * held["scale"] * 255).astype(np.uint8)
     (folder / "picture.raw").write_bytes(pixels.tobytes())
-    engine = open_named("golden", cores=1)
+    engine = open_engine("golden", cores=1)
     rknn_api.use_device(Driver(engine, shared=True))
     try:
         with RknnServer(folder / "socket") as server:

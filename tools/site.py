@@ -1,8 +1,8 @@
 """Parts of the documentation site that are not pages of docs/: `make docs` (mkdocs.yml names this file).
 
 MkDocs calls the functions `on_...`.  They add the pages that the code or files outside of docs/ give (every
-command's help, every register, CONTRIBUTING.md, CHANGELOG.md, THIRD_PARTY.md) and make links that leave docs/
-work on the site.  `Docstrings` lets mkdocstrings read the docstrings of this project.
+command's help, every register, the notebooks, CONTRIBUTING.md, CHANGELOG.md, THIRD_PARTY.md) and make links
+that leave docs/ work on the site.
 """
 
 from __future__ import annotations
@@ -10,19 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from griffe import Extension
-else:
-    try:
-        from griffe import Extension
-    except ModuleNotFoundError:  # comes with the extra docs; tests of the pages do not need it
-        Extension = object
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -53,85 +44,8 @@ LINK = re.compile(r"(\[[^\]\[]*\])\(([^)\s#]+)(#[^)\s]*)?\)")
 BRACKETS = re.compile(r"(?<![\\!])\[([^\]\[\n]*)\](?!\()")
 """Brackets that are no link, such as `[board: notes-core]` or `[HW 3.6]`."""
 
-RULE = re.compile(r"-{3,}")
-"""The line below the name of a docstring's section."""
-
-ITEM = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*) +: +(.+)")
-"""Names and what follows behind the colon in a section of Parameters or Members."""
-
-TYPE = re.compile(r"None|bool|bytes|dict|float|int|list|optional|or|str|tuple|(?:\w+\.)*[A-Z]\w*")
-"""A word of a type, such as `int`, `None` or `np.NDArray`."""
-
 HEADING = re.compile(r"^#+ ((?:\d+(?:\.\d+)*|Q\d+)\b.*)$", re.MULTILINE)
 """A heading that begins with the number of its section."""
-
-
-class Docstrings(Extension):  # type: ignore[misc,unused-ignore]
-    """Read docstrings in the form that CONTRIBUTING.md describes: sections named Members, and citations."""
-
-    def on_object(self, *, obj: Any, **_: Any) -> None:
-        """Change the docstring of an object before it is parsed."""
-        if obj.docstring is not None:
-            obj.docstring.value = docstring(obj.docstring.value)
-
-
-def is_type(text: str) -> bool:
-    """Whether a line of a docstring is a type rather than a description."""
-    return all(TYPE.fullmatch(word) for word in re.split(r"[\[\](),| ]+", text.strip()) if word)
-
-
-def docstring(text: str) -> str:
-    """A docstring as griffe's parser of numpy's form takes it.
-
-    Parameters
-    ----------
-    text : the docstring without its indentation.
-
-    Returns
-    -------
-    The text with `Members` as `Attributes`, with descriptions below the names that they follow behind a
-    colon (the parser would take them for types), and with the brackets of citations escaped: two of them in
-    a row would be a link.
-    """
-    lines, section, item = [], "", DescribedNames([], [])
-    given = text.splitlines()
-    for line, below in zip(given, [*given[1:], ""], strict=True):
-        if line and not line.startswith(" "):
-            lines += item.lines()
-            item = DescribedNames([], [])
-        if line and RULE.fullmatch(below):
-            section = line
-            lines.append({"Members": "Attributes"}.get(line, line))
-        elif RULE.fullmatch(line):
-            lines.append("----------")
-            if section in ("Returns", "Yields") and not is_type(below):
-                lines.append(":")  # no name; the type is that of the signature
-                section = "prose"
-        elif section == "prose":
-            lines.append(f"    {line}".rstrip())
-        elif section in ("Parameters", "Members", "Attributes") and (names := ITEM.fullmatch(line)):
-            if is_type(names[2]) and below.startswith(" "):
-                item = DescribedNames([f"{name} : {names[2]}" for name in names[1].split(", ")], [])
-            else:
-                item = DescribedNames(names[1].split(", "), [f"    {names[2]}"])
-        elif item.names:
-            item.text.append(line)
-        else:
-            lines.append(line)
-    lines += item.lines()
-    return re.sub(r"(?<!\\)\[(HW [^\]\n]*)\]", r"\\[\1\\]", "\n".join(lines))
-
-
-@dataclass
-class DescribedNames:
-    """Names that share a description; the parser would give all of them the first one's type."""
-
-    names: list[str]
-    text: list[str]
-
-    def lines(self) -> list[str]:
-        """Lines with the description below each of the names."""
-        return [line for name in self.names for line in (name, *self.text)]
 
 
 def outside(code: re.Pattern[str], text: str, change: Callable[[str], str]) -> str:
@@ -192,6 +106,7 @@ def relinked(text: str, source: Path, page: Path) -> str:
     shown = {ROOT / file: DOCS / name for name, file in ROOT_PAGES.items()} | {
         ROOT / "README.md": DOCS / "index.md"
     }
+    shown |= {file: DOCS / name for name, file in notebook_pages().items()}
 
     def link(match: re.Match[str]) -> str:
         words, target, anchor = match[1], match[2], match[3] or ""
@@ -240,6 +155,19 @@ def root_page(name: str) -> str:
     return outside(FENCED, file.read_text(), lambda text: relinked(text, file, DOCS / name))
 
 
+def notebook_pages() -> dict[str, Path]:
+    """Return the notebook of each page of the site that shows one, by the page's path below docs/."""
+    return {f"notebooks/{path.stem}.md": path for path in sorted((DOCS / "notebooks").glob("*.ipynb"))}
+
+
+def notebook(name: str) -> str:
+    """Text of a page of `notebook_pages`, with the stored outputs."""
+    from tools.notebooks import page
+
+    file = notebook_pages()[name]
+    return outside(FENCED, page(file), lambda text: relinked(text, file, DOCS / name))
+
+
 def registers() -> str:
     """The page of all registers (`make registers`)."""
     from tools.pages.registers import markdown
@@ -272,6 +200,7 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     texts = {name: root_page(name) for name in ROOT_PAGES}
+    texts |= {name: notebook(name) for name in notebook_pages()}
     for name, text in {**texts, "commands.md": commands(), "registers.md": registers()}.items():
         files.append(File.generated(config, name, content=text))
     return files
@@ -314,8 +243,6 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     place = DOCS / page.file.src_uri
     if page.file.src_uri.startswith("results/"):
         page.meta.setdefault("search", {"boost": 0.2})  # pages to read are found before tables
-    if page.file.src_uri.startswith("api/"):
-        return markdown  # mkdocstrings' own directives
     if page.file.generated_by is None:
         markdown = outside(FENCED, markdown, lambda text: relinked(text, place, place))
     places = sections(DOCS / "reference")

@@ -41,6 +41,7 @@ ORDER = (
     ("verify",),
     ("devices",),
     ("measure",),
+    ("model",),
     ("export",),
     ("cocotb",),
     ("cli", "__main__"),

@@ -42,6 +42,7 @@ __getattr__ = lazy(
         "Access": "rkcosim.waves.accesses",
         "Signal": "rkcosim.waves.backends",
         "Burst": "rkcosim.waves.bursts",
+        "Region": "rkcosim.waves.bursts",
         "DiagnosticSeen": "rkcosim.waves.decode",
         "Irq": "rkcosim.waves.decode",
         "MacActivity": "rkcosim.waves.decode",
@@ -51,5 +52,8 @@ __getattr__ = lazy(
         "WaveTask": "rkcosim.waves.decode",
         "open": "rkcosim.waves.decode:open_wave",
         "WaveError": "rkcosim.waves.files",
+        "Job": "rkcosim.waves.jobs",
+        "JobTask": "rkcosim.waves.jobs",
+        "PortMap": "rkcosim.waves.portmap",
     },
 )

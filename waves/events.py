@@ -18,8 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.base import Error
 from rkcosim.base.extras import missing, needed
 from rkcosim.waves.whole_file import whole_file
+
+__all__ = ["Event", "EventLog", "EventsError", "Summary", "TaskSpan", "Text", "load", "save"]
 
 SCHEMA_VERSION = 1
 
@@ -52,7 +55,7 @@ MISSING = missing("pyarrow")
 """Message if pyarrow is not installed."""
 
 
-class EventsError(ValueError):
+class EventsError(Error, ValueError):
     """An event log cannot be read, written or made; the message names the file and the problem."""
 
 

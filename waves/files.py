@@ -12,6 +12,8 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from rkcosim.base import Error
+
 WRITTEN_BY = "written by rkcosim waves"
 """Text in the first line of generated viewers' files; a viewer that saves its state drops it."""
 
@@ -31,7 +33,7 @@ _TIME = re.compile(rb"\n[ \t]*#(\d+)")
 _VCD_START = re.compile(rb"\s*\$(date|version|timescale|comment|scope|var|attrbegin|enddefinitions)\b")
 
 
-class WaveError(ValueError):
+class WaveError(Error, ValueError):
     """A waveform cannot be read or lacks a signal; the message names the file and the remedy."""
 
 

@@ -38,6 +38,7 @@ DIAGNOSTICS = (
     "REUSE_FOOTPRINT",
     "WEIGHT_CODE",
     "CORE_MISSING",
+    "NOT_BUILT",
 )
 """Diagnostics by code (`rkcosim.rtl.layouts.DiagnosticCode`)."""
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rkcosim.base import Error
 from rkcosim.spec.regs import registers
 
 FORMATS = ("vcd", "fst")
@@ -22,7 +23,7 @@ TASKS = "tasks"
 """Scope that is not part of the design: pins, interrupt, counters, and every register field."""
 
 
-class SpecError(ValueError):
+class SpecError(Error, ValueError):
     """A trace cannot be made as requested; the message names the problem."""
 
 

@@ -60,6 +60,7 @@ class Status:
 
 
 TNN_OK = Status()
+"""The status of a call without an error."""
 
 
 class TnnError(ValueError):

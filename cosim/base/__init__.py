@@ -1,4 +1,4 @@
-"""What every other room may use: reading of user files, progress of long work, and the version.
+"""What every other room may use: reading of user files, progress of long work, errors, and the version.
 
 Workers of a cluster must have the same version as their client, or their cycles cannot be compared.
 """
@@ -9,7 +9,7 @@ import functools
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import rkcosim
 
@@ -22,6 +22,54 @@ LEFT_OUT = {"docs", "examples"}
 
 BAD_INPUT, DEVICE_ERROR = 2, 3
 """Exit codes of the command line, stored in exceptions as `exit_code` (all codes: `rkcosim.cli.exits`)."""
+
+
+class Error(Exception):
+    """A request cannot be carried out; the message says what is wrong, and where.
+
+    The classes of errors that the package raises deliberately are derived from it.  The place is also in the
+    members below, as far as it is known; those that do not apply are None.
+
+    Members
+    -------
+    layer
+        Name of a model's layer (node).
+    tensor
+        Name of a tensor: an input, an output, or one between layers.
+    task
+        Number of a task in its job.
+    register
+        Name of a register, as "DPU.DATA_CUBE_WIDTH".
+    core
+        Number of a core.
+    """
+
+    layer: str | None = None
+    tensor: str | None = None
+    task: int | None = None
+    register: str | None = None
+    core: int | None = None
+
+    def __init__(self, *args: object, **place: str | int | None) -> None:
+        super().__init__(*args)
+        self.at(**place)
+
+    def at(self, **place: str | int | None) -> Self:
+        """Set members of the place, and return the error."""
+        unknown = place.keys() - PLACE
+        if unknown:
+            raise TypeError(f"an error has no member {', '.join(sorted(unknown))}")
+        for name, value in place.items():
+            setattr(self, name, value)
+        return self
+
+    def place(self) -> dict[str, str | int]:
+        """Return the known members of the place by name."""
+        return {name: getattr(self, name) for name in PLACE if getattr(self, name) is not None}
+
+
+PLACE = ("layer", "tensor", "task", "register", "core")
+"""Members of an `Error` that say where it occurred."""
 
 
 @functools.cache

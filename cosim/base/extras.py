@@ -43,6 +43,10 @@ EXTRAS = {
         },
         "reading waveforms, FST files, event logs, timelines",
     ),
+    "notebooks": Extra(
+        {"pandas": "pandas", "matplotlib": "matplotlib", "ipykernel": "ipykernel"},
+        "reports as data frames and plots",
+    ),
     "shards": Extra(
         {"distributed": "distributed", "dask": "distributed", "cryptography": "cryptography"},
         "--shards and sweeps",
@@ -72,7 +76,7 @@ EXTRAS = {
         {
             "mkdocs": "mkdocs",
             "material": "mkdocs-material",
-            "mkdocstrings": "mkdocstrings",
+            "nbconvert": "nbconvert",
             "wavedrom": "wavedrom",
         },
         "the documentation site",

@@ -9,8 +9,11 @@ import json
 import os
 import re
 import stat
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO
+
+from rkcosim.base import Error
 
 MOST_BYTES = 1 << 32
 """Maximum number of bytes of a file that is read as a whole: the size of the device's address space."""
@@ -27,7 +30,7 @@ _IRREGULAR: dict[int, str] = {
 _PART = 1 << 20
 
 
-class GivenFileError(ValueError):
+class GivenFileError(Error, ValueError):
     """A file cannot be read as a whole; the message names it and says what it is."""
 
 
@@ -137,7 +140,7 @@ MODELS = ("ONNX model", "TFLite model", "TNN network", "compiled model", ".rknn 
 UNKNOWN = "unknown"
 
 
-class WrongKindError(ValueError):
+class WrongKindError(Error, ValueError):
     """A command does not accept files of this kind.
 
     The message names the file, its kind and suitable commands.
@@ -281,7 +284,8 @@ def with_weights(path: Path, data: bytes) -> bytes:
     """Return the bytes of a model with those of the file beside it that has its weights, if there is one.
 
     A network of TNN is a text, `NAME.tnnproto`, and `NAME.tnnmodel` with its arrays.  Both are returned with
-    a byte 0 between them; a model of another kind is returned unchanged.
+    a byte 0 between them.  An ONNX model gets the tensors that are in other files of its folder
+    (`rkcosim.base.onnx_weights`).  A model of another kind is returned unchanged.
 
     Parameters
     ----------
@@ -295,7 +299,15 @@ def with_weights(path: Path, data: bytes) -> bytes:
     GivenFileError
         If the other file does not exist or cannot be read.
     """
-    if identify(data) != "TNN network" or b"\0" in data:
+    kind = identify(data)
+    if kind == "ONNX model":
+        from rkcosim.base.onnx_weights import OnnxWeightsError, whole
+
+        try:
+            return whole(data, partial(_part_beside, path))
+        except OnnxWeightsError as error:
+            raise GivenFileError(f"{path}: {error}") from error
+    if kind != "TNN network" or b"\0" in data:
         return data
     beside = path.with_suffix(".tnnmodel")
     try:
@@ -304,3 +316,29 @@ def with_weights(path: Path, data: bytes) -> bytes:
         raise GivenFileError(
             f"{path}: a TNN network, whose arrays are expected in {beside}: {error.strerror}"
         ) from error
+
+
+def _part_beside(path: Path, location: str, offset: int, length: int | None) -> bytes:
+    """Return bytes of a file in the folder of another one; None: all bytes from `offset` on.
+
+    Raises
+    ------
+    GivenFileError
+        If it lies outside of the folder, also behind a link, is no regular file, or has too few bytes.
+    OSError
+        If it cannot be read.
+    """
+    shown, posix, windows = location[:200], PurePosixPath(location), PureWindowsPath(location)
+    if not posix.parts or posix.is_absolute() or windows.drive or ".." in posix.parts or "\0" in location:
+        raise GivenFileError(f"{shown!r} is not a file inside of the model's folder")
+    folder = path.parent.resolve()
+    file = (folder / location).resolve()
+    if folder not in file.parents:
+        raise GivenFileError(f"{shown!r} leads out of the model's folder")
+    with open_regular(file) as opened:
+        size = opened.seek(0, os.SEEK_END)
+        count = max(size - offset, 0) if length is None else length
+        if offset + count > size:
+            raise GivenFileError(f"{count:,} bytes from {offset:,} are not in {shown!r}, which has {size:,}")
+        opened.seek(offset)
+        return opened.read(count)

@@ -93,6 +93,11 @@ def listen(listener: Listener) -> Iterator[None]:
         _listeners.remove(listener)
 
 
+def is_shown() -> bool:
+    """Return whether a listener shows the progress."""
+    return bool(_listeners)
+
+
 def say(text: str) -> None:
     """Show one line about something that takes long."""
     if _listeners:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn, cast, get_args
 
 from rkcosim.cli import results
 from rkcosim.cli.app import command, needs, option
-from rkcosim.cli.exits import MISMATCH, OK
+from rkcosim.cli.exits import MISMATCH, NOTHING, OK
 from rkcosim.cli.options import DramOptions, InputOptions, Share
 
 SHOWN = 20
@@ -74,6 +74,8 @@ def _compare(asked: CompareOptions) -> NoReturn:
     console = results.console()
     print_comparison(console, found)
     asked.write(found.as_json(), say=True)
+    if found.match and found.host.alone:
+        raise SystemExit(NOTHING)
     raise SystemExit(OK if found.match else MISMATCH)
 
 
@@ -144,7 +146,10 @@ def print_comparison(console: Any, found: Any) -> None:
         said = "every output is within its bound" if found.match else "AN OUTPUT EXCEEDS ITS BOUND"
         if not found.match and all(output.within for output in found.outputs):
             said = "A CLASS DIFFERS"
+        if found.match and found.host.alone:
+            said = "NOTHING COMPARED: no layer runs on the NPU"
         console.print(f"{found.model} compared with {found.reference}: {said}, {found.inferences} inferences")
+        console.print(found.host.share())
         return
     total, differing = sum(r.elements for r in found.layers), sum(r.differing for r in found.layers)
     wrong = [
@@ -156,7 +161,9 @@ def print_comparison(console: Any, found: Any) -> None:
     if any(output.classes for output in found.outputs):
         verdict += ", and the classes are the same"
     verdict = ", ".join(wrong) or verdict
-    console.print(f"{differing:,} of {total:,} elements differ ({differing / total:.4%}); {verdict}")
+    counts = f"{differing:,} of {total:,} elements differ ({differing / total:.4%})"
+    console.print(f"{counts}; {verdict}")
+    console.print(found.host.share())
 
 
 def _print_layers(console: Any, found: Any) -> None:

@@ -60,7 +60,7 @@ def conformance_command(asked: ConformanceOptions) -> None:
     The tasks cover every type and mode. All memory, registers and interrupts are compared. The exit code is 1
     if anything differs.
     """
-    from rkcosim.engines.named import open_named
+    from rkcosim.engines.engine import open_engine
     from rkcosim.verify.conformance.campaign import Campaign
     from rkcosim.verify.conformance.groups import GROUPS
     from rkcosim.verify.conformance.runner import Runner
@@ -71,7 +71,7 @@ def conformance_command(asked: ConformanceOptions) -> None:
     seed = secrets.randbits(32) if asked.seed is None else asked.seed
     wanted = asked.tasks or SHARE * len(names)
     print(f"seed {seed}", flush=True)
-    with closing(open_named(asked.engine, exact=asked.exact, cores=1, on_diagnostic="go on")) as device:
+    with closing(open_engine(asked.engine, exact=asked.exact, cores=1, on_diagnostic="go on")) as device:
         runner = Runner(device)
         campaign = Campaign(
             runner,
@@ -122,13 +122,13 @@ def _single(campaign: Any, name: str, case: int) -> Any:
 def _plans(asked: ConformanceOptions, folder: Path) -> NoReturn:
     """Run tile plans as jobs, on the number of cores that each plan names."""
     from rkcosim.driver import Driver
-    from rkcosim.engines.named import open_named
+    from rkcosim.engines.engine import open_engine
     from rkcosim.engines.settings import cycles_text
     from rkcosim.verify.conformance.plan_tables import read_plans
     from rkcosim.verify.conformance.plans import run_plans
 
     plans = read_plans(folder)
-    device = open_named(asked.engine, exact=asked.exact, cores=3)
+    device = open_engine(asked.engine, exact=asked.exact, cores=3)
     results = []
     shown = progress.step("plans", len(plans), "plans")
     with closing(device), Driver(device) as driver, shown as step:

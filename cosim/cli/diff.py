@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rkcosim.base import DEVICE_ERROR
+from rkcosim.base.progress_display import kick
 from rkcosim.cli.app import argument, command, option
 from rkcosim.cli.exits import MISMATCH, OK, fail
 from rkcosim.cli.options import EngineOptions, MaxCycles, WaveOptions
-from rkcosim.cli.progress import kick
 
 if TYPE_CHECKING:
     from rkcosim.verify.differences.streams import Finding
-    from rkcosim.verify.streams.capture import Expected
+    from rkcosim.verify.streams.contents import Expected
     from rkcosim.verify.streams.stream import Stream
 
 _COMPARED = {
@@ -110,16 +110,16 @@ def _first(asked: DiffOptions, kind: str, theirs: Path) -> tuple[Finding | None,
 
 def _opened(asked: DiffOptions, stream: Stream) -> AbstractContextManager[Any]:
     """Open the device on which a stream runs."""
-    from rkcosim.engines.named import open_named
+    from rkcosim.engines.engine import open_engine
 
-    return closing(open_named(asked.engine, exact=asked.exact, cores=stream.core + 1, on_diagnostic="go on"))
+    return closing(open_engine(asked.engine, exact=asked.exact, cores=stream.core + 1, on_diagnostic="go on"))
 
 
 def _diff_streams(asked: DiffOptions, against: Path | None) -> NoReturn:
     """Run a stream and find its first difference from a capture, another stream or its expected result."""
     from rkcosim.cli.regcmd_run import run_error, run_stream
     from rkcosim.verify.differences.streams import first_byte, first_command, first_register, walked
-    from rkcosim.verify.streams.capture import Expected
+    from rkcosim.verify.streams.contents import Expected
 
     stream, expected = _loaded(asked.file)
     other: Stream | None = None
@@ -134,12 +134,11 @@ def _diff_streams(asked: DiffOptions, against: Path | None) -> NoReturn:
     checked = ["commands"] if other is not None else []
     if finding is None:
         with _opened(asked, stream) as device:
-            stream.load_into(device.memory)
             with kick(asked.file.name, stream.kick.tasks, device, asked.max_cycles):
                 result, stopped = run_stream(stream, device, asked.max_cycles)
             if not result.done:
                 broken = walked(stream)[1]
-                error = run_error(stopped, result, asked.max_cycles)
+                error = run_error(stopped, asked.max_cycles)
                 text = error.pop("text") + (f":\n{result.state}" if stopped is None else "")
                 text += "" if broken is None else f"\n{broken.place}"
                 fail(text, DEVICE_ERROR, error | {"state": result.state})
@@ -190,18 +189,15 @@ def _loaded(path: Path) -> tuple[Stream, Expected | None]:
 
 def _run_other(asked: DiffOptions, other: Stream) -> Expected:
     """Run the other stream and return its memory as the expected result."""
-    from rkcosim.verify.crosscheck.kick import run_kick
-    from rkcosim.verify.streams.capture import Expected
-    from rkcosim.verify.streams.stream import Region
+    from rkcosim.cli.regcmd_run import run_stream
+    from rkcosim.verify.streams.contents import Expected
 
     with _opened(asked, other) as device:
-        other.load_into(device.memory)
         with kick("the stream to compare with", other.kick.tasks, device, asked.max_cycles):
-            result = run_kick(device, other.kick, other.core, asked.max_cycles, other.writes)
+            result, stopped = run_stream(other, device, asked.max_cycles)
+        if stopped is not None:
+            raise stopped
         if not result.done:
             text = f"the stream to compare with: no interrupt within {asked.max_cycles} cycles"
             fail(f"{text}:\n{result.state}", DEVICE_ERROR, {"kind": "TimeOut", "state": result.state})
-        memory = device.memory
-        return Expected(
-            [Region(r.name, r.address, memory.view(r.address, r.data.size).copy()) for r in other.regions]
-        )
+        return Expected(result.regions)

@@ -13,15 +13,8 @@ from rkcosim.cli.options import ModelOptions, Page, Plan, Share
 from rkcosim.cli.results import write_text
 
 if TYPE_CHECKING:
-    from rkcosim.measure.perf.estimator import Estimate
     from rkcosim.measure.perf.estimator.whatif import Variant
     from rkcosim.verify.streams.sources import Source
-
-LAYER = "name op target tasks cycles bound macs bytes_read bytes_written peak".split()
-"""Members of a layer's estimate that are copied into the JSON form."""
-
-MEMORY = ("peak_bytes_per_cycle", "core_bytes_per_cycle", "read_latency", "write_latency")
-"""Settings of the memory that are copied into the JSON form."""
 
 PAGE_SECTION = "estimator"
 
@@ -75,6 +68,7 @@ def estimate_command(asked: EstimateOptions) -> None:
     from rkcosim.compiler.model import naming_model
     from rkcosim.measure.perf.boards.expected import board_json, published_line, time_line
     from rkcosim.measure.perf.estimator.coefficients import stored_fit, warning
+    from rkcosim.measure.perf.estimator.document import as_json
     from rkcosim.measure.perf.estimator.plans import PLANS, SAID, estimate_plan
     from rkcosim.measure.perf.estimator.whatif import memory_at, parse_speed, variants
     from rkcosim.measure.perf.page import check_section, write_section
@@ -134,6 +128,7 @@ def _stream_of(path: Path) -> Source | None:
 def _estimate_stream(asked: EstimateOptions, source: Source) -> None:
     """Estimate a command stream, task by task."""
     from rkcosim.measure.perf.estimator.coefficients import stored_fit, warning
+    from rkcosim.measure.perf.estimator.document import as_json
     from rkcosim.measure.perf.estimator.streams import estimate_programs
     from rkcosim.measure.perf.estimator.whatif import memory_at, parse_speed
 
@@ -177,6 +172,7 @@ def _finish(asked: EstimateOptions, result: dict[str, Any]) -> None:
 
 
 def _draw_roofline(path: Path, result: dict[str, Any], clock: float) -> None:
+    from rkcosim.measure.perf.estimator.document import as_run
     from rkcosim.measure.report.rooffile import draw
 
     cores = results.counted(result["cores"], "core")
@@ -205,49 +201,6 @@ def print_tasks(result: dict[str, Any]) -> None:
         console.print(
             f"{result['cycles_after_reset']:,} cycles directly after a reset, as rkcosim regcmd run starts it"
         )
-
-
-def as_json(name: str, found: Estimate, clock: float, others: list[Variant]) -> dict[str, Any]:
-    """Return the result as plain values for JSON."""
-    from rkcosim.measure.perf.boards.expected import board_json
-
-    total = sum(layer.cycles or 0 for layer in found.layers)
-    layers = []
-    for layer in found.layers:
-        cycles = layer.cycles
-        times = {
-            "milliseconds": None if cycles is None else cycles / clock / 1000,
-            "share": None if cycles is None else round(cycles / max(total, 1), 5),
-        }
-        layers.append({name: getattr(layer, name) for name in LAYER} | times)
-    return {
-        "model": name,
-        "schema_version": 1,
-        "engine": "estimate",
-        "clock_mhz": clock,
-        "cores": found.cores,
-        "dram": {name: getattr(found.dram, name) for name in MEMORY}
-        | {"gigabytes_per_second": found.dram.bandwidth(found.cores) * clock / 1000},
-        "cycles": found.cycles,
-        "milliseconds": found.cycles / clock / 1000,
-        "jobs": len(found.jobs),
-        "samples": found.samples,
-        "macs": sum(layer.macs for layer in found.layers),
-        "layers": layers,
-        "host_layers": found.host,
-        "board": board_json(found.cycles, len(found.jobs), clock),
-        "what_if": [variant.__dict__ for variant in others],
-    }
-
-
-def as_run(result: dict[str, Any]) -> Any:
-    """Return the data for the charts of the report."""
-    from rkcosim.measure.report.data import from_json
-
-    run = from_json(result)
-    for row in run.rows:
-        row.cores = list(range(result["cores"])) if row.peak else []
-    return run
 
 
 def print_estimate(result: dict[str, Any]) -> None:

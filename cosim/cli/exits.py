@@ -1,8 +1,8 @@
 """Exit codes of `rkcosim`, and how errors become one line.
 
-0: match or ok. 1: mismatch or finding. 2: bad input. 3: error or time-out of the simulated device. 70:
-internal error of this program. 130: Ctrl-C. 141: the reader of the output closed it. 143: SIGTERM. With
-`RKCOSIM_DEBUG=1` every error shows its traceback.
+0: match or ok. 1: mismatch or finding. 2: bad input. 3: error or time-out of the simulated device. 4:
+nothing was compared, because nothing ran on the NPU. 70: internal error of this program. 130: Ctrl-C. 141:
+the reader of the output closed it. 143: SIGTERM. With `RKCOSIM_DEBUG=1` every error shows its traceback.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from rkcosim.cli.results import STDOUT
 
 OK = 0
 MISMATCH = 1
+NOTHING = 4
 INTERRUPTED = 130
 TERMINATED = 143
 BROKEN_PIPE = 141
@@ -114,7 +115,7 @@ def mannered(quiet: bool, asked: Asked) -> Iterator[None]:
     If an error ends the command, the message names the files of `asked` that were not written. If the device
     is at fault, the JSON document is written with the error in it.
     """
-    from rkcosim.cli.progress import shown
+    from rkcosim.base.progress_display import shown
 
     with flushed(), results.json_alone(asked.json == STDOUT), shown(quiet), _accounted(asked), reported():
         if asked.json == STDOUT and "output" in streams.closed:

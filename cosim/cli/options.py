@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from rkcosim.cli.app import Options, Parameter, needs, option
 
 if TYPE_CHECKING:
-    from rkcosim.cli.inputs import Batch
     from rkcosim.engines.library import DramConfig
+    from rkcosim.measure.models.input_files import Batch
     from rkcosim.waves.spec import TraceSpec
 
 ENGINES = {
@@ -318,9 +318,9 @@ class InputOptions(ModelOptions):
     def batch(self) -> Batch | None:
         """Return the given inputs, None for none; bad ones are reported before an engine is built.
 
-        Raises like `rkcosim.rknn_file.opening.open_file` and `rkcosim.cli.inputs.load_batch`.
+        Raises like `rkcosim.rknn_file.opening.open_file` and `rkcosim.measure.models.input_files.load_batch`.
         """
-        from rkcosim.cli.inputs import load_batch
+        from rkcosim.measure.models.input_files import load_batch
         from rkcosim.rknn_file.opening import open_file
 
         if not self.input:

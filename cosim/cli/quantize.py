@@ -11,8 +11,8 @@ from rkcosim.cli.app import argument, command, needs, option
 from rkcosim.cli.options import LoadingOptions, means_and_stds
 
 if TYPE_CHECKING:
-    from rkcosim.cli.calibration import Reading
     from rkcosim.compiler.quantization import Accuracy, Figures, FloatModel, Normalisation, Settings
+    from rkcosim.measure.models.calibration import Reading
 
 SHOWN = 20
 """Layers that are printed without --all."""
@@ -57,7 +57,7 @@ class DataOptions(LoadingOptions):
 
     def how(self, raw: bool = False) -> Reading:
         """Return how the samples are read; `raw` if the model normalises them."""
-        from rkcosim.cli.calibration import MOST_SAMPLES, Reading
+        from rkcosim.measure.models.calibration import MOST_SAMPLES, Reading
 
         return Reading(self.normalisations(), raw, self.bgr, self.limit or MOST_SAMPLES)
 
@@ -123,9 +123,9 @@ def quantize_command(asked: QuantizeOptions) -> None:
     compares the result with the float model layer by layer, on the samples that were used for calibration.
     """
     from rkcosim.base.files import read_given, wrong
-    from rkcosim.cli.calibration import load_samples
     from rkcosim.compiler import quantization
     from rkcosim.compiler.model import naming_model
+    from rkcosim.measure.models.calibration import load_samples
 
     baked = asked.normalisations() if asked.pixels else ()
     if asked.pixels and not baked:
@@ -236,9 +236,11 @@ def accuracy_command(asked: AccuracyOptions) -> None:
     behind all layers in front of it.
     """
     from rkcosim.base.files import identify, read_given, wrong
-    from rkcosim.cli.calibration import load_samples
     from rkcosim.compiler import quantization
     from rkcosim.compiler.model import naming_model
+    from rkcosim.measure.models.calibration import load_samples
+    from rkcosim.measure.models.hosted import host_work
+    from rkcosim.rknn_file.opening import open_model
 
     baked = asked.normalisations() if asked.pixels else ()
     if asked.pixels and not baked:
@@ -257,7 +259,9 @@ def accuracy_command(asked: AccuracyOptions) -> None:
             found = model.measure(data, samples, gains=asked.gains)
             if asked.npu:
                 found.npu = _npu(model, data, samples)
+            share = host_work(open_model(data)).share()
     _report(asked, asked.quantized.name, found)
+    print(f"{asked.quantized.name}: {share}")
     asked.write({"model": asked.quantized.name, "original": asked.model.name, **found.as_json()}, say=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsonlib
 import shutil
 import sys
 from collections.abc import Iterator
@@ -11,18 +10,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rkcosim.base.files import read_given, read_json
+from rkcosim.base.files import read_given
 from rkcosim.cli.app import Options, argument, command, option
 from rkcosim.cli.exits import MISMATCH, OK
 from rkcosim.cli.options import Share, WaveOptions
 from rkcosim.cli.results import write_bytes, write_text
 
 if TYPE_CHECKING:
-    from rkcosim.regcmd.program import Program
     from rkcosim.verify.streams.sources import Source
-    from rkcosim.verify.streams.timing import Line, Times
-
-CYCLE_COLUMNS = 10
+    from rkcosim.verify.streams.timing import Times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,21 +131,16 @@ def dumped(source: Source, with_memory: bool = False) -> Iterator[str]:
     ----------
     with_memory : also everything in a stream except its words.
     """
-    from rkcosim.regcmd.listing import Piece, program_lines, stream_lines
+    from rkcosim.regcmd.listing import Piece, program_lines
 
-    stream = source.stream
+    if source.stream is not None:
+        yield from source.stream.lines(with_memory)
+        yield from (f"# {note}" for note in source.notes)
+        return
     places = [Piece(name, address, bytes(size)) for name, address, size in source.places]
-    if stream is not None:
-        settings = {"core": stream.core, **stream.kick.settings}
-        places = [Piece(r.name, r.address, r.data.tobytes()) for r in stream.regions]
-        regions = places if with_memory else []
-        expected = source.expected if with_memory else None
-        outputs = [Piece(r.name, r.address, r.data.tobytes()) for r in expected.outputs] if expected else []
-        values = expected.registers if expected else {}
-        yield from stream_lines(settings, stream.writes, regions, outputs, values)
     several = len(source.programs) > 1
     for program in source.programs:
-        if several or (program.mask is not None and stream is None):
+        if several or program.mask is not None:
             mask = "" if program.mask is None else f", interrupt mask 0x{program.mask:X}"
             core = "" if program.core is None else f", core {program.core}"
             yield f"# {program.name}: {len(program.tasks)} tasks{core}{mask}"
@@ -238,7 +229,7 @@ def _diff(asked: DumpOptions, source: Source, against: str) -> NoReturn:
 
 def _timed(source: Source, asked: DumpOptions, events: Path) -> tuple[list[str], dict[str, Any]]:
     """Return the lines with the cycle in which each word was written, and the events between them."""
-    from rkcosim.verify.streams.timing import Line, align, around, interleaved, read_times
+    from rkcosim.verify.streams.timing import align, around, read_times, timed_line, timed_lines
 
     if len(source.programs) != 1:
         raise ValueError(f"{source.name} has {len(source.programs)} chains; --events belongs to one of them")
@@ -263,39 +254,9 @@ def _timed(source: Source, asked: DumpOptions, events: Path) -> tuple[list[str],
             data["at"] = {"cycle": at, "task": now.task, "word": now.command.index, "written": now.cycle}
             running = _running(times, at)
             text.append(f"# cycle {at}: {running}; last written, at {now.cycle}: task {now.task}")
-        text += [_timed_line(line, ">" if n == place else " ") for n, line in enumerate(near)]
+        text += [timed_line(line, ">" if n == place else " ") for n, line in enumerate(near)]
         return text, data
-    last = -1
-    written = [line.cycle for line in lines if line.cycle is not None]
-    shown = [mark for mark in times.marks if not written or mark.cycle >= written[0]]
-    for item in interleaved(lines, shown):
-        if isinstance(item, Line):
-            if item.task != last:
-                text += _task_lines(program, item.task)
-                last = item.task
-            text.append(_timed_line(item, " "))
-        else:
-            text.append(f"# ---- cycle {item.cycle}: {item.text}")
-    # The log does not contain link and amount words, because they do not leave the PC.
-    named = (line.command.register for line in lines if line.cycle is None)
-    if missing := sum(register is not None and register.block != "PC" for register in named):
-        text.append(f"# {missing} register words of the listing are not in the log")
-    return text, data
-
-
-def _task_lines(program: Program, index: int) -> list[str]:
-    from rkcosim.regcmd.listing import task_heading
-
-    task = program.tasks[index]
-    place = [] if task.address is None else [f".task 0x{task.address:08X}"]
-    return [task_heading(index, task), *place]
-
-
-def _timed_line(line: Line, mark: str) -> str:
-    from rkcosim.regcmd import format_command
-
-    cycle = "-" if line.cycle is None else str(line.cycle)
-    return f"{mark}{cycle:>{CYCLE_COLUMNS}}  {format_command(line.command)}"
+    return timed_lines(program, times, asked.job), data
 
 
 def _running(times: Times, at: int) -> str:
@@ -331,7 +292,6 @@ def asm_command(asked: AsmOptions) -> None:
     """Convert the text form back into words or a stream."""
     from rkcosim.regcmd import words_to_bytes
     from rkcosim.regcmd.listing import parse_listing
-    from rkcosim.verify.streams.sources import stream_of_listing
 
     try:
         text = read_given(asked.file).decode()
@@ -340,19 +300,11 @@ def asm_command(asked: AsmOptions) -> None:
     listing = parse_listing(text)
     count = len(listing.words)
     if asked.into is not None or (asked.output.suffix == ".json" and listing.settings is not None):
-        from rkcosim.verify.streams.capture import save
         from rkcosim.verify.streams.stream import Stream
 
         base = Stream.load(asked.into) if asked.into is not None else None
-        stream, expected = stream_of_listing(listing, asked.file.name, base)
-        save(stream, expected, asked.output)
-        kept = read_json(asked.into, "a stream file").get("expected") if asked.into is not None else None
-        data = jsonlib.loads(asked.output.read_text())
-        if kept is not None:
-            data["expected"] = kept
-        elif not (expected.outputs or expected.registers):
-            data.pop("expected", None)
-        write_text(asked.output, jsonlib.dumps(data, indent=1) + "\n")
+        stream = Stream.from_listing(listing, asked.file.name, base)
+        stream.save(asked.output)
         print(f"{len(listing.tasks)} tasks, {count} words, {len(stream.regions)} regions -> {asked.output}")
     elif asked.output.suffix == ".json":
         raise ValueError(

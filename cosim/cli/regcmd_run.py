@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rkcosim.base import DEVICE_ERROR
+from rkcosim.base.progress_display import kick
 from rkcosim.cli.app import argument, command, option
 from rkcosim.cli.exits import MISMATCH, OK, error_facts, fail
 from rkcosim.cli.options import Html, MaxCycles, RecordedOptions
-from rkcosim.cli.progress import kick
 from rkcosim.cli.snapshots import SnapshotOptions
 
 if TYPE_CHECKING:
-    from rkcosim.verify.crosscheck.kick import KickResult
+    from rkcosim.engines.engine import AnyEngine
+    from rkcosim.verify.streams.runs import StreamResult
     from rkcosim.verify.streams.stream import Stream
     from rkcosim.waves.spec import TraceSpec
 
@@ -59,7 +60,7 @@ def run_command(asked: RegcmdRunOptions) -> None:
 def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
     from rkcosim.cli.moments import Work, check_layer, check_trace
     from rkcosim.cli.snapshots import SavedRun
-    from rkcosim.engines.named import open_named
+    from rkcosim.engines.engine import open_engine
     from rkcosim.engines.settings import changed, timing_line
     from rkcosim.measure.report.kept import keeping, write_page
     from rkcosim.verify.crosscheck.mismatch_trace import trace_mismatch, wants_mismatch
@@ -75,17 +76,15 @@ def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
         check_layer(at.text, at.layer, work)
     later = wants_mismatch(trace, check)
     opened = partial(
-        open_named, engine, cores=stream.core + 1, exact=exact, dram=dram, on_diagnostic=on_diagnostic
+        open_engine, engine, cores=stream.core + 1, exact=exact, dram=dram, on_diagnostic=on_diagnostic
     )
 
     @contextmanager
     def repeat(spec: TraceSpec | None) -> Iterator[tuple[Any, Callable[[], object]]]:
         with closing(opened(trace=spec)) as again:
-            stream.load_into(again.memory)
             yield again, partial(run_stream, stream, again, asked.max_cycles)
 
     with keeping(asked.html), run.running(), closing(opened(trace=None if later else trace)) as device:
-        stream.load_into(device.memory)
         with kick("stream", stream.kick.tasks, device, asked.max_cycles):
             result, stopped = run_stream(stream, device, asked.max_cycles)
         said = [str(item) for item in device.diagnostics()] if device.has_cycles else []
@@ -95,7 +94,7 @@ def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
             "stream": asked.file.name,
             "engine": device.name,
             "tasks": stream.kick.tasks,
-            "cycles": result.cycles if device.has_cycles else None,
+            "cycles": result.cycles,
             "dram_changed": changed(dram),
             "status": f"0x{result.status:05X}",
             "done": result.done,
@@ -104,16 +103,22 @@ def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
             "verdict": {"match": None},
         }
         if result.done:
-            took = result.cycles if device.has_cycles else "-"
+            took = "-" if result.cycles is None else result.cycles
             print(f"{stream.kick.tasks} tasks, {took} cycles, status 0x{result.status:05X}")
             if timing := timing_line(dram):
                 print(timing)
             if check:
-                data["verdict"] = _check(stream, device)
+                verdict = result.compare()
+                print(verdict)
+                data["verdict"] = {"match": verdict.match}
+                if not verdict:
+                    data["verdict"]["first_difference"] = verdict.where
+                if "first" in verdict.difference:
+                    data["verdict"]["address"] = verdict.difference["first"]
                 if trace and later:
                     data["verdict"] |= trace_mismatch(trace, data["verdict"], repeat)
         else:
-            data["error"] = run_error(stopped, result, asked.max_cycles)
+            data["error"] = run_error(stopped, asked.max_cycles)
         if asked.json or asked.html:
             from rkcosim.measure.models.rows import stream_rows
 
@@ -130,56 +135,27 @@ def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
     raise SystemExit(MISMATCH if data["verdict"]["match"] is False else OK)
 
 
-def run_stream(stream: Stream, device: Any, max_cycles: int) -> tuple[KickResult, Exception | None]:
-    """Run a stream's kick on `device`; return the result, and the exception that stopped it, if any.
+def run_stream(
+    stream: Stream, device: AnyEngine, max_cycles: int
+) -> tuple[StreamResult, BaseException | None]:
+    """Run a stream on `device`; return the result, and the error of the device that stopped it, if any.
 
-    After an error of the device, the result has the cycles, the status and the state at that moment.
+    After an error the result has the cycles, the status and the state at that moment. The memory of the
+    stream remains mapped.
     """
-    from rkcosim.engines.protocol import EngineError
-    from rkcosim.golden.task import GoldenError
-    from rkcosim.spec.regs import registers
-    from rkcosim.verify.crosscheck.kick import KickResult, run_kick
+    from rkcosim.engines.protocol import JobError, JobTimeout
 
-    begun = device.cycle
     try:
-        return run_kick(device, stream.kick, stream.core, max_cycles, stream.writes), None
-    except (EngineError, GoldenError) as error:
-        cycles, status, state = device.cycle - begun, 0, ""
-        with suppress(EngineError, GoldenError):  # an engine that failed completely gives no state
-            status = device.read32(stream.core, registers()["PC"]["INTERRUPT_STATUS"].offset)
-            state = device.block_state(stream.core)
-        return KickResult(False, cycles, status, state), error
+        return stream.run(device, max_cycles=max_cycles, keep=True), None
+    except JobTimeout as error:
+        return error.result, None
+    except JobError as error:
+        return error.result, error.__cause__
 
 
-def run_error(stopped: Exception | None, result: KickResult, max_cycles: int) -> dict[str, Any]:
+def run_error(stopped: BaseException | None, max_cycles: int) -> dict[str, Any]:
     """Return the member `error` of the JSON document for a run that did not end."""
     if stopped is None:
         text = f"no interrupt within {max_cycles} cycles"
         return {"text": text, "exit_code": DEVICE_ERROR, "kind": "TimeOut"}
     return {"text": str(stopped), "exit_code": DEVICE_ERROR, **error_facts(stopped)}
-
-
-def _check(stream: Any, device: Any) -> dict[str, Any]:
-    """Run the stream on the golden model too and compare all memory."""
-    from rkcosim.golden.task import GoldenNpu
-    from rkcosim.verify.crosscheck.compare import compare_images
-    from rkcosim.verify.crosscheck.kick import run_kick
-
-    golden = GoldenNpu(stream.core + 1)
-    stream.load_into(golden.memory)
-    if not run_kick(golden, stream.kick, stream.core, writes=stream.writes).done:
-        print("MISMATCH: the golden model hangs, the engine does not")
-        return {"match": False, "first_difference": "the golden model hangs"}
-    total = 0
-    for region in stream.regions:
-        total += region.data.size
-        first = compare_images(device.memory, golden.memory, [(region.address, region.data.size)])
-        if first is not None:
-            where = (
-                f"region '{region.name}': {first.count} bytes differ, first at "
-                f"0x{first.address:08X}: {device.name} {first.rtl}, golden {first.golden}"
-            )
-            print(f"MISMATCH: {where}")
-            return {"match": False, "first_difference": where, "address": first.address}
-    print(f"match: {device.name} = task golden in all {total} bytes of {len(stream.regions)} regions")
-    return {"match": True}

@@ -133,7 +133,7 @@ def _run(asked: RunOptions, program: list[str]) -> int:
     from rkcosim.driver.kernel import BoardView
     from rkcosim.driver.kernel.boards import board_named
     from rkcosim.driver.server import Server
-    from rkcosim.engines.named import open_named
+    from rkcosim.engines.engine import open_engine
     from rkcosim.measure.models.products import products_table
     from rkcosim.measure.report.kept import keeping, write_page
     from rkcosim.rknn_api.server import RknnServer
@@ -145,7 +145,7 @@ def _run(asked: RunOptions, program: list[str]) -> int:
         library = rknn_library()
         audit = audit_library() if asked.any_path else None
         run.many_descriptors()
-        engine = open_named(
+        engine = open_engine(
             asked.engine, exact=asked.exact, cores=asked.cores, dram=asked.memory, trace=trace
         )
         ending = stack.enter_context(Ending(run.ENDING))  # until the engine is closed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rkcosim.cli import results
 from rkcosim.cli.app import command, needs, option
-from rkcosim.cli.exits import MISMATCH, OK
+from rkcosim.cli.exits import MISMATCH, NOTHING, OK
 from rkcosim.cli.options import (
     Csv,
     Html,
@@ -91,7 +91,8 @@ class RunOptions(InputOptions, RecordedOptions, SnapshotOptions):
 def run_command(asked: RunOptions) -> None:
     """Run a model on the simulated NPU and report cycles per layer.
 
-    The run uses rknn_api. With --check the exit code is 1 if a tensor differs from the golden models.
+    The run uses rknn_api. With --check the exit code is 1 if a tensor differs from the golden models, and
+    4 if nothing was compared, because no layer ran on the NPU.
     """
     from rkcosim.cli.snapshots import SavedRun
 
@@ -162,6 +163,8 @@ def _run(asked: RunOptions, trace: TraceSpec | None, saving: SavedRun) -> None:
 
         write_page(asked.html, result.as_json(), log())
     saving.finish()
+    if result.verdict["match"] and result.host.alone:
+        raise SystemExit(NOTHING)
     raise SystemExit(MISMATCH if result.verdict["match"] is False else OK)
 
 

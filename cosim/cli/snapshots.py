@@ -16,9 +16,9 @@ from rkcosim.cli.exits import OK, fail
 from rkcosim.cli.options import DramOptions
 
 if TYPE_CHECKING:
-    from rkcosim.cli.inputs import Batch
     from rkcosim.engines.snapshots.file import SnapshotFile
     from rkcosim.engines.snapshots.orders import Border, SaveOrder
+    from rkcosim.measure.models.input_files import Batch
     from rkcosim.waves.spec import TraceSpec
 
 
@@ -250,7 +250,7 @@ def _block(batch: Batch) -> bytes:
 
 
 def _from_block(block: bytes, where: str) -> Batch:
-    from rkcosim.cli.inputs import Batch, InputError, labels_of, load_archive
+    from rkcosim.measure.models.input_files import Batch, InputError, labels_of, load_archive
 
     arrays = load_archive(io.BytesIO(block), where)
     labels = labels_of(arrays.pop("labels", None), where)

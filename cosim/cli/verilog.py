@@ -32,6 +32,10 @@ class VerilogOptions(Options):
         "Leave the array cell to a module npu_array_cell, in Verilog and, for Verilator, in C++.",
         default=False,
     )
+    no_floats: bool = option(
+        "Leave out floating-point arithmetic; a task with a floating-point type then raises NOT_BUILT.",
+        default=False,
+    )
     src: bool = option("Add comments with the positions in the Amaranth source.", default=False)
 
 
@@ -39,6 +43,7 @@ class VerilogOptions(Options):
     "rkcosim verilog -o build/verilog",
     "rkcosim verilog -o build/verilog --block core --external-cell",
     "rkcosim verilog -o build/verilog --block cbuf --block ddma",
+    "rkcosim verilog -o build/verilog --block core --no-floats",
 )
 def verilog_command(asked: VerilogOptions) -> None:
     """Write the RTL as Verilog files.
@@ -63,7 +68,9 @@ def verilog_command(asked: VerilogOptions) -> None:
             list(asked.block),
             geometry_name=asked.geometry,
             external_cell=asked.external_cell,
+            floats=not asked.no_floats,
             sources=asked.src,
             report=told,
         )
-    asked.write(as_json(written, asked.output, asked.geometry, asked.external_cell))
+    floats = not asked.no_floats
+    asked.write(as_json(written, asked.output, asked.geometry, asked.external_cell, floats))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from rkcosim.base.homes import lazy
 
 if TYPE_CHECKING:
-    from rkcosim.devices.simulated import Report, SimulatedMachine
+    from rkcosim.devices.simulated import MachineOptions, Report, SimulatedMachine
 
 __all__ = ["Report", "SimulatedMachine", "device"]
 
@@ -21,14 +21,14 @@ __getattr__ = lazy(__name__, {name: "rkcosim.devices.simulated" for name in ("Re
 
 
 @contextmanager
-def device(engine: str | None = None, **options: Any) -> Iterator[SimulatedMachine]:
+def device(engine: str | None = None, **options: Unpack[MachineOptions]) -> Iterator[SimulatedMachine]:
     """Give this Python process the NPU's device nodes within a `with` block.
 
     Parameters
     ----------
     engine : "verilator", "cxxrtl", "amaranth", "changes", "fast", "golden" or None for Verilator, and CXXRTL
         without it.
-    options : as for `SimulatedMachine`: cores, exact, dram, drivers, log, verbose, trace, capture, progress.
+    options : as for `SimulatedMachine`.
 
     Yields
     ------

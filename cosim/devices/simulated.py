@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
 from rkcosim.base.failures import Failures
 from rkcosim.devices.faults import FaultyDevice
@@ -16,8 +16,8 @@ from rkcosim.driver.kernel.rknpu_jobs import CLEARS
 from rkcosim.driver.kernel.rocket_interface import DEFAULT
 from rkcosim.driver.kernel.trouble import Kind
 from rkcosim.engines.cache import Progress, say
+from rkcosim.engines.engine import open_engine
 from rkcosim.engines.library import DramConfig
-from rkcosim.engines.named import open_named
 from rkcosim.engines.protocol import capabilities
 from rkcosim.engines.settings import Number, changed, timing_line
 from rkcosim.spec.regs import registers
@@ -31,6 +31,26 @@ DRIVERS = {"rknpu": ("rknpu",), "rocket": ("rocket",), "both": ("rknpu", "rocket
 
 SCHEMA_VERSION = 1
 """Version of the JSON form of `Report`."""
+
+
+class MachineOptions(TypedDict, total=False):
+    """The keywords of `SimulatedMachine`, which describes them."""
+
+    cores: int
+    exact: bool
+    dram: DramConfig | None
+    drivers: Iterable[str]
+    rocket_interface: str
+    soft_reset: str
+    board: str | None
+    sram: int
+    faults: Iterable[str]
+    fault_each: int
+    log: TextIO | None
+    verbose: bool
+    trace: TraceSpec | Path | None
+    capture: Callable[[Captured], None] | None
+    progress: Progress
 
 
 @dataclass
@@ -191,16 +211,13 @@ class SimulatedMachine:
         capture: Callable[[Captured], None] | None = None,
         progress: Progress = say,
     ) -> None:
-        spec = None if trace is None else TraceSpec.of(trace)
-        if spec is not None:
-            spec.path.parent.mkdir(parents=True, exist_ok=True)
-        self._engine = open_named(
+        self._engine = open_engine(
             engine,
             cores=cores,
             exact=exact,
             dram=dram,
             on_diagnostic="go on",
-            trace=spec,
+            trace=trace,
             progress=progress,
         )
         self.device = Metered(self._engine)

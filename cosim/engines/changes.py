@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from rkcosim.engines import build, cache, verilog
@@ -20,6 +21,7 @@ def open_changes(
     dram: DramConfig | None = None,
     on_diagnostic: str = "stop",
     threads: int | None = None,
+    options: Iterable[str] | None = None,
     progress: Progress = cache.say,
 ) -> SocEngine:
     """Open the engine "changes"; its model is built first if it is not in the cache.
@@ -28,7 +30,7 @@ def open_changes(
 
     Parameters
     ----------
-    cores, dram, on_diagnostic, threads, progress : as for `rkcosim.engines.engine.open_engine`.
+    cores, dram, on_diagnostic, threads, options, progress : as for `rkcosim.engines.engine.open_engine`.
 
     Raises
     ------
@@ -37,7 +39,14 @@ def open_changes(
     """
     source = timing_source("cpp", progress)
     return SocEngine(
-        CHANGES, "cpp", source, cores=cores, dram=dram, on_diagnostic=on_diagnostic, threads=threads
+        CHANGES,
+        "cpp",
+        source,
+        cores=cores,
+        dram=dram,
+        on_diagnostic=on_diagnostic,
+        threads=threads,
+        options=options,
     )
 
 

@@ -8,7 +8,8 @@ build with `open_engine(watched=True)` reports: there every register is compared
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -177,3 +178,14 @@ CLOCK_GROUPS: dict[str, ClockGroup] = {
     ),
 }
 """Groups by name, in the order of the bits of `awake` and `clk_gates`."""
+
+
+def without(groups: Mapping[str, ClockGroup], block: str) -> dict[str, ClockGroup]:
+    """Return groups without a block that the design lacks: its path, and the causes that name its signals."""
+    out = {}
+    for name, group in groups.items():
+        blocks = tuple(path for path in group.blocks if path != block)
+        causes = tuple(cause for cause in group.causes if f"{block}." not in cause)
+        if blocks:
+            out[name] = replace(group, blocks=blocks, causes=causes)
+    return out

@@ -25,6 +25,7 @@ TEXTS = {
     "EMPTY_SIZE": "a size of zero",
     "REUSE_FOOTPRINT": "data to be reused are not in the buffer",
     "CORE_MISSING": "continued without a co-working core for which it had waited",
+    "NOT_BUILT": "a floating-point type, but this core was built without floating-point arithmetic",
     "WEIGHT_CODE": "compressed weights use an unknown code",
 }
 """Text for each `rkcosim.rtl.layouts.DiagnosticCode`."""

@@ -1,73 +1,123 @@
-"""The function that builds and opens an engine of the RTL."""
+"""The function that opens every engine."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
-from rkcosim.engines import build, cache, event_files, toolchain, verilog
-from rkcosim.engines.build import Variant
-from rkcosim.engines.cache import Progress
-from rkcosim.engines.library import DramConfig
-from rkcosim.engines.protocol import CHANGES, ENGINES, FAST, GOLDEN, require
-from rkcosim.engines.protocol import Engine as Engine  # re-exported next to the functions that open one
-from rkcosim.engines.snapshots import plan as snapshot_plan
-from rkcosim.engines.snapshots.contents import read_snapshot
-from rkcosim.engines.soc import SocEngine
-from rkcosim.engines.system import Source
+from rkcosim.engines.protocol import ALL_ENGINES, CHANGES, ENGINES, FAST, GOLDEN, require, require_rtl_cell
+from rkcosim.engines.protocol import Engine as Engine  # re-exported next to the function that opens one
 
-ASSERTIONS = "RKCOSIM_ASSERTIONS"
-"""Variable of the environment that has engines check the assertions of the RTL if it is 1."""
+if TYPE_CHECKING:
+    from rkcosim.engines.cache import Progress
+    from rkcosim.engines.fast import FastEngine
+    from rkcosim.engines.golden import GoldenEngine
+    from rkcosim.engines.library import DramConfig
+    from rkcosim.engines.soc import SocEngine
+    from rkcosim.waves.spec import TraceSpec
 
-CHECKED = ("verilator", "amaranth")
-"""Engines that can do so."""
+AnyEngine: TypeAlias = "SocEngine | GoldenEngine"
+"""What `open_engine` returns for a name that is known only at run time."""
+
+
+class EngineOptions(TypedDict, total=False):
+    """The keywords of `open_engine`, which describes them."""
+
+    cores: int
+    exact: bool
+    dram: DramConfig | None
+    on_diagnostic: str
+    trace: TraceSpec | str | Path | None
+    threads: int | None
+    options: Iterable[str] | None
+    snapshot: str | Path | None
+    traced: bool
+    probed: bool
+    watched: bool
+    assertions: bool | None
+    config: Any
+    design: Any
+    progress: Progress | None
+
+
+@overload
+def open_engine(name: Literal["golden"], **settings: Unpack[EngineOptions]) -> GoldenEngine: ...
+
+
+@overload
+def open_engine(name: Literal["fast"], **settings: Unpack[EngineOptions]) -> FastEngine: ...
+
+
+@overload
+def open_engine(
+    name: Literal["verilator", "cxxrtl", "amaranth", "changes"] | None = None,
+    **settings: Unpack[EngineOptions],
+) -> SocEngine: ...
+
+
+@overload
+def open_engine(name: str | None, **settings: Unpack[EngineOptions]) -> AnyEngine: ...
 
 
 def open_engine(
     name: str | None = None,
     *,
-    exact: bool = False,
     cores: int = 3,
-    config: Any = None,
+    exact: bool = False,
     dram: DramConfig | None = None,
-    design: Any = None,
     on_diagnostic: str = "stop",
+    trace: TraceSpec | str | Path | None = None,
+    threads: int | None = None,
+    options: Iterable[str] | None = None,
+    snapshot: str | Path | None = None,
     traced: bool = False,
     probed: bool = False,
     watched: bool = False,
     assertions: bool | None = None,
-    threads: int | None = None,
-    snapshot: str | Path | None = None,
-    options: Iterable[str] | None = None,
-    progress: Progress = cache.say,
-) -> SocEngine:
-    """Open an engine; its model is built first if it is not in the cache.
+    config: Any = None,
+    design: Any = None,
+    progress: Progress | None = None,
+) -> AnyEngine:
+    """Open an engine; what it needs is built first if it is not in the cache.
+
+    An engine is a context manager: `with open_engine() as engine:` closes it at the end of the block. Only
+    the modules of the engine that is opened are imported.
 
     Parameters
     ----------
-    name : "verilator", "cxxrtl" or "amaranth"; None: Verilator, or CXXRTL if Verilator is not installed.
-    exact : simulate the array cell as RTL instead of its C++ equivalent (same cycles, slower).
+    name : "verilator", "cxxrtl", "amaranth", "changes", "fast" or "golden" (docs/engines.md); None:
+        Verilator, or CXXRTL if Verilator is not installed.
     cores : number of cores, 1..3.
-    config : `rkcosim.spec.config.NpuConfig`, default `RK3588`.
-    dram : memory timing, default `DramConfig()`.
-    design : another core with the same ports: a component, or a function that makes one.
-    on_diagnostic : "stop" or "go on".
-    traced : load the build that can write waveforms from the start (see `SocEngine.trace`).
-    probed : record the values that a lockstep run compares (see `SocEngine.probes`); Verilator only.
-    watched : report registers that change while their clock would be gated, on the output (see `Variant`);
-        the default engine only.
-    assertions : check the assertions of the RTL (rtl/assertions.py) in each cycle, which takes longer; a
-        failed one raises `AssertionFailed`. Verilator and "amaranth" only; None: if the environment variable
-        RKCOSIM_ASSERTIONS is 1.
+    exact : simulate the array cell as RTL instead of its C++ equivalent (same cycles, slower).
+    dram : memory timing, default `DramConfig()`; not for "golden", which counts no cycles.
+    on_diagnostic : "stop" raises an exception at the first diagnostic of the device, "go on" collects
+        diagnostics and continues as silicon does.
+    trace : a waveform to write from the start: its file, or a `rkcosim.waves.spec.TraceSpec`; a folder that
+        is missing is made.
     threads : threads that simulate busy cores in parallel, 1..3; None: one per processor, as long as that is
-        faster than one thread. Cycles, bytes and logs do not depend on it.
-    snapshot : file of `SocEngine.save` to resume; engine, cell, build, cores, options and memory timing are
-        then those of the file (docs/snapshots.md).
+        faster than one thread. Cycles, bytes and logs do not depend on it. "fast" and "golden" use one.
     options : names of interpretations of the hardware (spec/regs/options.py), for the RTL and for the golden
         models that check it; None: those of the environment variable RKCOSIM_OPTIONS.
-    progress : called with one line for each step that takes long.
+    snapshot : file of `SocEngine.save` to resume; engine, cell, build, cores, options and memory timing are
+        then those of the file (docs/snapshots.md).
+    traced : load the build that can write waveforms from the start (see `SocEngine.trace`).
+    probed : record the values that a lockstep run compares (see `SocEngine.probes`); "verilator" only.
+    watched : report registers that change while their clock would be gated, on the output
+        (`rkcosim.engines.build.Variant`); "verilator" with the C++ cell only.
+    assertions : check the assertions of the RTL (rtl/assertions.py) in each cycle, which takes longer; a
+        failed one raises `AssertionFailed`. "verilator" and "amaranth" only; None: where possible, if the
+        environment variable RKCOSIM_ASSERTIONS is 1.
+    config : `rkcosim.spec.config.NpuConfig`, default `RK3588`; for engines that build the RTL.
+    design : another core with the same ports: a component, or a function that makes one; for engines that
+        build the RTL.
+    progress : called with one line for each step that takes long; None: `rkcosim.base.progress.say`.
+
+    Returns
+    -------
+    SocEngine, FastEngine or GoldenEngine
+        a `SocEngine` for all engines but "fast" (`rkcosim.engines.fast.FastEngine`, one as well) and "golden"
+        (`rkcosim.engines.golden.GoldenEngine`).
 
     Raises
     ------
@@ -75,94 +125,95 @@ def open_engine(
         for a snapshot that cannot be used; the message gives the reason.
     BuildError
         if a tool is missing (the message names it) or fails, or the cache cannot be written.
+    WaveformError
+        for a waveform that the engine cannot write.
     ValueError
-        for a name or number other than those above.
+        for a name or number other than those above, and for what the engine does not have; the message names
+        the engines that have it.
     """
-    plan, saved = snapshot_plan.take_plan(), None
-    traced = traced or plan.traced
-    if snapshot is not None:
-        saved = read_snapshot(Path(snapshot))
-        name, cores, exact = saved.header["engine"], saved.header["cores"], saved.header["cell"] == "rtl"
-        dram = DramConfig(**saved.header["dram"])
-        options = saved.header.get("options", ())
-        traced, probed, watched, assertions = (word in saved.header["variant"] for word in build.VARIANTS)
-    if name is None:
-        name = "verilator"
-        if toolchain.verilator() is None:
-            progress(
-                "no Verilator was found, the slower engine cxxrtl is used (for more speed: "
-                f"{toolchain.VERILATOR_FIX})"
-            )
-            name = "cxxrtl"
-    if name not in ENGINES:
-        golden = " (open_named opens it)" if name in (CHANGES, FAST, GOLDEN) else ""
-        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, not {name!r}{golden}")
+    if name is not None and name not in ALL_ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ALL_ENGINES)}, not {name!r}")
     if on_diagnostic not in ("stop", "go on"):
         raise ValueError(f"on_diagnostic must be 'stop' or 'go on', not {on_diagnostic!r}")
+    if exact:
+        require_rtl_cell(name)
+    if dram is not None:
+        from rkcosim.engines.library import DramConfig as Timing
+
+        require(name, "has_cycles", "a memory timing")
+        if not isinstance(dram, Timing):
+            raise ValueError(f"dram must be a rkcosim.engines.DramConfig, not {dram!r}")
+    if trace is not None or traced:
+        require(name, "can_trace", "a waveform")
     if probed:
         require(name, "has_probes", "a lockstep run")
-    if assertions is None:
-        assertions = name in CHECKED and os.environ.get(ASSERTIONS) == "1"
-    if assertions and name not in CHECKED:
-        raise ValueError(f"assertions=True needs one of the engines {' and '.join(CHECKED)}, not {name}")
-    if watched and assertions:
-        raise ValueError("watched=True and assertions=True exclude each other")
-    if watched and (name != "verilator" or exact):
-        raise ValueError("watched=True needs the engine verilator with the C++ cell")
-    if design is None:
-        if config is None:
-            from rkcosim.spec.config import RK3588
+    if snapshot is not None:
+        require(name, "has_snapshots", "a snapshot")
+    if name is not None and name not in ENGINES:
+        given = {
+            "watched": watched,
+            "assertions": bool(assertions),
+            "config": config is not None,
+            "design": design is not None,
+        }
+        if asked := [keyword for keyword, value in given.items() if value]:
+            raise ValueError(
+                f"the engine {name} does not build the RTL; {asked[0]} needs one of: {', '.join(ENGINES)}"
+            )
+    engine: AnyEngine
+    if name == GOLDEN:
+        from rkcosim.engines.golden import GoldenEngine
 
-            config = RK3588
-        design = verilog.npu_design(config)
-    described = verilog.as_design(design)
-    if name == "amaranth":
-        source, cell = _amaranth_source(described, cores, progress, assertions), "rtl"
+        return GoldenEngine(cores, strict=on_diagnostic == "stop", options=options)
+    from rkcosim.engines import cache, event_files
+    from rkcosim.waves.spec import TraceSpec
+
+    told = cache.say if progress is None else progress
+
+    if name == FAST:
+        from rkcosim.engines.fast import open_fast
+
+        engine = open_fast(
+            cores=cores, dram=dram, on_diagnostic=on_diagnostic, options=options, progress=told
+        )
+    elif name == CHANGES:
+        from rkcosim.engines.changes import open_changes
+
+        engine = open_changes(
+            cores=cores,
+            dram=dram,
+            on_diagnostic=on_diagnostic,
+            threads=threads,
+            options=options,
+            progress=told,
+        )
     else:
-        cell = "cpp" if described.has_cell and not exact else "rtl"
+        from rkcosim.engines.rtl_engine import open_rtl_engine
 
-        def variant(traced: bool) -> Variant:
-            return Variant(name, cell, traced, probed, watched, bool(assertions))
-
-        def library(traced: bool) -> Path:
-            return build.build(described, variant(traced), progress)
-
-        def identity(traced: bool) -> dict[str, str]:
-            geometry = getattr(config, "name", "of another design")
-            return {
-                "variant": str(variant(traced)),
-                "geometry": geometry,
-                "build": build.state_of(library(traced)),
-            }
-
-        source = Source(library, raw_names=name == "cxxrtl", identity=identity)
-    engine = SocEngine(
-        name,
-        cell,
-        source,
-        cores=cores,
-        dram=dram,
-        on_diagnostic=on_diagnostic,
-        traced=traced,
-        threads=threads,
-        options=options,
-    )
-    if saved is not None:
-        engine.restore(saved)
-    else:
-        plan.carry_out(engine.snapshots)
-    engine.recording.into(event_files.take())
+        engine = open_rtl_engine(
+            name,
+            exact=exact,
+            cores=cores,
+            config=config,
+            dram=dram,
+            design=design,
+            on_diagnostic=on_diagnostic,
+            traced=traced or trace is not None,
+            probed=probed,
+            watched=watched,
+            assertions=assertions,
+            threads=threads,
+            snapshot=snapshot,
+            options=options,
+            progress=told,
+        )
+    try:
+        engine.recording.into(event_files.take())
+        if trace is not None:
+            spec = TraceSpec.of(trace)
+            spec.path.parent.mkdir(parents=True, exist_ok=True)
+            engine.trace(spec)
+    except BaseException:
+        engine.close()
+        raise
     return engine
-
-
-def _amaranth_source(design: verilog.Design, cores: int, progress: Progress, assertions: bool) -> Source:
-    from rkcosim.engines.amaranth_cores import AmaranthCores  # imports Amaranth's simulator
-
-    running = AmaranthCores(design, cores, assertions)
-    return Source(
-        lambda traced: build.build(None, Variant("external"), progress),
-        running.step,
-        lambda: running.failure,
-        running.trace,
-        running.close,
-    )

@@ -8,7 +8,7 @@ of its own while the timing model runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -33,7 +33,7 @@ class FastEngine(SocEngine):
 
     Parameters
     ----------
-    source, cores, dram, on_diagnostic : as for `SocEngine`.
+    source, cores, dram, on_diagnostic, options : as for `SocEngine`.
 
     Raises
     ------
@@ -42,13 +42,21 @@ class FastEngine(SocEngine):
     """
 
     def __init__(
-        self, source: Source, *, cores: int = 3, dram: DramConfig | None = None, on_diagnostic: str = "stop"
+        self,
+        source: Source,
+        *,
+        cores: int = 3,
+        dram: DramConfig | None = None,
+        on_diagnostic: str = "stop",
+        options: Iterable[str] | None = None,
     ) -> None:
         self._model: Any = None
         self._known = START
         self._waiting: list[Future[object]] = []
         self._thread = ThreadPoolExecutor(1, "rkcosim-bytes")
-        super().__init__(FAST, CELL, source, cores=cores, dram=dram, on_diagnostic=on_diagnostic)
+        super().__init__(
+            FAST, CELL, source, cores=cores, dram=dram, on_diagnostic=on_diagnostic, options=options
+        )
         from rkcosim.golden.task import GoldenNpu
         from rkcosim.golden.task.memory import Memory
 
@@ -114,13 +122,14 @@ def open_fast(
     cores: int = 3,
     dram: DramConfig | None = None,
     on_diagnostic: str = "stop",
+    options: Iterable[str] | None = None,
     progress: Progress = cache.say,
 ) -> FastEngine:
     """Open the engine "fast"; its timing model is built first if it is not in the cache.
 
     Parameters
     ----------
-    cores, dram, on_diagnostic, progress : as for `rkcosim.engines.engine.open_engine`.
+    cores, dram, on_diagnostic, options, progress : as for `rkcosim.engines.engine.open_engine`.
 
     Raises
     ------
@@ -128,4 +137,4 @@ def open_fast(
         if the compiler is missing or fails.
     """
     source = timing_source(CELL, progress)
-    return FastEngine(source, cores=cores, dram=dram, on_diagnostic=on_diagnostic)
+    return FastEngine(source, cores=cores, dram=dram, on_diagnostic=on_diagnostic, options=options)

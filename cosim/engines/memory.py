@@ -10,21 +10,17 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
+from rkcosim.engines.arrays import PAGE, SPACE, ArrayMemory, mapped_size, unmapped
 from rkcosim.engines.protocol import EngineError, MemoryAccessError
-
-SPACE = 1 << 32
-"""Size of one IOVA space in bytes ([HW 11]: address registers carry 32 bits)."""
-
-PAGE = 4096
-"""Granularity of a mapping in bytes, as in the IOMMU [HW 11]."""
 
 _NORESERVE = 0x4000 if sys.platform == "linux" else 0x40
 _FIXED = 0x10
 _FAILED = ct.c_void_p(-1).value
 
 
-class DeviceMemory:
+class DeviceMemory(ArrayMemory):
     """Memory seen by cores and host as one array; only mapped ranges may be accessed.
 
     Parameters
@@ -91,18 +87,9 @@ class DeviceMemory:
             if the engine is closed.
         """
         self._opened()
-        if iova % PAGE or iova < 0:
-            raise MemoryAccessError(f"map: address {iova:#x} is not a multiple of {PAGE:#x}")
-        size = (size + PAGE - 1) // PAGE * PAGE
-        if size <= 0 or iova + size > SPACE:
-            raise MemoryAccessError(f"map: {size:#x} bytes from {iova:#x} do not fit the 4 GiB space")
         at = bisect_right(self._starts, iova)
-        for start in self._starts[max(0, at - 1) : at + 1]:
-            if iova < start + self._ranges[start] and start < iova + size:
-                raise MemoryAccessError(
-                    f"map: {iova:#x}..{iova + size:#x} overlaps the range "
-                    f"{start:#x}..{start + self._ranges[start]:#x}"
-                )
+        near = self._starts[max(0, at - 1) : at + 1]  # only these can overlap
+        size = mapped_size(iova, size, {start: self._ranges[start] for start in near})
         if fd is not None:
             if os.fstat(fd).st_size < size:
                 raise MemoryAccessError(f"map: the file has fewer than {size:#x} bytes")
@@ -149,25 +136,13 @@ class DeviceMemory:
         if call(self.address + iova, size, protection, flags | _FIXED, fd, 0) == _FAILED:
             raise MemoryAccessError(f"map: {size:#x} bytes at {iova:#x}: {os.strerror(ct.get_errno())}")
 
-    def view(self, iova: int, size: int) -> np.ndarray:
-        """Return the bytes themselves, uint8 of shape (size,), shared with the cores.
-
-        Raises
-        ------
-        MemoryAccessError
-            if they are not all inside one mapped range, or the engine is closed.
-        """
+    def _bytes(self, iova: int, size: int) -> npt.NDArray[np.uint8]:
         self._opened()
         starts = self._starts
         at = bisect_right(starts, iova)
         if at and size >= 0 and iova + size <= starts[at - 1] + self._ranges.get(starts[at - 1], 0):
             return self.array[iova : iova + size]
-        known = ", ".join(
-            f"{start:#x}..{start + length:#x}" for start, length in sorted(self._ranges.items())
-        )
-        raise MemoryAccessError(
-            f"{size:#x} bytes at {iova:#x} are not in one mapped range ({known or 'none'})"
-        )
+        raise unmapped(iova, size, self._ranges)
 
     def read(self, iova: int, size: int) -> bytes:
         """Return a copy of `size` bytes; raises as `view`."""

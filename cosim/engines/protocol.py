@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from rkcosim.base import BAD_INPUT, DEVICE_ERROR
+from rkcosim.base import BAD_INPUT, DEVICE_ERROR, Error
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from rkcosim.engines.diagnostics import Diagnostic
+    from rkcosim.golden.task.context import Finding
 
 
-class EngineError(Exception):
+class EngineError(Error):
     """Base of all errors that an engine raises deliberately."""
 
     exit_code = DEVICE_ERROR
@@ -60,7 +67,46 @@ class DiagnosticError(EngineError):
             text += f"; {refused[0].client} at {refused[0].address:#x}: {refused[0].text}"
         if len(self.diagnostics) > 1:
             text += f" (and {len(self.diagnostics) - 1} more)"
-        super().__init__(text)
+        first = self.diagnostics[0]
+        super().__init__(text, core=first.core, task=first.task, register=first.register)
+
+
+class JobError(EngineError):
+    """A job of `engine.submit`, `Stream.run` or `TaskList.run` failed; `__cause__` is the first error.
+
+    Members
+    -------
+    core, task, register : the place (`rkcosim.Error`): the core, the task that was running, and the register
+        that the device complains about; None if unknown.
+    cycle : cycle of the engine at which it was noticed; None if the engine counts none.
+    value : value of that register, None for none.
+    code : name of the diagnostic code, "" for none.
+    diagnostics : all diagnostics of the job, oldest first.
+    state : what each block of the core waited for, as text.
+    result : what the job did up to then, as the result of a job that ends; None if it did not start.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        core: int,
+        cycle: int | None = None,
+        task: int | None = None,
+        register: str | None = None,
+        value: int | None = None,
+        code: str = "",
+        diagnostics: Iterable[Any] = (),
+        state: str = "",
+        result: Any = None,
+    ) -> None:
+        super().__init__(message, core=core, task=task, register=register)
+        self.cycle, self.value, self.code = cycle, value, code
+        self.diagnostics, self.state, self.result = list(diagnostics), state, result
+
+
+class JobTimeout(JobError, TimeoutError):
+    """A job raised no interrupt within its bound of cycles; `state` tells what the core waits for."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +131,13 @@ class Capabilities:
     has_probes: bool = False
 
 
-GOLDEN = "golden"
-"""Name of the task-level golden model (`rkcosim.golden.task.GoldenNpu`) among the engines."""
+GOLDEN: Final = "golden"
+"""Name of the task-level golden model (`rkcosim.engines.golden.GoldenEngine`) among the engines."""
 
-FAST = "fast"
+FAST: Final = "fast"
 """Name of the timing model with the golden model's bytes (`rkcosim.engines.fast`) among the engines."""
 
-CHANGES = "changes"
+CHANGES: Final = "changes"
 """Name of the whole RTL as C++ that follows changes (`rkcosim.engines.changes`) among the engines."""
 
 _COMPILED = {
@@ -101,7 +147,10 @@ _COMPILED = {
 }
 
 ENGINES = tuple(_COMPILED)
-"""Engines that simulate the RTL, the fastest first."""
+"""Engines that are built from the RTL by its own tools, the fastest first."""
+
+ALL_ENGINES = (*ENGINES, CHANGES, FAST, GOLDEN)
+"""Every name that `rkcosim.open_engine` accepts."""
 
 _LACKS = {
     "has_cycles": "counts no cycles",
@@ -139,7 +188,7 @@ def require(name: str | None, capability: str, wanted: str, error: type[ValueErr
         or `error`; names the engines that have it.
     """
     if name is not None and not getattr(capabilities(name), capability):
-        able = ", ".join(one for one in ENGINES if getattr(capabilities(one), capability))
+        able = ", ".join(one for one in ALL_ENGINES if getattr(capabilities(one), capability))
         raise error(f"the engine {name} {_LACKS[capability]}; {wanted} needs one of: {able}")
 
 
@@ -148,6 +197,42 @@ def require_rtl_cell(name: str | None) -> None:
     if name in (CHANGES, FAST):
         cell = "no array cell" if name == FAST else "its array cell in C++"
         raise ValueError(f"the engine {name} has {cell}, and cannot simulate it as RTL (--exact)")
+
+
+def described(engine: Engine, closed: bool = False) -> str:
+    """Return the representation of an engine: its name, its cores and its cycle."""
+    cores = f"{engine.cores} core{'' if engine.cores == 1 else 's'}"
+    time = f"cycle {engine.cycle:,}" if not closed and engine.has_cycles else "counts no cycles"
+    return f"<engine {engine.name}, {cores}, {'closed' if closed else time}>"
+
+
+class EngineMemory(Protocol):
+    """Memory of an engine, which host and cores share; only mapped ranges may be accessed."""
+
+    @property
+    def ranges(self) -> dict[int, int]:
+        """Mapped ranges, from first address to size in bytes."""
+        ...
+
+    def map(self, iova: int, size: int, /) -> object:
+        """Map `size` bytes from `iova` on; they read as zero."""
+        ...
+
+    def unmap(self, iova: int, /) -> None:
+        """Remove the range that starts at `iova`; its contents are lost."""
+        ...
+
+    def view(self, iova: int, size: int, /) -> npt.NDArray[np.uint8]:
+        """Return the bytes themselves, uint8 of shape (size,), shared with the cores."""
+        ...
+
+    def read(self, iova: int, size: int, /) -> bytes:
+        """Return a copy of `size` bytes."""
+        ...
+
+    def write(self, iova: int, data: bytes, /) -> None:
+        """Write bytes."""
+        ...
 
 
 class Engine(Protocol):
@@ -166,6 +251,8 @@ class Engine(Protocol):
     cycle : cycles since the engine was opened.
     irq : interrupt lines, one bit per core.
     resumed_at : cycle of the snapshot from which the engine was resumed, 0 for none.
+    has_cycles, can_trace, has_events, has_counters, has_snapshots, has_probes : what the engine can do, as in
+        `Capabilities`.
     """
 
     name: str
@@ -187,7 +274,7 @@ class Engine(Protocol):
     @property
     def options(self) -> frozenset[str]: ...
     @property
-    def memory(self) -> Any: ...
+    def memory(self) -> EngineMemory: ...
     @property
     def dram(self) -> Any: ...
     @property
@@ -196,15 +283,46 @@ class Engine(Protocol):
     def irq(self) -> int: ...
     @property
     def resumed_at(self) -> int: ...
-    def read32(self, core: int, offset: int) -> int: ...
-    def write32(self, core: int, offset: int, value: int) -> None: ...
-    def run(self, cycles: int) -> None: ...
-    def run_until_irq(self, core_mask: int, max_cycles: int) -> int: ...
-    def reset(self, core_mask: int) -> None: ...
-    def block_state(self, core: int) -> str: ...
-    def task_log(self) -> Any: ...
+    def read32(self, core: int, offset: int) -> int:
+        """Read a register of a core at a byte offset of its window."""
+        ...
 
-    def task_count(self) -> int: ...
-    def diagnostics(self) -> list[Any]: ...
-    def complaints(self) -> Any: ...
-    def close(self) -> None: ...
+    def write32(self, core: int, offset: int, value: int) -> None:
+        """Write a register of a core at a byte offset of its window."""
+        ...
+
+    def run(self, cycles: int) -> None:
+        """Run for a number of cycles."""
+        ...
+
+    def run_until_irq(self, core_mask: int, max_cycles: int) -> int:
+        """Run until the interrupt of a core in the mask is high, return the lines, 0 after `max_cycles`."""
+        ...
+
+    def reset(self, core_mask: int) -> None:
+        """Reset the cores of a mask; memory keeps its contents."""
+        ...
+
+    def block_state(self, core: int) -> str:
+        """Return what the blocks of a core wait for, as text."""
+        ...
+
+    def task_log(self) -> Sequence[Any]:
+        """Return the records of the tasks in the order of their starts; the latest ones are kept."""
+        ...
+
+    def task_count(self) -> int:
+        """Return the number of tasks that have started."""
+        ...
+
+    def diagnostics(self) -> Sequence[Diagnostic] | Sequence[Finding]:
+        """Return the diagnostics of the cores, oldest first."""
+        ...
+
+    def complaints(self) -> Any:
+        """Return each kind of diagnostics and faults once, with its count."""
+        ...
+
+    def close(self) -> None:
+        """End the simulation and free its memory; may be called again."""
+        ...

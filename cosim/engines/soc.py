@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rkcosim.base import progress
 from rkcosim.engines import diagnostics as words
 from rkcosim.engines import library as lib
 from rkcosim.engines import waits
 from rkcosim.engines.block_counters import BlockCounters, CounterWindow, read_all
+from rkcosim.engines.diagnostics import Diagnostic
 from rkcosim.engines.events import GAP, LIMIT, Recording
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.protocol import (
@@ -22,10 +23,12 @@ from rkcosim.engines.protocol import (
     DiagnosticError,
     EngineError,
     WaveformError,
+    described,
     require,
 )
 from rkcosim.engines.records import EVENT_NAMES, CoreCounters, core_counters, open_bursts
 from rkcosim.engines.snapshots.state import Snapshots
+from rkcosim.engines.submissions import MAX_CYCLES, CoreWork, Submission, Submissions, T
 from rkcosim.engines.system import Source, System
 from rkcosim.engines.traces.engine import EngineTrace
 from rkcosim.engines.traces.writing import TraceResult
@@ -79,6 +82,7 @@ class SocEngine(System):
         self.tracing = EngineTrace(self, self._forget_files)
         self.recording = Recording(self, self.tracing)
         self.snapshots = Snapshots(self, self.recording, self.tracing)
+        self._submissions = Submissions(self)
         self.remember_host, self.order = self.snapshots.remember_host, self.snapshots.order
         self.save, self.restore, self.save_at = (
             self.snapshots.save,
@@ -134,7 +138,18 @@ class SocEngine(System):
         self._run(max_cycles, core_mask)
         return self.irq & core_mask
 
+    def submit(
+        self, work: CoreWork[T], core: int | None = None, max_cycles: int = MAX_CYCLES
+    ) -> Submission[T]:
+        """Start a `Stream` or a `TaskList` on a core, or queue it there; see `Submissions.submit`."""
+        self.opened()
+        return self._submissions.submit(work, core, max_cycles)
+
     # Results
+
+    def core_diagnostics(self, core: int) -> list[Diagnostic]:
+        """Return the diagnostics of one core, oldest first."""
+        return [one for one in self.diagnostics() if one.core == core]
 
     def counters(self, core: int) -> CoreCounters:
         """Return the counters of a core since the engine was opened."""
@@ -288,6 +303,7 @@ class SocEngine(System):
         Arrays returned by `memory.view` stay valid and keep that address space until they are freed.
         """
         if self._handle is not None:
+            self._submissions.close()
             try:
                 self.recording.finish()
             finally:
@@ -299,8 +315,11 @@ class SocEngine(System):
     def _forget_files(self) -> None:
         self.recording.files = []
 
-    def __enter__(self) -> SocEngine:
+    def __enter__(self) -> Self:
         return self
+
+    def __repr__(self) -> str:
+        return described(self, self._handle is None)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rkcosim.engines import toolchain
-from rkcosim.engines.clock_groups import CLOCK_GROUPS
+from rkcosim.engines.clock_groups import CLOCK_GROUPS, without
 from rkcosim.engines.protocol import BuildError
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def npu_design(config: Any) -> Design:
         known = rtl_hash()
         return f"{config!r} {known}" if known else None
 
-    return Design(make, fingerprint=fingerprint, has_cell=True, clock_groups=CLOCK_GROUPS, config=config)
+    groups = CLOCK_GROUPS if config.floats else without(CLOCK_GROUPS, "dpu.pipe.floats")
+    return Design(make, fingerprint=fingerprint, has_cell=True, clock_groups=groups, config=config)
 
 
 def as_design(design: Any) -> Design:

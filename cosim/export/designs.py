@@ -124,17 +124,21 @@ _DESIGNS = [
     Exportable(
         "array_cell",
         "The array cell: the MACs with their accumulators",
-        lambda config, outside: ArrayCellPorts(),
+        lambda config, outside: ArrayCellPorts(floats=config.floats),
     ),
     Exportable(
         "core_block",
         "CORE: the array cell and the drain of its accumulators",
-        lambda config, outside: CoreBlock(external_cell=outside),
+        lambda config, outside: CoreBlock(external_cell=outside, floats=config.floats),
         has_cell=True,
     ),
-    Exportable("dpu", "DPU: the data processor", lambda config, outside: Dpu()),
-    Exportable("dpu_rdma", "DPU_RDMA: readers of the DPU's operands", lambda config, outside: DpuRdma()),
-    Exportable("ppu", "PPU: pooling", lambda config, outside: Ppu()),
+    Exportable("dpu", "DPU: the data processor", lambda config, outside: Dpu(floats=config.floats)),
+    Exportable(
+        "dpu_rdma",
+        "DPU_RDMA: readers of the DPU's operands",
+        lambda config, outside: DpuRdma(floats=config.floats),
+    ),
+    Exportable("ppu", "PPU: pooling", lambda config, outside: Ppu(floats=config.floats)),
     Exportable("ppu_rdma", "PPU_RDMA: reader of the PPU's input", lambda config, outside: PpuRdma(config)),
     Exportable(
         "ddma",

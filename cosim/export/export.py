@@ -41,6 +41,8 @@ def _header(name: str, summary: str, config: NpuConfig | None, ports: Iterable[P
     yield "//"
     yield f"// {name}: {summary}" if summary else f"// {name}"
     place = f", geometry {config.name}" if config is not None else ""
+    if config is not None and not config.floats:
+        place += ", without floating-point arithmetic"
     yield f"// rkcosim {version()}{place}; generated from Amaranth by Yosys, do not edit."
     yield "//"
     yield from (f"// {line}" for line in port_table(ports))
@@ -62,7 +64,8 @@ def export_verilog(
     component : a key of `EXPORTABLE` ("core", "soc", "cna", ...) or a component, which then needs `name`.
     folder : made if it does not exist.
     name : name of the top module; default: that of the key (`npu_core`, `npu_cna`, ...).
-    config : geometry or its name; only for keys.
+    config : geometry or its name; only for keys. `dataclasses.replace(RK3588, floats=False)` leaves out
+        floating-point arithmetic.
     external_cell : leave out the array cell, which becomes an instance of `npu_array_cell`; only for keys.
     sources : write source positions as attributes `src`.
 

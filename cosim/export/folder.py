@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rkcosim.export.bench import RESET_CYCLES, SETTLE_CYCLES, testbench
@@ -204,6 +204,7 @@ def export_folder(
     *,
     geometry_name: str = "rk3588",
     external_cell: bool = False,
+    floats: bool = True,
     sources: bool = False,
     report: Callable[[Written], None] | None = None,
 ) -> list[Written]:
@@ -216,6 +217,7 @@ def export_folder(
     geometry_name : "rk3588" or "small".
     external_cell : leave out the array cell of core and CORE, which becomes an instance of `npu_array_cell`;
         that is written in Verilog and, for Verilator, in C++.
+    floats : whether the designs have floating-point arithmetic.
     sources : add comments with source positions.
     report : called after each design.
 
@@ -224,7 +226,7 @@ def export_folder(
     ExportError
         for an unknown key or geometry, or a design that cannot be written.
     """
-    config = geometry(geometry_name)
+    config = replace(geometry(geometry_name), floats=floats)
     written = []
     keys = list(keys)
     items = chosen(keys, external_cell=external_cell)
@@ -267,7 +269,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def as_json(
-    written: list[Written], folder: Path, geometry_name: str, external_cell: bool
+    written: list[Written], folder: Path, geometry_name: str, external_cell: bool, floats: bool = True
 ) -> dict[str, object]:
     """Return what was written, for `--json`."""
     return {
@@ -275,6 +277,7 @@ def as_json(
         "version": version(),
         "geometry": geometry_name,
         "external_cell": external_cell,
+        "floats": floats,
         "waivers": WAIVERS,
         "designs": [asdict(one) for one in written],
     }

@@ -188,8 +188,8 @@ def main() -> None:
     train(net, x[seen], y[seen], epochs)
     build = HERE / "build"
     build.mkdir(exist_ok=True)
-    export(net, build / "digits_float.onnx")
-    quant_pre_process(str(build / "digits_float.onnx"), str(build / "digits_prepared.onnx"))
+    export(net, HERE / "digits_float.onnx")
+    quant_pre_process(str(HERE / "digits_float.onnx"), str(build / "digits_prepared.onnx"))
     quantize_static(
         str(build / "digits_prepared.onnx"),
         str(HERE / "digits_int8.onnx"),
@@ -208,7 +208,7 @@ def main() -> None:
     )
     result = {
         "held_back": len(held),
-        "float_top1": accuracy(build / "digits_float.onnx", x[held], y[held]),
+        "float_top1": accuracy(HERE / "digits_float.onnx", x[held], y[held]),
         "int8_top1": accuracy(HERE / "digits_int8.onnx", x[held], y[held]),
         "torch": torch.__version__,
         "onnxruntime": onnxruntime.__version__,

@@ -11,17 +11,11 @@ import rkcosim.rknn_api as rk
 def open_device(description: str | None) -> Any:
     """Parse `--engine` and open that device for rknn_api; it is closed at exit."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--engine", help="golden, verilator, cxxrtl; default: the fastest RTL engine")
+    parser.add_argument("--engine", help="an engine, as golden or fast; default: verilator")
     name = parser.parse_args().engine
-    if name == "golden":
-        from rkcosim.golden.task import GoldenNpu
-
-        device: Any = GoldenNpu(1)
-        rk.use_device(device)
-        return device
-    from rkcosim.engines.engine import open_engine
+    from rkcosim import open_engine
     from rkcosim.running.meter import meter
 
     device = open_engine(name, cores=1)
-    rk.use_device(device, meter=meter(device))
+    rk.use_device(device, meter=meter(device) if device.has_cycles else None)
     return device

@@ -6,7 +6,7 @@ register. `ArrayCell` is the RTL, `ArrayCellPorts` the same as a module `npu_arr
 plain ports; `ArrayCell(external=True)` is an instance of that module instead of the RTL.
 """
 
-from amaranth import Cat, ClockSignal, Instance, Module, Mux, ResetSignal, Signal, signed
+from amaranth import Cat, ClockSignal, Const, Instance, Module, Mux, ResetSignal, Signal, signed
 from amaranth.hdl import Value
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.memory import Memory
@@ -89,6 +89,8 @@ class ArrayCell(wiring.Component):
     ----------
     external : bool
         Instantiate the module `npu_array_cell` (see `ArrayCellPorts`) instead of the RTL.
+    floats : bool
+        Whether the RTL has the path of floats.  Without it, pixels of float types change no accumulator.
 
     Members
     -------
@@ -115,8 +117,8 @@ class ArrayCell(wiring.Component):
     o_acc: Out(data.ArrayLayout(signed(ACC_BITS), LANES))
     o_sum: Out(data.ArrayLayout(SUM_BITS, LANES))
 
-    def __init__(self, *, external: bool = False) -> None:
-        self._external = external
+    def __init__(self, *, external: bool = False, floats: bool = True) -> None:
+        self._external, self._floats = external, floats
         super().__init__()
 
     def elaborate(self, platform: object) -> Module:
@@ -203,7 +205,7 @@ class ArrayCell(wiring.Component):
                     direct(4, list(packed.o))
 
         # C: accumulate.
-        m.submodules.floats = floats = FloatPath()
+        m.submodules.floats = floats = FloatPath() if self._floats else NoFloatPath()
         m.d.comb += [
             floats.cell.eq(i),
             floats.valid.eq(i.f_valid & is_float),
@@ -218,7 +220,7 @@ class ArrayCell(wiring.Component):
         m.d.comb += each.eq(one_of(b_tag.path, Path.INT8_WIDE, Path.INT16_WIDE))
         for octet in range(_OCTETS):
             lanes = slice(LANES * octet, LANES * octet + LANES)
-            row = Accumulators(len(b_acc[LANES * octet]))
+            row = Accumulators(len(b_acc[LANES * octet]), floats=self._floats)
             m.submodules[f"acc_{octet}"] = row
             m.d.comb += [
                 row.add.eq(b_valid & _uses(b_tag.path, octet)),
@@ -417,6 +419,13 @@ class FloatPath(wiring.Component):
         return m
 
 
+class NoFloatPath(FloatPath):
+    """Takes the place of `FloatPath` in a cell without floats: all outputs are 0."""
+
+    def elaborate(self, platform: object) -> Module:
+        return Module()
+
+
 class Accumulators(wiring.Component):
     """Accumulators and window sums of eight lanes: a memory with a row for each slot of each bank.
 
@@ -424,6 +433,8 @@ class Accumulators(wiring.Component):
     ----------
     bits : int
         Width of `values`.
+    floats : bool
+        Whether `put` has an effect.
 
     Members
     -------
@@ -443,7 +454,8 @@ class Accumulators(wiring.Component):
     o_acc, o_sum : Out(384), Out(256) : the row drained last, from the next cycle on.
     """
 
-    def __init__(self, bits: int) -> None:
+    def __init__(self, bits: int, *, floats: bool = True) -> None:
+        self._floats = floats
         super().__init__(
             {
                 "fetch": In(1),
@@ -484,7 +496,7 @@ class Accumulators(wiring.Component):
             read.addr.eq(self.fetch_place),
             drain.en.eq(self.drain),
             drain.addr.eq(self.drain_place),
-            write.en.eq(self.add | self.put),
+            write.en.eq(self.add | self.put if self._floats else self.add),
             write.addr.eq(self.place),
             write.data.eq(result),
             self.o_acc.eq(Cat(Cat(shown.low[lane], shown.high[lane]) for lane in range(LANES))),
@@ -493,7 +505,7 @@ class Accumulators(wiring.Component):
         for lane in range(LANES):
             place = Cat(result.low[lane], result.high[lane])
             m.d.comb += self.old[lane].eq(old.low[lane])
-            with m.If(self.put):
+            with m.If(self.put if self._floats else Const(0)):
                 m.d.comb += [place.eq(self.floats[lane]), result.sum[lane].eq(0)]
             with m.If(self.add):
                 base = Mux(self.first, 0, Cat(old.low[lane], old.high[lane]))
@@ -511,6 +523,11 @@ class Accumulators(wiring.Component):
 class ArrayCellPorts(wiring.Component):
     """`ArrayCell` with plain ports, to be converted to Verilog with the name `npu_array_cell`.
 
+    Parameters
+    ----------
+    floats : bool
+        As for `ArrayCell`.
+
     Members
     -------
     precision, depthwise : In : type and mode of the operands, as in `CellIn`.
@@ -523,7 +540,8 @@ class ArrayCellPorts(wiring.Component):
     o_sum : Out(256) : window sums of the same lanes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
         fields = {name: In(field.shape) for name, field in CellIn.as_shape()}
         super().__init__(
             fields
@@ -533,7 +551,7 @@ class ArrayCellPorts(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.rtl = cell = ArrayCell()
+        m.submodules.rtl = cell = ArrayCell(floats=self._floats)
         m.d.comb += [getattr(cell.i, name).eq(getattr(self, name)) for name in CellIn.as_shape().members]
         m.d.comb += [getattr(cell, name).eq(getattr(self, name)) for name in _DRAIN]
         m.d.comb += [self.o_acc.eq(cell.o_acc), self.o_sum.eq(cell.o_sum)]

@@ -1,6 +1,6 @@
 """CORE: the array cell, and the drain of its accumulators to the DPU ([HW 6.2], [HW 6.3])."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -42,6 +42,9 @@ class CoreBlock(wiring.Component):
     ----------
     external_cell : bool
         The array cell is the module `npu_array_cell` (see `rtl/npu/array.py`) instead of RTL.
+    floats : bool
+        Whether the array cell has the path of floats.  Without it the results of float types are 0, and a
+        task of such a type raises NOT_BUILT.
 
     Members
     -------
@@ -64,13 +67,13 @@ class CoreBlock(wiring.Component):
     activity: Out(activity_layout("CORE"))
     diag: Out(DiagnosticPort())
 
-    def __init__(self, *, external_cell: bool = False) -> None:
-        self._external_cell = external_cell
+    def __init__(self, *, external_cell: bool = False, floats: bool = True) -> None:
+        self._external_cell, self._floats = external_cell, floats
         super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.array_cell = cell = ArrayCell(external=self._external_cell)
+        m.submodules.array_cell = cell = ArrayCell(external=self._external_cell, floats=self._floats)
         m.d.comb += cell.i.eq(self.feed.cell)
 
         misc, clip = self.cfg.MISC_CFG, self.cfg.CLIP_TRUNCATE
@@ -177,7 +180,8 @@ class CoreBlock(wiring.Component):
                 with m.If((shown.real <= lane) | shown.off):
                     m.d.sync += result.eq(0)
                 with m.Elif(is_float):
-                    m.d.sync += result.eq(extended(cell.o_acc[lane][:_FLOAT_BITS].as_signed(), ACC_BITS))
+                    number = cell.o_acc[lane][:_FLOAT_BITS] if self._floats else Const(0)
+                    m.d.sync += result.eq(extended(number.as_signed(), ACC_BITS))
                 with m.Else():
                     m.d.sync += result.eq(cell.o_acc[lane])
                 m.d.sync += self.acc.payload.sum[lane].eq(Mux(with_sums & ~shown.off, cell.o_sum[lane], 0))
@@ -214,5 +218,7 @@ class CoreBlock(wiring.Component):
             Check("MISC_CFG", runs & other),
             Check("DATAOUT_SIZE_1", runs & more, C.SIZE_MISMATCH),
         ]
+        if not self._floats:
+            checks.insert(0, Check("MISC_CFG", TypeOf(misc.PROC_PRECISION).is_float, C.NOT_BUILT))
         start = (self.control.start & ~runs) | first_taken
         return add_checker(m, "CORE", self.cfg, start, self.diag, checks, spacing=SPACING).busy

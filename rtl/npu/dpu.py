@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -63,6 +63,12 @@ def moved_settings(m: Module, cfg: Any, moved: Value) -> Any:
 class Dpu(wiring.Component):
     """Post-process the results of CORE or the data of MRDMA and write them to memory.
 
+    Parameters
+    ----------
+    floats : bool
+        Whether there is floating-point arithmetic.  Without it a task with a float type raises NOT_BUILT; its
+        values pass BS, BN and EW unchanged and are converted as integers.
+
     Members
     -------
     cfg : registers of the block.
@@ -109,6 +115,10 @@ class Dpu(wiring.Component):
     stall: Out(1)
     activity: Out(activity_layout("DPU"))
 
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        super().__init__()
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
         control = self.control
@@ -116,7 +126,7 @@ class Dpu(wiring.Component):
         unpools = self.cfg.FEATURE_MODE_CFG.FLYING_MODE & ~reduces(self.cfg)
         m.d.comb += copies.eq(Mux(unpools, self.rdma_copies, 0))
         cfg = moved_settings(m, self.cfg, (copies != 0) & moves_atoms(self.cfg))
-        m.submodules.pipe = pipe = DpuPipe()
+        m.submodules.pipe = pipe = DpuPipe(floats=self._floats)
         m.submodules.row = row = MaximumRow()
         m.submodules.writer = writer = StripeWriter()
         start = Signal()
@@ -159,7 +169,8 @@ class Dpu(wiring.Component):
         with m.If(strange):
             m.d.sync += stuck.eq(1)
         self._operand(m, cfg, pipe, start, area, octets)
-        starved = held(m, control.start, float_product_stuck(cfg))  # the product waits for its operand
+        stuck_product = float_product_stuck(cfg) if self._floats else Const(0)
+        starved = held(m, control.start, stuck_product)  # the product waits for its operand
         fed = self._feed(m, cfg, pipe, start, area, octets, flying, feeding & ~strange & ~starved)
         with m.If(fed | strange):
             m.d.sync += feeding.eq(0)
@@ -179,7 +190,7 @@ class Dpu(wiring.Component):
             END=running & ~feeding,
         )
         late = Check("DATA_FORMAT", strange, DiagnosticCode.SIZE_MISMATCH)
-        checks = dpu_checks(cfg, self.rdma_comb_use, copies, packets)
+        checks = dpu_checks(cfg, self.rdma_comb_use, copies, packets, floats=self._floats)
         checker = add_checker(m, "DPU", self.cfg, start, self.diag, checks, late=late)
         m.d.comb += checker.late.eq(strange)
         assertions.ports(m, platform, self)

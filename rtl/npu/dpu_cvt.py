@@ -42,6 +42,12 @@ def _less(value: Value, minus: Value, mantissa: int) -> Value:
 class OutputConverter(wiring.Component):
     """Output converter: scale; shift, offset and saturation; conversion to the output type; padding channels.
 
+    Parameters
+    ----------
+    floats : bool
+        Whether there are conversions from and to floats; otherwise float types are those integers that have
+        as many bits.
+
     Members
     -------
     cfg : registers of the DPU.
@@ -59,24 +65,29 @@ class OutputConverter(wiring.Component):
     late_offset: In(1)
     value: Out(32).array(LANES)
 
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        super().__init__()
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
         cfg, flow, valid, start = self.cfg, self.flow, self.flow.valid, self.flow.start
         add_first = cfg.OUT_CVT_SHIFT.CVT_TYPE
         offset, scale = cfg.OUT_CVT_OFFSET.OUT_CVT_OFFSET, cfg.OUT_CVT_SCALE.OUT_CVT_SCALE
-        late_floats = float_domain(cfg) & ~lut_live(cfg)
+        domain = float_domain(cfg) if self._floats else Const(0)
+        late_floats = domain & ~lut_live(cfg)
         before = held(m, start, Mux(add_first, offset, 0), signed(32))
         after = held(m, start, Mux(add_first | late_floats, 0, offset), signed(32))
         pend = held(m, start, cfg.OFFSET_PEND.OFFSET_PEND, signed(32))
         shift = held_shift(m, start, "shift", Mux(late_floats, 0, cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT))
         shifts = ~late_floats & (cfg.OUT_CVT_SHIFT.OUT_CVT_SHIFT[:6] != 0)
         kind = cfg.DATA_FORMAT.OUT_PRECISION  # floats are converted from a 32-bit integer
-        to_float = is_float(kind)
+        to_float = is_float(kind) if self._floats else Const(0)
         top = _limit(kind, {Width.BITS4: 7, Width.BITS8: 0x7F, Width.BITS16: 0x7FFF}, HIGHEST)
         bottom = _limit(kind, {Width.BITS4: -8, Width.BITS8: -0x80, Width.BITS16: -0x8000}, LOWEST)
         high = held(m, start, Mux(to_float, HIGHEST, top), signed(32))
         low = held(m, start, Mux(to_float, LOWEST, bottom), signed(32))
-        minus = held(m, start, Mux(float_domain(cfg), cfg.OUT_CVT_SHIFT.MINUS_EXP, 0), 8)
+        minus = held(m, start, Mux(domain, cfg.OUT_CVT_SHIFT.MINUS_EXP, 0), 8)
         on = held_flags(
             m,
             start,
@@ -108,12 +119,16 @@ class OutputConverter(wiring.Component):
         ]
         for lane, main in enumerate(self.main):
             multiplied = Signal(signed(49), init=IDLE)
-            with m.If(to_number):
-                whole = float32.to_int32(m, wire(m, main.as_unsigned(), 32))
+            if self._floats:
+                with m.If(to_number):
+                    whole = float32.to_int32(m, wire(m, main.as_unsigned(), 32))
             with m.If(valid[8]):
-                with m.If(floats):
-                    m.d.comb += multiplied.eq(Mux(on.wide, main, whole))
-                with m.Else():
+                if self._floats:
+                    with m.If(floats):
+                        m.d.comb += multiplied.eq(Mux(on.wide, main, whole))
+                    with m.Else():
+                        m.d.comb += multiplied.eq((main + before) * scale)
+                else:
                     m.d.comb += multiplied.eq((main + before) * scale)
             with into(m, flow, 9):
                 m.d.sync += products[lane].eq(multiplied)
@@ -129,26 +144,28 @@ class OutputConverter(wiring.Component):
                     m.d.comb += ties_up.eq(odd_part(product, shift) ^ on.odd)
                 rounded = wire(m, round_shift(product, shift, ties_up=ties_up)[:50].as_signed())
                 m.d.comb += number.eq(clamp(wire(m, rounded + after), low, high))
-            with m.If(makes):
-                made = float32.from_int32(m, number)
-            with m.If(singles):
-                single = wire(m, Mux(on.make, made, number.as_unsigned()), 32)
-            with m.If(halves):
-                nan = Cat(Const(NAN_FP16, 15), single[31])
-                as_half = float32.narrow_fp16(m, single, nan)
-            with m.If(brains):
-                as_brain = float32.narrow_bf16(m, single)
+            if self._floats:
+                with m.If(makes):
+                    made = float32.from_int32(m, number)
+                with m.If(singles):
+                    single = wire(m, Mux(on.make, made, number.as_unsigned()), 32)
+                with m.If(halves):
+                    nan = Cat(Const(NAN_FP16, 15), single[31])
+                    as_half = float32.narrow_fp16(m, single, nan)
+                with m.If(brains):
+                    as_brain = float32.narrow_bf16(m, single)
             with m.If(valid[9]):
                 with m.If(self.live <= lane):
                     m.d.comb += final.eq(pend)
-                with m.Elif(~on.wide):
+                with m.Elif(~on.wide if self._floats else Const(1)):
                     m.d.comb += final.eq(number)
-                with m.Elif(on.half):
-                    m.d.comb += final.eq(_less(Mux(on.raw, single[:16], as_half), minus, 10))
-                with m.Elif(on.brain):
-                    m.d.comb += final.eq(_less(as_brain, minus, 7))
-                with m.Else():
-                    m.d.comb += final.eq(_less(single, minus, 23))
+                if self._floats:
+                    with m.Elif(on.half):
+                        m.d.comb += final.eq(_less(Mux(on.raw, single[:16], as_half), minus, 10))
+                    with m.Elif(on.brain):
+                        m.d.comb += final.eq(_less(as_brain, minus, 7))
+                    with m.Else():
+                        m.d.comb += final.eq(_less(single, minus, 23))
             with into(m, flow, 10):
                 m.d.sync += values[lane].eq(final)
         return m

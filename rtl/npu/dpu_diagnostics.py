@@ -52,7 +52,9 @@ def _unlike_sum(cfg: Any, op: Value, floats: Value) -> Value:
     return op & ew.EW_OP_SRC & ~ew.EW_OP_TYPE & Mux(floats, raw, words)
 
 
-def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value, sizes: PacketSizes) -> list[Check]:
+def dpu_checks(
+    cfg: Any, rdma_comb_use: Value, copies: Value, sizes: PacketSizes, *, floats: bool = True
+) -> list[Check]:
     """Checks that depend on the settings alone.
 
     Parameters
@@ -65,6 +67,8 @@ def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value, sizes: PacketSizes
         Copies of a row that unpooling requires.
     sizes
         Sizes of a task that makes packets.
+    floats
+        Whether there is floating-point arithmetic; without it, float types are not built.
     """
     feature, form, cube = cfg.FEATURE_MODE_CFG, cfg.DATA_FORMAT, cfg.DATA_CUBE_CHANNEL
     ow, notch, size = cfg.BS_OW_CFG, cfg.DATA_CUBE_NOTCH_ADDR, DiagnosticCode.SIZE_MISMATCH
@@ -78,6 +82,11 @@ def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value, sizes: PacketSizes
     e_differ = (ow.SIZE_E_0 != ow.SIZE_E_1) | (ow.SIZE_E_2 != ow.SIZE_E_1)
     written = atom_width(cfg)
     sizes_e = size_e_wrong(cfg) | copies_wrong(cfg, copies) | flying_size_wrong(cfg, copies)
+    missing = Check(
+        "DATA_FORMAT",
+        is_float(out) | is_float(form.IN_PRECISION) | is_float(form.PROC_PRECISION),
+        DiagnosticCode.NOT_BUILT,
+    )
     return [
         Check(  # checked first, while DPU_RDMA certainly still runs
             "FEATURE_MODE_CFG",
@@ -90,6 +99,7 @@ def dpu_checks(cfg: Any, rdma_comb_use: Value, copies: Value, sizes: PacketSizes
             | ((packets | unpooled) & feature.OUTPUT_MODE[0])
             | (unpooled & ~moves_atoms(cfg)),
         ),
+        *(() if floats else (missing,)),
         Check("DATA_FORMAT", reserved | other_domain | form.MC_SURF_OUT),
         Check("DATA_CUBE_HEIGHT", (cfg.DATA_CUBE_HEIGHT.MINMAX_CTL != 0) & ~maximum),
         Check("DATA_CUBE_NOTCH_ADDR", notch.NOTCH_ADDR_1 != notch.NOTCH_ADDR_0, size),

@@ -44,6 +44,11 @@ class _Place:
 class LutUnit(wiring.Component):
     """Look `WIDTH` elements up per cycle; the results are available in the next cycle.
 
+    Parameters
+    ----------
+    floats : bool
+        Whether elements may be binary32; otherwise the port `floats` has no effect.
+
     Members
     -------
     cfg : registers of the DPU.
@@ -60,6 +65,10 @@ class LutUnit(wiring.Component):
     x: In(32).array(WIDTH)
     y: Out(signed(32)).array(WIDTH)
     lut: In(LutPort())
+
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -110,9 +119,12 @@ class LutUnit(wiring.Component):
         m.d.comb += [lower.en.eq(self.go), upper.en.eq(self.go)]
         with m.If(self.go):
             x, use_lo = Signal(signed(32), init=IDLE), Signal(init=IDLE)
-            with m.If(self.floats):
-                m.d.comb += x.eq(to_int32(m, given))
-            with m.Else():
+            if self._floats:
+                with m.If(self.floats):
+                    m.d.comb += x.eq(to_int32(m, given))
+                with m.Else():
+                    m.d.comb += x.eq(given)
+            else:
                 m.d.comb += x.eq(given)
             le, lo = self._place(m, "LE", x), self._place(m, "LO", x)
             le_hit, lo_hit = ~(le.under | le.over), ~(lo.under | lo.over)
@@ -144,6 +156,11 @@ class LutStage(wiring.Component):
     The first elements are looked up while the octet enters the stage. The last results may not have reached
     the registers when the octet advances; they are forwarded then.
 
+    Parameters
+    ----------
+    floats : bool
+        As for `LutUnit`.
+
     Members
     -------
     cfg : registers of the DPU.
@@ -161,9 +178,13 @@ class LutStage(wiring.Component):
     value: Out(signed(32)).array(LANES)
     lut: In(LutPort())
 
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        super().__init__()
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.unit = unit = LutUnit()
+        m.submodules.unit = unit = LutUnit(floats=self._floats)
         flow, values = self.flow, lanes("held", signed(32))
         wiring.connect(m, wiring.flipped(self.cfg), unit.cfg)
         wiring.connect(m, wiring.flipped(self.lut), unit.lut)

@@ -1,6 +1,6 @@
 """DPU arithmetic: CPEND, BS, BN, EW with LUT and OUT_CVT; eight lanes per cycle [HW 7]."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,7 +9,7 @@ from rkcosim.rtl.layouts import BsOctet, ElementOctet
 from rkcosim.rtl.npu.arith import held
 from rkcosim.rtl.npu.dpu_cvt import OutputConverter
 from rkcosim.rtl.npu.dpu_ew import EwOperand, EwStage
-from rkcosim.rtl.npu.dpu_float import FloatUnit
+from rkcosim.rtl.npu.dpu_float import FloatUnit, NoFloatUnit
 from rkcosim.rtl.npu.dpu_frame import (
     STAGES,
     OctetTag,
@@ -30,6 +30,12 @@ from rkcosim.spec.regs.options import OPTION_BITS, option_bit
 
 class DpuPipe(wiring.Component):
     """Registered stages that advance together; bubbles are not removed.
+
+    Parameters
+    ----------
+    floats : bool
+        Whether there is floating-point arithmetic.  Without it, values of the float domain take the way of
+        integers and pass BS, BN and EW unchanged.
 
     Members
     -------
@@ -59,17 +65,21 @@ class DpuPipe(wiring.Component):
     stall: Out(1)
     options: In(OPTION_BITS)
 
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        super().__init__()
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.bs_table = bs_table = OperandTable()
         m.submodules.bn_table = bn_table = OperandTable()
-        m.submodules.floats = floats = FloatUnit()
-        m.submodules.bs = bs = BsStages()
+        m.submodules.floats = floats = FloatUnit() if self._floats else NoFloatUnit()
+        m.submodules.bs = bs = BsStages(floats=self._floats)
         m.submodules.bn = bn = BnStages()
-        m.submodules.lut = lut = LutStage()
+        m.submodules.lut = lut = LutStage(floats=self._floats)
         m.submodules.operand = operand = EwOperand()
         m.submodules.ew = ew = EwStage()
-        m.submodules.output = output = OutputConverter()
+        m.submodules.output = output = OutputConverter(floats=self._floats)
         flow = PipeFlow().create(path=("stages",))
         wiring.connect(m, flow, *(stage.flow for stage in (bs, bn, lut, ew, output)))
         settings = (stage.cfg for stage in (floats, bs, bn, lut, operand, ew, output))
@@ -78,8 +88,9 @@ class DpuPipe(wiring.Component):
         wiring.connect(m, wiring.flipped(self.ew), operand.ew)
         tag = [Signal(OctetTag, name=f"tag{k}", reset_less=True) for k in range(STAGES + 1)]
         valid, advance = flow.valid, flow.advance
-        in_floats = held(m, self.start, float_domain(self.cfg))
-        late_floats = held(m, self.start, float_domain(self.cfg) & ~lut_live(self.cfg))
+        domain = float_domain(self.cfg) if self._floats else Const(0)
+        in_floats = held(m, self.start, domain)
+        late_floats = held(m, self.start, domain & ~lut_live(self.cfg))
         # Floats pass their own unit; all stages except LUT and OUT_CVT then leave them unchanged.
         given, by_unit = self.source.payload, floats.result.payload
         m.d.comb += [

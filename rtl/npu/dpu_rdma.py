@@ -38,6 +38,12 @@ MUL_ONLY = 0b100
 class DpuRdma(wiring.Component):
     """Read main data, BS and BN operands and the EW operand for the DPU.
 
+    Parameters
+    ----------
+    floats : bool
+        Whether fp16 and bf16 elements are widened.  Without it they are delivered as int16, and a task that
+        reads a float type raises NOT_BUILT.
+
     Members
     -------
     cfg : registers of the block.
@@ -71,11 +77,15 @@ class DpuRdma(wiring.Component):
     levels: Out(levels_layout("MRDMA_STRIPES", "ERDMA_STRIPES", "BRDMA_BEATS"))
     diag: Out(DiagnosticPort())
 
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        super().__init__()
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
         cfg, feature = self.cfg, self.cfg.FEATURE_MODE_CFG
-        m.submodules.m = main = StripeReader()
-        m.submodules.e = ew = StripeReader()
+        m.submodules.m = main = StripeReader(floats=self._floats)
+        m.submodules.e = ew = StripeReader(floats=self._floats)
         m.submodules.b = bs = OperandReader()
         m.submodules.n = bn = OperandReader()
         for reader, port in ((main, self.mrdma), (ew, self.erdma), (bs, self.brdma), (bn, self.nrdma)):
@@ -272,7 +282,9 @@ class DpuRdma(wiring.Component):
         n_on = ~cfg.NRDMA_CFG.NRDMA_DISABLE & (cfg.NRDMA_CFG.NRDMA_DATA_USE != 0)
         narrow = ~cfg.ERDMA_CFG.ERDMA_DATA_SIZE[1]  # 4 or 8 bits
         unaligned = DiagnosticCode.UNALIGNED_ADDRESS
+        missing = Check("FEATURE_MODE_CFG", is_float(feature.IN_PRECISION), DiagnosticCode.NOT_BUILT)
         return [
+            *(() if self._floats else (missing,)),
             Check(
                 "FEATURE_MODE_CFG",
                 ((feature.COMB_USE != 0) & ~self._shared())

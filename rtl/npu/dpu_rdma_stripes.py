@@ -41,7 +41,15 @@ def half_of(code: Value, widens: Value) -> Value:
 
 
 def unpack(
-    m: Module, lanes: Sequence[Value], low: Value, high: Value, width: Value, half: Value, part: Value
+    m: Module,
+    lanes: Sequence[Value],
+    low: Value,
+    high: Value,
+    width: Value,
+    half: Value,
+    part: Value,
+    *,
+    floats: bool = True,
 ) -> None:
     """Drive eight lanes of 32 bits from atoms, gated by the conditions around the call.
 
@@ -54,6 +62,8 @@ def unpack(
         `Width` and `Half` of the elements.
     part : Value
         2 bits: the octet's place in the atom, for elements of 8 bits (0, 1) and 4 bits (0..3).
+    floats : bool
+        Whether `half` has an effect; otherwise all elements of 16 bits are integers.
     """
     with m.Switch(width):
         with m.Case(Width.BITS8):
@@ -62,7 +72,7 @@ def unpack(
             for lane, target in enumerate(lanes):
                 m.d.comb += target.eq(octet.word_select(lane, 8).as_signed())
         with m.Case(Width.BITS16):
-            with m.Switch(half):
+            with m.Switch(half if floats else Const(Half.INTEGER.value, 2)):
                 with m.Case(Half.FP16):
                     for lane, target in enumerate(lanes):
                         m.d.comb += target.eq(widen_fp16(m, low.word_select(lane, 16)))
@@ -263,6 +273,11 @@ class RequestWalk(wiring.Component):
 class StripeDelivery(wiring.Component):
     """Read complete stripes from the ring, pixel by pixel and octet by octet.
 
+    Parameters
+    ----------
+    floats : bool
+        As for `unpack`.
+
     Members
     -------
     start : begin.
@@ -287,6 +302,10 @@ class StripeDelivery(wiring.Component):
     octets: Out(stream.Signature(ElementOctet))
     mine: Out(2)
     idle: Out(1)
+
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -370,7 +389,7 @@ class StripeDelivery(wiring.Component):
                 atom.eq(Mux(swap, self.words[1], self.words[0])),
                 other.eq(Mux(swap, self.words[0], self.words[1])),
             ]
-            unpack(m, lanes, atom, other, shape.kind, shape.half, part)
+            unpack(m, lanes, atom, other, shape.kind, shape.half, part, floats=self._floats)
         m.d.comb += out.payload.eq(Cat(*lanes))
         with m.If(self.start):
             m.d.sync += [delivering.eq(1), left.eq(shape.pixels_m1), surfaces.eq(shape.surfaces)]
@@ -385,6 +404,11 @@ class StripeReader(wiring.Component):
     A stripe of a channel group takes 16 atoms per surface of the group. Atom `i` of the ring is stored
     in memory `i[0] ^ i[4]`, so that neighbours along a line and along surfaces can be accessed together.
     Two groups of 16 channels share a surface of int4, which is therefore read once for each of them.
+
+    Parameters
+    ----------
+    floats : bool
+        As for `unpack`.
 
     Members
     -------
@@ -405,13 +429,17 @@ class StripeReader(wiring.Component):
     idle: Out(1)
     stripes: Out(LEVEL_BITS)
 
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        super().__init__()
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.walk = walk = RequestWalk()
         m.submodules.runs = runs = SyncFIFOBuffered(width=RingRun.as_shape().size, depth=RUNS)
         m.submodules.memory0 = memory0 = Memory(shape=128, depth=RING_ATOMS // 2, init=[])
         m.submodules.memory1 = memory1 = Memory(shape=128, depth=RING_ATOMS // 2, init=[])
-        m.submodules.delivery = delivery = StripeDelivery()
+        m.submodules.delivery = delivery = StripeDelivery(floats=self._floats)
         memories = (memory0, memory1)
         free, ready = Signal(7), Signal(7)  # stripes that may still be requested; stripes that are complete
         complete = Signal()

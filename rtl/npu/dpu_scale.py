@@ -76,6 +76,11 @@ def _settings(m: Module, cfg: Any, start: Value, name: str) -> _Settings:
 class BsStages(wiring.Component):
     """Stages 1 to 4: CPEND and the adder, the multiplier, shift with saturation and ReLU.
 
+    Parameters
+    ----------
+    floats : bool
+        Whether values of the float domain come in `floats`; otherwise all come in `given`.
+
     Members
     -------
     cfg : registers of the DPU.
@@ -94,6 +99,10 @@ class BsStages(wiring.Component):
     operands: In(BsOctet)
     wanted: Out(1)
     value: Out(signed(32)).array(LANES)
+
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -120,7 +129,10 @@ class BsStages(wiring.Component):
         clip = self.given.clip
         with into(m, flow, 1):
             for lane in range(LANES):
-                m.d.sync += main[lane].eq(Mux(flow.floats, self.floats[lane], self.given.main[lane]))
+                entering = self.given.main[lane]
+                if self._floats:
+                    entering = Mux(flow.floats, self.floats[lane], entering)
+                m.d.sync += main[lane].eq(entering)
             with m.If(core.sums):
                 unit = Value.cast(1) << clip.shift
                 m.d.sync += copied(high, self.given.high)

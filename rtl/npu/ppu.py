@@ -28,6 +28,11 @@ from rkcosim.rtl.regfile import config_signature
 class Ppu(wiring.Component):
     """Pool a cube and write the result.
 
+    Parameters
+    ----------
+    floats : bool
+        Whether there are tasks of fp16.  Without them fp16 counts as int16, and its tasks raise NOT_BUILT.
+
     Members
     -------
     cfg : registers of the block, stable from start to done.
@@ -54,17 +59,21 @@ class Ppu(wiring.Component):
     stall: Out(1)
     activity: Out(activity_layout("PPU"))
 
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        super().__init__()
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.settings = settings = PoolSettings()
+        m.submodules.settings = settings = PoolSettings(floats=self._floats)
         m.submodules.sequence = sequence = PoolSequence()
         m.submodules.rows = rows = Axis()
         m.submodules.places = places = RowPlaces()
-        m.submodules.parts = parts = PartRegister()
+        m.submodules.parts = parts = PartRegister(floats=self._floats)
         m.submodules.stripes = stripes = PpuStripes()
-        m.submodules.column_windows = columns = ColumnWindows()
-        m.submodules.row_windows = row_windows = RowWindows()
-        m.submodules.finish = finish = PpuFinish()
+        m.submodules.column_windows = columns = ColumnWindows(floats=self._floats)
+        m.submodules.row_windows = row_windows = RowWindows(floats=self._floats)
+        m.submodules.finish = finish = PpuFinish(floats=self._floats)
         m.submodules.writer = writer = PpuWriter()
         wiring.connect(m, wiring.flipped(self.cfg), settings.cfg, writer.cfg)
         wiring.connect(m, wiring.flipped(self.rdma_cfg), settings.rdma_cfg)
@@ -239,8 +248,10 @@ class Ppu(wiring.Component):
         indexed_average = mode.INDEX_EN & (method == Method.AVERAGE)
         reserved_type = cfg.DATA_FORMAT.PROC_PRECISION > Kind.FP16
         out_channel = cfg.DATA_CUBE_OUT_CHANNEL.DATA_CUBE_OUT_CHANNEL
+        missing = Check("DATA_FORMAT", cfg.DATA_FORMAT.PROC_PRECISION == Kind.FP16, DiagnosticCode.NOT_BUILT)
         too_wide = ~settings.hang & (span > ROW_CAPACITY)
         return [
+            *(() if self._floats else (missing,)),
             Check("DATA_CUBE_IN_WIDTH", settings.hang, size),
             Check("DATA_CUBE_OUT_CHANNEL", out_channel != channels.DATA_CUBE_IN_CHANNEL, size),
             Check("DATA_CUBE_OUT_WIDTH", too_wide, DiagnosticCode.FEATURE_FOOTPRINT),

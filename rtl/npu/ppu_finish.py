@@ -15,10 +15,10 @@ from rkcosim.rtl.npu.ppu_lanes import (
     INDEX_AT,
     INDEX_BITS,
     Lanes,
-    Partial,
     fixed_of_half,
     half_of_key,
     key_of_half,
+    partial_of,
 )
 
 STEP_BITS = 64
@@ -64,6 +64,11 @@ class Constants(data.Struct):
 class PpuFinish(wiring.Component):
     """Convert windows to atoms ([HW 9.2], [HW 9.3], [HW 9.5]).
 
+    Parameters
+    ----------
+    floats : bool
+        Whether there are tasks of fp16.
+
     Members
     -------
     start : load the settings below, which are constant from then on.
@@ -75,18 +80,25 @@ class PpuFinish(wiring.Component):
     o : output atoms.
     """
 
-    start: In(1)
-    kind: In(Lanes)
-    flip: In(1)
-    fp16: In(1)
-    indexed: In(1)
-    pad: In(PAD_BITS)
-    recip_width: In(17)
-    recip_height: In(17)
-    kernel_width: In(5)
-    kernel_height: In(5)
-    i: In(stream.Signature(Partial))
-    o: Out(stream.Signature(Pooled))
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        partial = partial_of(floats)
+        super().__init__(
+            {
+                "start": In(1),
+                "kind": In(Lanes),
+                "flip": In(1),
+                "fp16": In(1),
+                "indexed": In(1),
+                "pad": In(PAD_BITS),
+                "recip_width": In(17),
+                "recip_height": In(17),
+                "kernel_width": In(5),
+                "kernel_height": In(5),
+                "i": In(stream.Signature(partial)),
+                "o": Out(stream.Signature(Pooled)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -95,8 +107,8 @@ class PpuFinish(wiring.Component):
 
         # 1. Hold a window and pass on half of its lanes per cycle.
         busy, step = Signal(), Signal()
-        held = Signal(Partial, reset_less=True)
-        pad_sum = Signal(signed(FIXED_BITS + 1), reset_less=True)
+        held = Signal(partial_of(self._floats), reset_less=True)
+        pad_sum = Signal(signed(FIXED_BITS + 1 if self._floats else SUM_BITS), reset_less=True)
         valid = [Signal(name=f"stage{n}") for n in range(STAGES)]
         full, go, feed, last = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
@@ -113,8 +125,9 @@ class PpuFinish(wiring.Component):
                     m.d.sync += rest.eq(Cat(rest[64:INDEX_AT], Const(0, 64), rest[INDEX_AT + 48 :]))
                 with m.Case(Lanes.BEST16):
                     m.d.sync += rest.eq(Cat(rest[64:INDEX_AT], Const(0, 64), rest[INDEX_AT + 24 :]))
-                with m.Case(Lanes.SUM_FP16):
-                    m.d.sync += rest.eq(rest[_HALF * FLOAT_BITS :])
+                if self._floats:
+                    with m.Case(Lanes.SUM_FP16):
+                        m.d.sync += rest.eq(rest[_HALF * FLOAT_BITS :])
                 with m.Default():
                     m.d.sync += rest.eq(rest[128:])
         with m.If(self.i.ready):
@@ -124,7 +137,8 @@ class PpuFinish(wiring.Component):
                 with m.If(~self.i.payload.real):
                     m.d.sync += held.lanes.eq(0)
                 with m.If(~best):
-                    m.d.sync += pad_sum.eq(constants.pad_value * self.i.payload.padded)
+                    pad = constants.pad_value if self._floats else constants.pad_value[:PAD_BITS].as_signed()
+                    m.d.sync += pad_sum.eq(pad * self.i.payload.padded)
         with m.If(go):
             m.d.sync += [valid[0].eq(feed), valid[1].eq(valid[0]), valid[2].eq(valid[1])]
 
@@ -134,8 +148,9 @@ class PpuFinish(wiring.Component):
         with m.If(go):
             with m.If(best):
                 self._extremum(m, steps, held, constants, out, index_out)
-            with m.Elif(self.kind == Lanes.SUM_FP16):
-                self._float_average(m, steps, held, pad_sum, constants, out)
+            if self._floats:
+                with m.Elif(self.kind == Lanes.SUM_FP16):
+                    self._float_average(m, steps, held, pad_sum, constants, out)
             with m.Else():
                 self._average(m, steps, held, pad_sum, constants, out)
 
@@ -173,7 +188,7 @@ class PpuFinish(wiring.Component):
                 constants.pad_value.eq(pad),
                 constants.pad_key.eq(near[:16] ^ self.flip.replicate(16)),
             ]
-            with m.If(self.fp16):
+            with m.If(self.fp16 if self._floats else Const(0)):
                 fixed = wire(m, fixed_of_half(self.pad[:16]), FLOAT_BITS)
                 m.d.sync += [
                     constants.pad_value.eq(fixed[:41].as_signed()),
@@ -218,7 +233,7 @@ class PpuFinish(wiring.Component):
             with m.If(self.indexed):
                 m.d.sync += index[1].eq(index[0])
         with m.If(steps[2]):
-            with m.If(self.fp16):
+            with m.If(self.fp16 if self._floats else Const(0)):
                 halves = [half_of_key(rest[1].word_select(lane, 16), self.flip) for lane in range(_HALF)]
                 m.d.sync += out.eq(Cat(*halves))
             with m.Else():

@@ -16,6 +16,8 @@ from rkcosim.rtl.npu.arith import extend, wire
 
 WORD_BITS = 416
 """Width of the lanes of an atom in the widest format: 8 exact fp16 sums."""
+INTEGER_BITS = 256
+"""Width of the lanes of an atom in the widest format of integers: 16 sums of 16 bits, or 8 of 32."""
 INDEX_AT = 128
 """First bit of the positions of extrema (6 bits per lane); the extrema are in the bits below."""
 INDEX_BITS = 6
@@ -67,6 +69,19 @@ class Partial(data.Struct):
     real: 1
 
 
+class IntegerPartial(data.Struct):
+    """A `Partial` in a PPU without floats."""
+
+    lanes: INTEGER_BITS
+    padded: 9
+    real: 1
+
+
+def partial_of(floats: bool) -> type[data.Struct]:
+    """Return the shape of a partial result in a PPU with or without floats."""
+    return Partial if floats else IntegerPartial
+
+
 @dataclass(frozen=True)
 class Tap:
     """The members of a `Partial` as expressions that are not in a register."""
@@ -100,15 +115,18 @@ def fixed_of_half(half: Value) -> Value:
     return Cat(Mux(special, Const(0, FIXED_BITS), fixed), flags)
 
 
-def tap_lanes(m: Module, task: data.View, atom: Value, index: Value) -> Signal:
-    """The lanes for a single real tap of a `PoolTask`, gated by the conditions around the call."""
-    result, flip = Signal(WORD_BITS, init=IDLE), task.flip
+def tap_lanes(m: Module, task: data.View, atom: Value, index: Value, *, floats: bool = True) -> Signal:
+    """The lanes for a single real tap of a `PoolTask`, gated by the conditions around the call.
+
+    Without `floats` the task is never one of fp16.
+    """
+    result, flip = Signal(WORD_BITS if floats else INTEGER_BITS, init=IDLE), task.flip
     index = index.replicate(16)
     with m.Switch(task.kind):
         with m.Case(Lanes.BEST8):
             m.d.comb += result.eq(Cat(atom ^ flip.replicate(128), index))
         with m.Case(Lanes.BEST16):
-            with m.If(task.fp16):
+            with m.If(task.fp16 if floats else Const(0)):
                 keys = [key_of_half(atom.word_select(lane, 16), flip) for lane in range(8)]
                 m.d.comb += result.eq(Cat(*keys, index))
             with m.Else():
@@ -119,15 +137,17 @@ def tap_lanes(m: Module, task: data.View, atom: Value, index: Value) -> Signal:
         with m.Case(Lanes.SUM16):
             words = [extend(atom.word_select(lane, 16).as_signed(), 32)[:32] for lane in range(8)]
             m.d.comb += result.eq(Cat(*words))
-        with m.Default():
-            halves = [fixed_of_half(atom.word_select(lane, 16)) for lane in range(8)]
-            m.d.comb += result.eq(Cat(*halves))
+        if floats:
+            with m.Default():
+                halves = [fixed_of_half(atom.word_select(lane, 16)) for lane in range(8)]
+                m.d.comb += result.eq(Cat(*halves))
     return result
 
 
 def joined_lanes(m: Module, task: data.View, old: Value, new: Value) -> Signal:
     """The lanes of two joined parts, `old` the earlier one in row-major order; gated as `tap_lanes`."""
-    result = Signal(WORD_BITS, init=IDLE)
+    floats = len(old) == WORD_BITS
+    result = Signal(len(old), init=IDLE)
     with m.Switch(task.kind):
         for case, bits in ((Lanes.BEST8, 8), (Lanes.BEST16, 16)):
             with m.Case(case):
@@ -151,18 +171,19 @@ def joined_lanes(m: Module, task: data.View, old: Value, new: Value) -> Signal:
                     (old.word_select(i, bits) + new.word_select(i, bits))[:bits] for i in range(256 // bits)
                 ]
                 m.d.comb += result.eq(Cat(*sums))
-        with m.Default():
-            parts = []
-            for lane in range(8):
-                a, b = old.word_select(lane, FLOAT_BITS), new.word_select(lane, FLOAT_BITS)
-                parts += [(a[:FIXED_BITS] + b[:FIXED_BITS])[:FIXED_BITS], a[FIXED_BITS:] | b[FIXED_BITS:]]
-            m.d.comb += result.eq(Cat(*parts))
+        if floats:
+            with m.Default():
+                parts = []
+                for lane in range(8):
+                    a, b = old.word_select(lane, FLOAT_BITS), new.word_select(lane, FLOAT_BITS)
+                    parts += [(a[:FIXED_BITS] + b[:FIXED_BITS])[:FIXED_BITS], a[FIXED_BITS:] | b[FIXED_BITS:]]
+                m.d.comb += result.eq(Cat(*parts))
     return result
 
 
 def join(m: Module, task: data.View, first: Value, old: data.View, new: data.View | Tap) -> data.View:
     """The `Partial` of an earlier part (ignored where `first`) and a new one; gated as `tap_lanes`."""
-    result = Signal(Partial, init={"padded": 1})
+    result = Signal(partial_of(len(old.lanes) == WORD_BITS), init={"padded": 1})
     old_real = wire(m, ~first & old.real, 1)
     m.d.comb += [
         result.padded.eq(Mux(first, 0, old.padded) + new.padded),

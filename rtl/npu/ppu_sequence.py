@@ -6,8 +6,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rkcosim.rtl import assertions
-from rkcosim.rtl.npu.ppu_lanes import Partial
-from rkcosim.rtl.npu.ppu_windows import ROW_CAPACITY, Part
+from rkcosim.rtl.npu.ppu_lanes import partial_of
+from rkcosim.rtl.npu.ppu_windows import ROW_CAPACITY, part_of
 
 
 class PoolSequence(wiring.Component):
@@ -162,6 +162,11 @@ class RowPlaces(wiring.Component):
 class PartRegister(wiring.Component):
     """Column windows on their way to the open rows: those of the input, or of a row of padding.
 
+    Parameters
+    ----------
+    floats : bool
+        Whether there are tasks of fp16.
+
     Members
     -------
     row : level, the windows of a row are emitted.
@@ -177,24 +182,32 @@ class PartRegister(wiring.Component):
     part : the windows.
     """
 
-    row: In(1)
-    inside: In(1)
-    wanted: In(1)
-    columns_emit: In(1)
-    column: In(Partial)
-    columns_end: In(1)
-    taps: In(5)
-    place: In(range(ROW_CAPACITY))
-    last: In(1)
-    free: Out(1)
-    emit: Out(1)
-    ends: Out(1)
-    full: Out(1)
-    part: Out(stream.Signature(Part))
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        partial = partial_of(floats)
+        part = part_of(floats)
+        super().__init__(
+            {
+                "row": In(1),
+                "inside": In(1),
+                "wanted": In(1),
+                "columns_emit": In(1),
+                "column": In(partial),
+                "columns_end": In(1),
+                "taps": In(5),
+                "place": In(range(ROW_CAPACITY)),
+                "last": In(1),
+                "free": Out(1),
+                "emit": Out(1),
+                "ends": Out(1),
+                "full": Out(1),
+                "part": Out(stream.Signature(part)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        payload = Signal(Part, reset_less=True)
+        payload = Signal(part_of(self._floats), reset_less=True)
         m.d.comb += [
             self.part.valid.eq(self.full),
             self.part.payload.eq(payload),

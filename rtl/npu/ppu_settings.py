@@ -24,6 +24,11 @@ class Method(enum.IntEnum):
 class PoolSettings(wiring.Component):
     """Evaluate the settings once, when the first atom has arrived.
 
+    Parameters
+    ----------
+    floats : bool
+        Whether there are tasks of fp16; otherwise fp16 counts as int16.
+
     Members
     -------
     cfg, rdma_cfg, dpu_cfg : registers of the PPU, and of the two blocks that may feed it.
@@ -45,6 +50,10 @@ class PoolSettings(wiring.Component):
     task: Out(PoolTask)
     hang: Out(1)
     odd_flyin: Out(1)
+
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -69,7 +78,7 @@ class PoolSettings(wiring.Component):
             m.d.comb += [
                 known.eq(Mux(from_dpu, proc <= Kind.FP16, paired(proc, rdma.DATA_FORMAT.IN_PRECISION))),
                 wide.eq(known & (proc != Kind.INT8)),
-                half.eq(known & (proc == Kind.FP16)),
+                half.eq(known & (proc == Kind.FP16) if self._floats else 0),
             ]
             atoms = _surfaces_m1(cfg.DATA_CUBE_IN_CHANNEL.DATA_CUBE_IN_CHANNEL, wide)
             m.d.comb += self.surfaces.eq(atoms + 1)

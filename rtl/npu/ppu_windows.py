@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import PpuAtom
-from rkcosim.rtl.npu.ppu_lanes import Partial, PoolTask, Tap, join, tap_lanes
+from rkcosim.rtl.npu.ppu_lanes import IntegerPartial, Partial, PoolTask, Tap, join, partial_of, tap_lanes
 from rkcosim.spec.types import OPEN_RESULTS, POOL_SURFACES
 
 ROW_CAPACITY = OPEN_RESULTS
@@ -87,6 +87,11 @@ class Axis(wiring.Component):
 class ColumnWindows(wiring.Component):
     """One row of the input: every atom is added to the column windows open at it, one per cycle.
 
+    Parameters
+    ----------
+    floats : bool
+        Whether there are tasks of fp16.
+
     Members
     -------
     settings : settings of the axis along the row.
@@ -104,24 +109,33 @@ class ColumnWindows(wiring.Component):
     starved : there is no atom.
     """
 
-    settings: In(AxisSettings)
-    task: In(PoolTask)
-    here: In(4)
-    row: In(3)
-    wanted: In(1)
-    begin: In(1)
-    run: In(1)
-    atom: In(stream.Signature(PpuAtom))
-    free: In(1)
-    emit: Out(1)
-    part: Out(Partial)
-    ends: Out(1)
-    starved: Out(1)
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        partial = partial_of(floats)
+        super().__init__(
+            {
+                "settings": In(AxisSettings),
+                "task": In(PoolTask),
+                "here": In(4),
+                "row": In(3),
+                "wanted": In(1),
+                "begin": In(1),
+                "run": In(1),
+                "atom": In(stream.Signature(PpuAtom)),
+                "free": In(1),
+                "emit": Out(1),
+                "part": Out(partial),
+                "ends": Out(1),
+                "starved": Out(1),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.axis = axis = Axis()
-        m.submodules.windows = windows = Memory(shape=Partial, depth=16 * POOL_SURFACES, init=[])
+        m.submodules.windows = windows = Memory(
+            shape=partial_of(self._floats), depth=16 * POOL_SURFACES, init=[]
+        )
         read, write = windows.read_port(domain="comb"), windows.write_port()
         op_index, surface = Signal(5), Signal(4)
         serves, first, last, needs_emit, step, op_end, column_end = (Signal() for _ in range(7))
@@ -149,7 +163,7 @@ class ColumnWindows(wiring.Component):
             lanes = Signal.like(self.part.lanes, init=1)
             with m.If(real):
                 index = Cat(axis.at[:3], self.row)
-                m.d.comb += lanes.eq(tap_lanes(m, self.task, atom.payload.data, index))
+                m.d.comb += lanes.eq(tap_lanes(m, self.task, atom.payload.data, index, floats=self._floats))
             joined = join(m, self.task, first, read.data, Tap(lanes, ~real, real))
             m.d.comb += write.data.eq(joined)
         m.d.comb += self.part.eq(joined)
@@ -171,8 +185,25 @@ class Part(data.Struct):
     place: range(ROW_CAPACITY)
 
 
+class IntegerPart(data.Struct):
+    """A `Part` in a PPU without floats."""
+
+    window: IntegerPartial
+    place: range(ROW_CAPACITY)
+
+
+def part_of(floats: bool) -> type[data.Struct]:
+    """Return the shape of a finished column window in a PPU with or without floats."""
+    return Part if floats else IntegerPart
+
+
 class RowWindows(wiring.Component):
     """Add each finished column window to the open rows: one read-modify-write per cycle.
+
+    Parameters
+    ----------
+    floats : bool
+        Whether there are tasks of fp16.
 
     Members
     -------
@@ -185,19 +216,28 @@ class RowWindows(wiring.Component):
     o : finished windows.
     """
 
-    task: In(PoolTask)
-    opens: In(1)
-    closes: In(1)
-    open_now: In(5)
-    base: In(range(ROW_CAPACITY))
-    places: In(16)
-    span: In(range(ROW_CAPACITY + 1))
-    part: In(stream.Signature(Part))
-    o: Out(stream.Signature(Partial))
+    def __init__(self, *, floats: bool = True) -> None:
+        self._floats = floats
+        partial = partial_of(floats)
+        part = part_of(floats)
+        super().__init__(
+            {
+                "task": In(PoolTask),
+                "opens": In(1),
+                "closes": In(1),
+                "open_now": In(5),
+                "base": In(range(ROW_CAPACITY)),
+                "places": In(16),
+                "span": In(range(ROW_CAPACITY + 1)),
+                "part": In(stream.Signature(part)),
+                "o": Out(stream.Signature(partial)),
+            }
+        )
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.partial = partial = Memory(shape=Partial, depth=ROW_CAPACITY, init=[])
+        shape = partial_of(self._floats)
+        m.submodules.partial = partial = Memory(shape=shape, depth=ROW_CAPACITY, init=[])
         read, write = partial.read_port(), partial.write_port()
         index = Signal(5)
         base = Signal(range(ROW_CAPACITY), reset_less=True)
@@ -205,7 +245,7 @@ class RowWindows(wiring.Component):
         valid, go, clash, issue, above = Signal(), Signal(), Signal(), Signal(), Signal(17)
         first, last = Signal(reset_less=True), Signal(reset_less=True)
         at = Signal(range(ROW_CAPACITY), reset_less=True)
-        held = Signal(Partial, reset_less=True)
+        held = Signal(shape, reset_less=True)
         m.d.comb += [
             base_now.eq(Mux(index == 0, self.base, base)),
             addr.eq(base_now + self.part.payload.place),

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.base import Error
 from rkcosim.hostops.geometry import Sliding
 
 MAX_ELEMENTS = 2**26
@@ -23,7 +24,7 @@ MOST_CUSTOM = 1023
 """Bytes of `Graph.custom_string`: rknn_custom_string of rknn_api.h has 1024 with the null at the end."""
 
 
-class ModelError(ValueError):
+class ModelError(Error, ValueError):
     """The model cannot be read or run; the message names node and tensor."""
 
 

@@ -46,7 +46,7 @@ def call(step: CallStep, arrays: Sequence[Array]) -> list[Array]:
             results = load_program(program.runtime, program.data.tobytes(), takes, gives)(given)
         return [given_to(*item) for item in zip(results, step.outputs, program.gives, strict=True)]
     except ModelError as error:
-        raise ModelError(f"{step.kind} '{step.name}': {error}") from error
+        raise ModelError(f"{step.kind} '{step.name}': {error}", layer=step.name) from error
 
 
 COPY = "copy"

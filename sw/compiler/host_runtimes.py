@@ -333,7 +333,8 @@ def refuse_external(data: bytes) -> Any:
     known = set(onnx.TensorProto.DataType.values())
     for tensor in onnx_tensors(proto.graph, *proto.functions):
         if uses_external_data(tensor):
-            raise ModelError(f"tensor '{tensor.name}' is in another file; save the model as one file")
+            how = "load the model by its path, or save it as one file"
+            raise ModelError(f"tensor '{tensor.name}' is in another file; {how}")
         if tensor.data_type not in known:
             raise ModelError(
                 f"tensor '{tensor.name}' has the element type {tensor.data_type}, which is unknown"

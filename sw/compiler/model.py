@@ -71,15 +71,15 @@ def _info(name: str, shape: tuple[int, ...], tensor: Tensor) -> TensorInfo:
 class CompiledModel:
     """A planned network.
 
-    Attributes
-    ----------
+    With `reuse` tensors share memory; only inputs and outputs are then available after a run.  A `plan`
+    that was made earlier is used unchanged.
+
+    Members
+    -------
     graph, plan
         The network and its plan.
     inputs, outputs
         `TensorInfo` of each, in the model's order.
-
-    With `reuse` tensors share memory; only inputs and outputs are then available after a run.  A `plan`
-    that was made earlier is used unchanged.
     """
 
     lists_of_a_file = False
@@ -335,7 +335,7 @@ def naming_model(path: Path) -> Iterator[None]:
     try:
         yield
     except ModelError as error:
-        raise ModelError(f"{path}: {error}") from error
+        raise ModelError(f"{path}: {error}", **error.place()) from error
 
 
 def compile_file(path: Path, **options: Any) -> CompiledModel:

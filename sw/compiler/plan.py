@@ -16,7 +16,7 @@ from rkcosim.compiler.steps import (
     Step,
 )
 from rkcosim.compiler.tiling import Tile
-from rkcosim.regcmd import RegcmdError, TaskBuilder, TaskEntry, TaskList, build_task_list, task_list_bytes
+from rkcosim.regcmd import PlacedTasks, RegcmdError, TaskBuilder, TaskEntry, build_task_list, task_list_bytes
 from rkcosim.regcmd.job import Task as JobTask
 
 ALIGN = 64
@@ -126,7 +126,7 @@ class Plan:
         builders = self.builders(dict.fromkeys(("regcmd", "weights", "activations"), 0))
         return task_list_bytes(builders) if builders else ALIGN
 
-    def task_list(self, bases: Mapping[str, int]) -> TaskList:
+    def task_list(self, bases: Mapping[str, int]) -> PlacedTasks:
         """Return all tasks from `bases["regcmd"]` on; those of one segment are linked to a chain."""
         builders = self.builders(bases)
         address, data = bases["regcmd"], b""
@@ -138,7 +138,7 @@ class Plan:
                 chain = build_task_list(part, address + len(data))
                 data += chain.data
                 entries += chain.tasks
-        return TaskList(address, data, entries)
+        return PlacedTasks(address, data, entries)
 
     def job_tasks(self, entries: Sequence[TaskEntry]) -> list[JobTask]:
         """The driver's records of all tasks, in their order, for the lists that `task_list` has placed."""

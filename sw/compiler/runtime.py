@@ -386,7 +386,7 @@ class LoadedModel:
         """
         if len(measures) != len(self.tasks.tasks):
             measures = {}
-        return RunReport(cycles, self._layers(measures, seconds, together))
+        return RunReport(cycles, plan_layers(self.model, measures, seconds, together))
 
     def _start_states(self) -> None:
         """Remember the states' values; before the first run these are the initial ones."""
@@ -486,48 +486,61 @@ class LoadedModel:
             for region in list(self.buffers):
                 self._give_back(region)
 
-    def _layers(
-        self, measures: Mapping[int, TaskMeasure], seconds: Mapping[int, float], together: Mapping[int, int]
-    ) -> list[LayerReport]:
-        """Make the reports.
 
-        `measures` has the measures of each task; `together` has the cycles of layers whose tasks ran on
-        several cores at once. A layer that was a part of such a job takes as long as its slowest core.
-        """
-        reports = []
-        for index, step in enumerate(self.model.plan.steps):
-            numbers = [n for n, task in enumerate(self.model.plan.tasks) if task.layer == index]
-            tasks = [self.model.plan.tasks[n] for n in numbers]
-            seen = [measures[n] for n in numbers] if measures else []
-            busy = [m.mac_busy for m in seen if m.mac_busy is not None]
-            reports.append(
-                LayerReport(
-                    step.name,
-                    step.kind,
-                    "host" if isinstance(step, HostStep) else "npu",
-                    len(tasks),
-                    together.get(index, _longest(seen)) if seen and not isinstance(step, HostStep) else None,
-                    sum(task.macs for task in tasks),
-                    sum(m.bytes_read for m in seen) if seen else sum(task.reads for task in tasks),
-                    sum(m.bytes_written for m in seen) if seen else sum(task.writes for task in tasks),
-                    sum(task.formula_npu for task in tasks),
-                    step.inputs[0].shape if step.inputs else (),
-                    step.output.shape,
-                    sum(busy) if busy else None,
-                    seconds.get(index, 0.0),
-                    step.output.itemsize,
-                    tuple(seen),
-                    index,
-                    hosted_operators(step),
-                )
+def plan_layers(
+    model: CompiledModel,
+    measures: Mapping[int, TaskMeasure] = MappingProxyType({}),
+    seconds: Mapping[int, float] = MappingProxyType({}),
+    together: Mapping[int, int] = MappingProxyType({}),
+) -> list[LayerReport]:
+    """Return a report of each layer of a plan, without cycles where no task was measured.
+
+    Parameters
+    ----------
+    model
+        The compiled network.
+    measures
+        Measures of every task by its number, or empty.
+    seconds
+        Seconds that the host needed, by step.
+    together
+        Cycles of layers whose tasks ran on several cores at once, by step.  A layer that was a part of such a
+        job takes as long as its slowest core.
+    """
+    reports = []
+    for index, step in enumerate(model.plan.steps):
+        numbers = [n for n, task in enumerate(model.plan.tasks) if task.layer == index]
+        tasks = [model.plan.tasks[n] for n in numbers]
+        seen = [measures[n] for n in numbers] if measures else []
+        busy = [m.mac_busy for m in seen if m.mac_busy is not None]
+        reports.append(
+            LayerReport(
+                step.name,
+                step.kind,
+                "host" if isinstance(step, HostStep) else "npu",
+                len(tasks),
+                together.get(index, _longest(seen)) if seen and not isinstance(step, HostStep) else None,
+                sum(task.macs for task in tasks),
+                sum(m.bytes_read for m in seen) if seen else sum(task.reads for task in tasks),
+                sum(m.bytes_written for m in seen) if seen else sum(task.writes for task in tasks),
+                sum(task.formula_npu for task in tasks),
+                step.inputs[0].shape if step.inputs else (),
+                step.output.shape,
+                sum(busy) if busy else None,
+                seconds.get(index, 0.0),
+                step.output.itemsize,
+                tuple(seen),
+                index,
+                hosted_operators(step),
             )
-        for op in self.model.graph.host_ops:
-            if op.kind == "Softmax":
-                shape = cast(tuple[int, ...], op.attributes["shape"])
-                said = (HostOperator(op.name, op.kind, AFTER, math.prod(shape)),)
-                report = LayerReport(op.name, op.kind, "host", 0, None, 0, 0, 0, 0, shape, shape, hosted=said)
-                reports.append(report)
-        return reports
+        )
+    for op in model.graph.host_ops:
+        if op.kind == "Softmax":
+            shape = cast(tuple[int, ...], op.attributes["shape"])
+            said = (HostOperator(op.name, op.kind, AFTER, math.prod(shape)),)
+            report = LayerReport(op.name, op.kind, "host", 0, None, 0, 0, 0, 0, shape, shape, hosted=said)
+            reports.append(report)
+    return reports
 
 
 def run_together(copies: Sequence[LoadedModel], max_cycles: int | None = None) -> RunReport:

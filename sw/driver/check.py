@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rkcosim.base import DEVICE_ERROR
+from rkcosim.base import DEVICE_ERROR, Error
 from rkcosim.driver.device import Device
 from rkcosim.regcmd import words_from_bytes
 from rkcosim.regcmd.job import Job, Task, kicks, record_problem
@@ -15,7 +15,7 @@ from rkcosim.regcmd.word import WORD_BYTES
 from rkcosim.spec.regs import registers
 
 
-class DriverError(Exception):
+class DriverError(Error):
     """A request was rejected or failed; the message has the request and the reason."""
 
     exit_code = DEVICE_ERROR
@@ -39,6 +39,8 @@ class CoreReport:
     registers: Mapping[str, int]
     blocks: Mapping[str, str]
     waits: str
+    layer: str | None = None
+    """Name of the task's layer, if the job names its layers."""
 
     def __str__(self) -> str:
         registers = ", ".join(f"{name} 0x{value:X}" for name, value in self.registers.items())
@@ -67,6 +69,8 @@ class DriverTimeout(DriverError):
         self.cycles = cycles
         self.cores = cores
         super().__init__(f"no completion interrupt within {cycles} cycles\n" + "\n".join(map(str, cores)))
+        if cores:
+            self.at(core=cores[0].core, task=cores[0].task, layer=cores[0].layer)
 
 
 class DriverDmaError(DriverError):
@@ -128,10 +132,10 @@ def check_job(job: Job, device: Device, buffers: Sequence[Allocated]) -> None:
 def _check_task(index: int, task: Task, buffers: Sequence[Allocated]) -> None:
     where = f"task {index} ({task.name or 'unnamed'})"
     if task.regcfg_amount < 0:
-        raise DriverError(f"{where}: regcfg_amount {task.regcfg_amount} is negative")
+        raise DriverError(f"{where}: regcfg_amount {task.regcfg_amount} is negative", task=index)
     if task.regcmd_addr % FETCH_BYTES:
         raise DriverError(
-            f"{where}: regcmd address 0x{task.regcmd_addr:X} is not a multiple of {FETCH_BYTES}"
+            f"{where}: regcmd address 0x{task.regcmd_addr:X} is not a multiple of {FETCH_BYTES}", task=index
         )
     size = (task.amount + 1) * FETCH_BYTES
     start, end = task.regcmd_addr, task.regcmd_addr + size
@@ -139,10 +143,11 @@ def _check_task(index: int, task: Task, buffers: Sequence[Allocated]) -> None:
         listed = ", ".join(f"{b.name} 0x{b.iova:X}..0x{b.iova + b.size:X}" for b in buffers)
         raise DriverError(
             f"{where}: its {size} bytes of commands at 0x{task.regcmd_addr:X} are not inside one buffer "
-            f"(buffers: {listed or 'none'})"
+            f"(buffers: {listed or 'none'})",
+            task=index,
         )
     if problem := record_problem(task):
-        raise DriverError(f"{where}: {problem}")
+        raise DriverError(f"{where}: {problem}", task=index)
 
 
 def _check_link(index: int, task: Task, following: Task, device: Device) -> None:
@@ -155,11 +160,13 @@ def _check_link(index: int, task: Task, following: Task, device: Device) -> None
     pc = registers()["PC"]
     if link.register is not pc["BASE_ADDRESS"] or amount.register is not pc["REGISTER_AMOUNTS"]:
         raise DriverError(
-            f"{where}: no link to the next task at 0x{address:X} (found {link.name}, {amount.name})"
+            f"{where}: no link to the next task at 0x{address:X} (found {link.name}, {amount.name})",
+            task=index,
         )
     target = link.fields["PC_SOURCE_ADDR"] * FETCH_BYTES
     if target != following.regcmd_addr or amount.fields["PC_DATA_AMOUNT"] != following.amount:
         raise DriverError(
             f"{where}: links to 0x{target:X} with amount {amount.fields['PC_DATA_AMOUNT']}, "
-            f"but task {index + 1} is at 0x{following.regcmd_addr:X} with amount {following.amount}"
+            f"but task {index + 1} is at 0x{following.regcmd_addr:X} with amount {following.amount}",
+            task=index,
         )

@@ -300,7 +300,8 @@ class Driver:
             parts.append(f"core {core}: {', '.join(interrupt_names(bits))} ({ids})\n  {account}")
         if parts:
             raise DriverDmaError(
-                "the job ended with DMA errors, its results may be wrong\n" + "\n".join(parts)
+                "the job ended with DMA errors, its results may be wrong\n" + "\n".join(parts),
+                core=min(broken),
             )
 
     def _check_open(self) -> None:
@@ -373,5 +374,7 @@ class _Run(RknpuJob):
         counter = registers()["PC"]["TASK_STATUS"].decode(values["TASK_STATUS"])["TASK_COUNTER"]
         part = self.parts[port.core]
         index = min(part.first_task + counter, part.last_task)
-        name = self.job.tasks[index].name or "unnamed"
-        return CoreReport(port.core, index, name, values, blocks, port.device.block_state(port.core))
+        task = self.job.tasks[index]
+        name, layer = task.name or "unnamed", self.job.layers.get(task.op_idx)
+        waits = port.device.block_state(port.core)
+        return CoreReport(port.core, index, name, values, blocks, waits, layer)

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from rkcosim.base.homes import lazy
 from rkcosim.regcmd.tasks import (
+    PlacedTasks,
     TaskBuilder,
     TaskEntry,
-    TaskList,
     amount_code,
     build_task_list,
     task_list_bytes,
@@ -40,11 +40,11 @@ __getattr__ = lazy(
 __all__ = [
     "Command",
     "ListedTask",
+    "PlacedTasks",
     "Program",
     "RegcmdError",
     "TaskBuilder",
     "TaskEntry",
-    "TaskList",
     "amount_code",
     "blocks_of_mask",
     "build_task_list",

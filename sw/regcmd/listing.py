@@ -28,7 +28,7 @@ from rkcosim.regcmd.disassembler import Command, assemble_line, disassemble, for
 from rkcosim.regcmd.machine import is_start
 from rkcosim.regcmd.program import ListedTask, Program
 from rkcosim.regcmd.word import RegcmdError, blocks_of_mask
-from rkcosim.spec.regs import registers
+from rkcosim.spec.regs import Field, Register, registers
 
 DATA_COLUMNS = 100
 MAX_BYTES = 1 << 30
@@ -114,15 +114,20 @@ def program_lines(
         yield f"# the chain ends here: {program.stopped}"
 
 
+def address_field(register: Register) -> Field | None:
+    """The field of a register that holds an address of data; None for other registers."""
+    if not register.name.endswith(("_ADDR", "_ADDR0")) or register.block == "PC":
+        return None
+    name = next((n for n in register.fields if n.endswith(("_ADDR", "_ADDR0"))), "")
+    return register.fields[name] if name and "NOTCH" not in name else None
+
+
 def _place_comment(command: Command, known: list[tuple[int, int, str]], base: int) -> str:
     """Comment with the target of an address register; "" for other words."""
-    register = command.register
-    if register is None or not register.name.endswith(("_ADDR", "_ADDR0")) or register.block == "PC":
+    found = None if command.register is None else address_field(command.register)
+    if found is None or not command.value:
         return ""
-    name = next((n for n in register.fields if n.endswith(("_ADDR", "_ADDR0"))), "")
-    if not name or "NOTCH" in name or not command.value:
-        return ""
-    address = ((command.value & register.fields[name].mask) + base) % (1 << 32)
+    address = ((command.value & found.mask) + base) % (1 << 32)
     for start, size, title in known:
         if start <= address < start + size:
             shown = "".join(c if c.isprintable() else "?" for c in title)

@@ -62,6 +62,16 @@ class TaskBuilder:
         self._words: list[int] = []
         self._link = 0, 0
 
+    @property
+    def body(self) -> list[int]:
+        """A copy of the words so far, without padding and tail."""
+        return list(self._words)
+
+    def replace(self, index: int, word: int) -> TaskBuilder:
+        """Replace a word of `body`."""
+        self._words[index] = word
+        return self
+
     def set(self, block: str, register: str, **fields: int | str) -> TaskBuilder:
         """Append a write of a register; fields that are not named are 0.
 
@@ -185,7 +195,7 @@ class TaskEntry:
 
 
 @dataclass(frozen=True)
-class TaskList:
+class PlacedTasks:
     """A chain in memory: its bytes from `address` on, and its tasks."""
 
     address: int
@@ -198,7 +208,7 @@ def task_list_bytes(tasks: Sequence[TaskBuilder], align: int = TASK_ALIGN) -> in
     return sum(-(-task.n_words * WORD_BYTES // align) * align for task in tasks)
 
 
-def build_task_list(tasks: Sequence[TaskBuilder], address: int, align: int = TASK_ALIGN) -> TaskList:
+def build_task_list(tasks: Sequence[TaskBuilder], address: int, align: int = TASK_ALIGN) -> PlacedTasks:
     """Place tasks one after the other from a byte address on, and link each to the next.
 
     Raises
@@ -221,4 +231,4 @@ def build_task_list(tasks: Sequence[TaskBuilder], address: int, align: int = TAS
         words = task.words()
         data += words_to_bytes(words).ljust(places[number + 1] - places[number], b"\0")
         entries.append(TaskEntry(task.name, places[number], len(words), task.amount, task.mask))
-    return TaskList(address, bytes(data), entries)
+    return PlacedTasks(address, bytes(data), entries)

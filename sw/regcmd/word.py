@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable
 from functools import lru_cache
 
+from rkcosim.base import Error
 from rkcosim.spec.regs import Register, registers
 
 WORD_BYTES = 8
@@ -15,7 +16,7 @@ FETCH_WORDS = 2
 """Words of one 16-byte fetch of the PC [HW 1.6]."""
 
 
-class RegcmdError(ValueError):
+class RegcmdError(Error, ValueError):
     """A command stream or its text is wrong; the message has the place."""
 
 

@@ -1,7 +1,7 @@
 """A Pythonic layer on rknn_api: models as context managers, numpy arrays, exceptions.
 
     with Model("digits.onnx", device=device) as model:
-        probabilities, = model.run(image)
+        (probabilities,) = model.run(image)
         for layer in model.layers():
             print(layer.name, layer.cycles)
 
@@ -21,12 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 import rkcosim.rknn_api as rk
+from rkcosim.base import Error
 from rkcosim.driver import Device, Driver
 from rkcosim.rknn_api import custom_types as cu
 from rkcosim.rknn_api import matmul_types as mt
 from rkcosim.rknn_api import state
 from rkcosim.rknn_api import types as t
 from rkcosim.rknn_api.convert import TENSOR_TYPES, Array
+
+__all__ = ["CustomFunction", "Frame", "Model", "RknnError", "TensorDescription", "matmul", "use"]
 
 ERRORS = {getattr(t, name): name for name in t.__all__ if name.startswith("RKNN_ERR_") or name == "RKNN_SUCC"}
 DTYPES = {int(code): np.dtype(name) for name, code in TENSOR_TYPES.items()}
@@ -35,7 +38,7 @@ CustomFunction = Callable[..., Any]
 """Function of a custom operator's inputs (arrays) and attributes (by name); returns its output(s)."""
 
 
-class RknnError(Exception):
+class RknnError(Error):
     """A call failed.
 
     Parameters

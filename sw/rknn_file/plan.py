@@ -14,7 +14,7 @@ from rkcosim.compiler.plan import Plan, Segment
 from rkcosim.compiler.programs.dpu import Place
 from rkcosim.compiler.programs.task import Ref, Task
 from rkcosim.compiler.steps import HostStep, Step
-from rkcosim.regcmd import TaskBuilder, TaskEntry, TaskList, amount_code
+from rkcosim.regcmd import PlacedTasks, TaskBuilder, TaskEntry, amount_code
 from rkcosim.regcmd.job import Task as JobTask
 from rkcosim.regcmd.program import ListedTask, link_of
 from rkcosim.regcmd.tasks import TAIL_WORDS
@@ -77,7 +77,7 @@ class FilePlan(Plan):
         """Return the size of the command region: all words of the file, including those of other plans."""
         return self.file.regcmd_bytes
 
-    def task_list(self, bases: Mapping[str, int]) -> TaskList:
+    def task_list(self, bases: Mapping[str, int]) -> PlacedTasks:
         """Return the file's words, relocated and placed at `bases["regcmd"]`, and the tasks of this plan."""
         words = self.file.words.copy()
         value = registers().word.fields["VALUE"]
@@ -98,7 +98,7 @@ class FilePlan(Plan):
             )
             for task, record in zip(self.tasks, self._own_records(), strict=True)
         ]
-        return TaskList(base, words.astype("<u8").tobytes(), entries)
+        return PlacedTasks(base, words.astype("<u8").tobytes(), entries)
 
     def _address(self, word: int, bases: Mapping[str, int]) -> int:
         """Return the value of a relocated word when the regions start at `bases`."""

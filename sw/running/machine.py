@@ -21,7 +21,7 @@ from rkcosim.compiler import (
 from rkcosim.compiler.batch import BatchModel, compile_divided, load
 from rkcosim.compiler.options import using_options
 from rkcosim.driver import Driver
-from rkcosim.engines.named import open_named
+from rkcosim.engines.engine import open_engine
 from rkcosim.engines.protocol import require
 from rkcosim.running.meter import meter
 from rkcosim.running.settings import Settings
@@ -215,7 +215,9 @@ class Machine:
         self._open: list[RunningModel] = []
         self._finishing: list[Callable[[], Ending]] = []
         with _recording(settings) as trace:
-            self.engine = open_named(settings.engine, exact=settings.exact, cores=settings.cores, trace=trace)
+            self.engine = open_engine(
+                settings.engine, exact=settings.exact, cores=settings.cores, trace=trace
+            )
         self.driver = Driver(self.engine)
         self.meter = meter(self.engine) if self.engine.has_cycles else None
 

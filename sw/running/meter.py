@@ -36,8 +36,8 @@ def meter(engine: Engine) -> Callable[[], Numbered[TaskMeasure]]:
     def read() -> Numbered[TaskMeasure]:
         nonlocal measures
         log = engine.task_log()
-        if getattr(log, "gone", 0) > len(measures):
-            measures = Numbered((), log.gone)
+        if (gone := getattr(log, "gone", 0)) > len(measures):
+            measures = Numbered((), gone)
         for record in log[len(measures) :]:
             if record.cycles is None:
                 break

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim import rknn_api as api
-from rkcosim.base import BAD_INPUT, progress
+from rkcosim.base import BAD_INPUT, Error, progress
 from rkcosim.base.files import is_container
 from rkcosim.compiler import keeping_tensors, using_cores
+from rkcosim.engines.engine import open_engine
 from rkcosim.engines.library import DramConfig
-from rkcosim.engines.named import open_named
 from rkcosim.rknn_api.custom_graph import leaving_out_custom
 from rkcosim.rknn_api.session import Model, RknnError
 from rkcosim.rknn_file.opening import network_only
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rkcosim.waves.spec import TraceSpec
 
 
-class RunError(Exception):
+class RunError(Error):
     """A call of `rknn_api` failed.
 
     Parameters
@@ -150,7 +150,7 @@ class Session:
 
     def _connect(self, engine: str | None, exact: bool, trace: TraceSpec | None) -> None:
         """Open the device and make the library use it."""
-        self.device = open_named(engine, exact=exact, cores=self.cores, dram=self.dram, trace=trace)
+        self.device = open_engine(engine, exact=exact, cores=self.cores, dram=self.dram, trace=trace)
         measures = meter(self.device) if self.device.has_cycles else None
         api.use_device(self.device, meter=measures, quiet=True)
 

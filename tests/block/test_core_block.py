@@ -332,6 +332,45 @@ def test_diagnostics(fake_cell, core, cell, depthwise, gates, register):
         assert seen == [(DiagnosticCode.RESERVED_MODE, where.offset, where.encode(**values[register]))]
 
 
+@pytest.mark.parametrize("precision", [0, 1, 2, 3, 6, 7])
+def test_without_floats(fake_cell, precision):
+    """Without the path of floats their results are 0, and MISC_CFG is told; the task ends all the same."""
+    dut = CoreBlock(floats=False)
+    values = core_values(precision=precision)
+    stripe = {"bank": 0, "pixels_m1": 2, "kernels": 16, "last": 1}
+    seen, got = [], []
+
+    async def bench(ctx):
+        configure(ctx, dut.cfg, values)
+        ctx.set(dut.feed.cell.precision, precision)
+        ctx.set(dut.feed.size, {"groups": 1, "stripes": 1})
+        ctx.set(dut.feed.stripe.payload, stripe)
+        ctx.set(dut.acc.ready, 1)
+        ctx.set(dut.control.start, 1)
+        done = 0
+        for cycle in range(60):
+            if ctx.get(dut.diag.valid):
+                payload = ctx.get(dut.diag.payload)
+                seen.append((payload["code"], payload["register"], payload["value"]))
+            if ctx.get(dut.acc.valid):
+                got.append(read_octet(ctx, dut.acc.payload))
+            done += ctx.get(dut.control.done)
+            await ctx.tick()
+            ctx.set(dut.control.start, 0)
+            ctx.set(dut.feed.stripe.valid, cycle == 0)
+        assert done == 1
+
+    simulate(dut, bench)
+    want = expected_octets(fake_cell, values, [stripe])
+    if precision in FLOATS:
+        where = registers()["CORE"]["MISC_CFG"]
+        assert seen == [(DiagnosticCode.NOT_BUILT, where.offset, where.encode(**values["MISC_CFG"]))]
+        want = [([0] * 8, [0] * 8)] * len(want)
+    else:
+        assert not seen
+    assert got == want
+
+
 # ---------------------------------------------------------------------- sequence controller + CORE
 
 

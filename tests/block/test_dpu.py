@@ -15,8 +15,9 @@ from rkcosim.rtl.npu.dpu import Dpu
 from rkcosim.rtl.npu.dpu_rdma import DpuRdma
 from rkcosim.rtl.regfile import LutPort, config_signature, pack_fields
 from rkcosim.spec.regs import registers
+from tests import seeds
 from tests.block.dpu_bench import Bench
-from tests.block.dpu_tasks import Task, fill_memory, random_task
+from tests.block.dpu_tasks import INTEGERS, Task, fill_memory, random_task
 from tests.extent import extent
 from tests.simulation import shared
 from tests.twins.dpu_model import (
@@ -25,6 +26,7 @@ from tests.twins.dpu_model import (
     run_dpu,
 )
 from tests.twins.rdma_model import (
+    FLOATS,
     INT8,
     INT32,
     Registers,
@@ -33,14 +35,18 @@ from tests.twins.rdma_model import (
 )
 
 LIMIT = 60_000
+SMALL_TASK = 9000
+"""Bytes of memory of a task that takes little time."""
+
+SEED = seeds.seed(__name__)
 READERS = ("mrdma", "brdma", "nrdma", "erdma")
 
 
 class Pair(wiring.Component):
     """DPU and DPU_RDMA connected as in the core."""
 
-    def __init__(self) -> None:
-        self.dpu, self.rdma = Dpu(), DpuRdma()
+    def __init__(self, floats: bool = True) -> None:
+        self.dpu, self.rdma = Dpu(floats=floats), DpuRdma(floats=floats)
         super().__init__(
             {
                 "cfg": In(config_signature("DPU")),
@@ -115,11 +121,22 @@ def acc_octets(task: Task) -> list[dict[str, Any]]:
     return result
 
 
-def run_tasks(tasks: list[Task], seed: int, stall: float, latency: tuple[int, int] = (2, 60)) -> Bench:
-    """Run `tasks` one after the other on the RTL and on the model; compare the whole image."""
+def run_tasks(
+    tasks: list[Task],
+    seed: int,
+    stall: float,
+    latency: tuple[int, int] = (2, 60),
+    *,
+    floats: bool = True,
+    told: list[set[tuple[int, int]]] | None = None,
+) -> Bench:
+    """Run `tasks` one after the other on the RTL and on the model; compare the whole image.
+
+    With `told`, the tasks only have to end, and code and register of their diagnostics are appended.
+    """
     memory = fill_memory(max(tasks, key=lambda task: task.size), seed)
     expected = bytearray(memory)
-    pair = shared(Pair)
+    pair = shared(Pair, floats)
     bench = Bench(pair, seed, stall)
     model = bench.write_memory(pair.write, memory)
     for name in READERS:
@@ -140,6 +157,10 @@ def run_tasks(tasks: list[Task], seed: int, stall: float, latency: tuple[int, in
     async def main(ctx: Any) -> None:
         for index, task in enumerate(tasks):
             await one(ctx, index, task)
+            if told is not None:
+                await ctx.tick().repeat(40)
+                told.append({(code, register) for code, register, _ in complaints})
+                complaints.clear()
         await ctx.tick().repeat(40)
 
     async def one(ctx: Any, index: int, task: Task) -> None:
@@ -170,6 +191,8 @@ def run_tasks(tasks: list[Task], seed: int, stall: float, latency: tuple[int, in
         raise AssertionError(f"task {index}: {missing} not done after {LIMIT} cycles; {task}")
 
     bench.run(main)
+    if told is not None:
+        return bench
     assert complaints == []
     assert atoms == wanted_atoms, f"{len(atoms)} atoms, expected {len(wanted_atoms)}; {tasks}"
     wrong = [at for at in range(len(memory)) if memory[at] != expected[at]]
@@ -185,6 +208,29 @@ def test_random_tasks(seed: int) -> None:
     """Two tasks in sequence, so that state left by the first one would be found."""
     rng = random.Random(seed)
     run_tasks([random_task(rng), random_task(rng)], seed, stall=rng.choice([0.0, 0.1, 0.4]))
+
+
+def test_without_floats() -> None:
+    """Integer tasks are right without floating-point arithmetic; all others end with NOT_BUILT."""
+    rng = random.Random(SEED)
+
+    def drawn(main_type: int, floats_out: bool) -> Task:
+        while True:
+            task = random_task(rng, main_type=main_type)
+            small = task.size < SMALL_TASK and task.tables is NO_TABLES
+            if small and (task.dpu["DATA_FORMAT"]["OUT_PRECISION"] in FLOATS) == floats_out:
+                return task
+
+    run_tasks([drawn(kind, False) for kind in INTEGERS], SEED, 0.1, floats=False)
+    told: list[set[tuple[int, int]]] = []
+    tasks = [drawn(kind, True) for kind in (*FLOATS, INT8)]
+    run_tasks(tasks, SEED, 0.1, floats=False, told=told)
+    for task, found in zip(tasks, told, strict=True):
+        places = {"DPU": "DATA_FORMAT", "DPU_RDMA": "FEATURE_MODE_CFG"}
+        if task.dpu["DATA_FORMAT"]["IN_PRECISION"] not in FLOATS:
+            del places["DPU_RDMA"]
+        missing = {(DiagnosticCode.NOT_BUILT, registers()[b][name].offset) for b, name in places.items()}
+        assert {(code, at) for code, at in found if code == DiagnosticCode.NOT_BUILT} == missing, task.dpu
 
 
 def simple_task(

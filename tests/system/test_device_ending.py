@@ -104,7 +104,7 @@ class Stuck(SlowNpu):
             time.sleep(1000)
         return super().run_until_irq(core_mask, max_cycles)
 
-simulated.open_named = lambda *_, **options: Stuck()
+simulated.open_engine = lambda *_, **options: Stuck()
 """
     + MAIN
 )

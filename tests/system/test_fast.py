@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rkcosim.engines import DramConfig
-from rkcosim.engines.named import open_named
+from rkcosim.engines.engine import open_engine
 from rkcosim.engines.protocol import EngineError, WaveformError
 from rkcosim.golden.task import GoldenError
 from rkcosim.measure.models.run import run_model
@@ -27,7 +27,7 @@ DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 
 def both(name: str, **options) -> list:
-    return [open_named(one, on_diagnostic="go on", **options) for one in ("verilator", name)]
+    return [open_engine(one, on_diagnostic="go on", **options) for one in ("verilator", name)]
 
 
 def drawn(seed: int, count: int) -> Iterator[tuple[str, int, Case]]:
@@ -107,7 +107,7 @@ def test_events_are_those_of_the_rtl(name: str):
 
 
 def test_what_needs_data_is_refused(tmp_path: Path):
-    with closing(open_named("fast", cores=1)) as engine:
+    with closing(open_engine("fast", cores=1)) as engine:
         with pytest.raises(WaveformError, match="fast writes no waveforms"):
             engine.trace(tmp_path / "run.vcd")
         assert not engine.has_snapshots
@@ -130,7 +130,7 @@ def test_what_needs_data_is_refused(tmp_path: Path):
 
 
 def test_a_job_that_the_golden_model_cannot_compute_is_an_error():
-    with closing(open_named("fast", cores=1)) as engine:
+    with closing(open_engine("fast", cores=1)) as engine:
 
         def fails(core: int, offset: int, value: int) -> None:
             raise GoldenError("no such mode")

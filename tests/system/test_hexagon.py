@@ -22,7 +22,7 @@ from rkcosim.apis.link.instruments import open_machine
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.devices.native_library import c_compiler, sanitizer_runtime
 from rkcosim.driver import Driver
-from rkcosim.engines.named import open_named
+from rkcosim.engines.engine import open_engine
 from rkcosim.running.machine import Machine
 from rkcosim.running.settings import Settings
 from tests.makers.hexagon_graphs import Builder, execute
@@ -152,7 +152,7 @@ def golden() -> Iterator[Machine]:
 
 def tflite_codes(data: bytes, x: np.ndarray) -> np.ndarray:
     """The output of a TFLite model on the golden engine, for one input (1, H, W, C)."""
-    engine = open_named("golden")
+    engine = open_engine("golden")
     with LoadedModel(compile_model(data), Driver(engine)) as loaded:
         loaded.set_input(0, x.transpose(0, 3, 1, 2))
         loaded.run()

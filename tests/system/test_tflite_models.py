@@ -14,10 +14,10 @@ import pytest
 
 pytest.importorskip("tflite", reason="needs the extra tflite")
 
-from rkcosim.cli.inputs import load_batch
 from rkcosim.compiler import compile_model
 from rkcosim.measure.models.compare import compare
 from rkcosim.measure.models.draw import random_reals
+from rkcosim.measure.models.input_files import load_batch
 from rkcosim.measure.models.run import run_model
 from tests.makers.tflite_networks import NETWORKS
 

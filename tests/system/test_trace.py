@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rkcosim import waves
-from rkcosim.engines import BuildError, DramConfig, EngineError, open_engine, open_named, toolchain
+from rkcosim.engines import BuildError, DramConfig, EngineError, open_engine, toolchain
 from rkcosim.engines.traces.writing import fst_functions
 from rkcosim.spec.regs import registers
 from rkcosim.verify.conformance.groups import draw_case
@@ -398,7 +398,7 @@ def test_the_write_of_a_wrong_byte(tmp_path: Path, capsys: pytest.CaptureFixture
 
     @contextmanager
     def repeat(spec: TraceSpec | None) -> Iterator[tuple[Any, Callable[[], object]]]:
-        with closing(open_named(None, cores=1, trace=spec, progress=lambda text: None)) as engine:
+        with closing(open_engine(None, cores=1, trace=spec, progress=lambda text: None)) as engine:
             STREAM.load_into(engine.memory)
             yield engine, lambda: run_kick(engine, STREAM.kick, STREAM.core, 20_000, STREAM.writes)
 

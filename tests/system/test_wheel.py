@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.environments import hidden_modules, hide
 from tests.programs import require_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +47,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work / "site"
 
 
+def site_packages() -> str:
+    """Return the folder of the packages of this environment."""
+    return sysconfig.get_path("purelib")
+
+
 def _run(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
@@ -73,6 +80,8 @@ def test_the_wheel_is_one_package_with_all_its_files(installed: Path):
         ".md",
         ".svg",
         ".onnx",
+        ".ipynb",
+        ".typed",
     }
     places = [
         Path(folder, name).relative_to(ROOT)
@@ -100,6 +109,27 @@ def test_demo_model_runs_from_the_wheel(installed: Path, engine: str):
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
     assert "MATCH" in result.stdout
+
+
+@pytest.mark.heavy  # `make check` checks the same program against the sources
+def test_type_checkers_use_the_annotations_of_the_wheel(installed: Path, tmp_path: Path):
+    """mypy finds the package by its `py.typed`, as in any other project."""
+    pytest.importorskip("mypy", reason="mypy is not installed (extra dev)")
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=300)
+    (site,) = environment.glob("lib/python*/site-packages")
+    for file in installed.iterdir():
+        (site / file.name).symlink_to(file)
+    (site / "others.pth").write_text(f"{site_packages()}\n")
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    shutil.copy(ROOT / "tests" / "typing" / "strict_program.py", right)
+    wrong.write_text("import rkcosim\nrkcosim.load(3)\nrkcosim.load('a').profile().cycle\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull]
+    command += ["--python-executable", str(environment / "bin" / "python"), str(right), str(wrong)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert [line.split(":")[:2] for line in errors] == [["wrong.py", "2"], ["wrong.py", "3"]], done.stdout
+    assert "[arg-type]" in errors[0] and '"Profile" has no attribute "cycle"' in errors[1]
 
 
 @pytest.mark.heavy
@@ -152,3 +182,46 @@ def test_programs_reach_the_device_of_the_wheel(installed: Path):
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert {"card1", "renderD129", "accel0"} <= set(result.stdout.split())
+
+
+NOTEBOOKS = {
+    "first_model": (),
+    "float_to_int8": ("onnx", "notebooks"),
+    "hanging_stream": (),
+    "what_if": ("notebooks",),
+}
+"""The extras that each notebook needs."""
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebooks_run_from_the_wheel_in_an_empty_environment(installed: Path, name: str, tmp_path: Path):
+    """With nbconvert, unchanged, and with no package but those of the extras that they name."""
+    require_program("g++")
+    pytest.importorskip("nbconvert", reason="needs the extra dev")
+    pytest.importorskip("ipykernel", reason="needs the extra notebooks")
+    from tools.notebooks import VARIES, cleaned, differences, notebooks, read, said
+
+    assert set(NOTEBOOKS) == set(notebooks())
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "work").mkdir()
+    hide(hidden_modules(NOTEBOOKS[name], ("ipykernel", "nbconvert", "tinycss2")), tmp_path / "hidden")
+    there = installed / "rkcosim" / "docs" / "notebooks" / f"{name}.ipynb"
+    shutil.copy(there, tmp_path / "work")
+    done = subprocess.run(
+        [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--inplace", f"{name}.ipynb"],
+        cwd=tmp_path / "work",
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "hidden"), str(installed)])},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found, stored = cleaned(read(tmp_path / "work" / f"{name}.ipynb")), read(there)
+    if name == "first_model":  # what it says of onnxruntime, which is not there
+        for cell in (cell for one in (stored, found) for cell in one.cells):
+            if VARIES in cell.metadata.get("tags", ()):
+                assert ("pip install 'rkcosim[onnx]'" in said(cell)[-1]) == (cell in found.cells)
+                cell.outputs = []
+    assert differences(stored, found) == []

@@ -436,7 +436,7 @@ def test_a_given_split_of_the_banks():
 
 
 def test_roofline_file():
-    from rkcosim.cli.estimate import as_json, as_run
+    from rkcosim.measure.perf.estimator.document import as_json, as_run
     from rkcosim.measure.report.data import ReportError
     from rkcosim.measure.report.rooffile import draw
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rkcosim.cli.inputs import InputError, load_archive, load_array, load_batch
 from rkcosim.compiler.model import TensorInfo
+from rkcosim.measure.models.input_files import InputError, load_archive, load_array, load_batch
 from tests import seeds
 from tests.extent import extent
 from tests.unit.test_timeline import example

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rkcosim.cli.inputs import MAX_SIDE, PICTURES, fit_picture
+from rkcosim.measure.models.input_files import MAX_SIDE, PICTURES, fit_picture
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (5, 7, 3)).astype(np.uint8)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rkcosim.base import progress
-from rkcosim.cli.progress import clock, describe, quantity
+from rkcosim.base.progress_display import clock, describe, quantity
 from rkcosim.measure.models.progress import Inferences
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORK = """
 import sys, time
 from rkcosim.base import progress
-from rkcosim.cli import progress as shown
+from rkcosim.base import progress_display as shown
 shown.AFTER = 0.3
 engine = type("Engine", (), dict(trace_bytes=lambda self: 12345, can_trace=True))()
 with shown.shown(quiet={quiet}):
@@ -237,7 +237,7 @@ def test_inferences_of_a_model_without_a_plan():
 PLAIN = """
 import sys, time
 from rkcosim.base import progress
-from rkcosim.cli import progress as shown
+from rkcosim.base import progress_display as shown
 lines = shown.PlainLines(every=0.3)
 with progress.listen(lines), progress.step("compiling", 100, "files") as step:
     engine = type("Engine", (), dict(cycle=4321, can_trace=False))()

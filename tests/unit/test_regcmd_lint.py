@@ -70,7 +70,7 @@ def test_what_the_golden_model_reports_is_named(group: str) -> None:
         try:
             ended = run_kick(golden, stream.kick, 0, writes=stream.writes).done
         except GoldenError as error:
-            truth.add((error.block, error.register.split(".")[0]))
+            truth.add((error.block, error.name.split(".")[0]))
         truth |= {(f.block, f.register.split(".")[0]) for f in golden.diagnostics()}
         found = lint(program_of_stream(stream))
         if not truth and ended:

@@ -17,7 +17,7 @@ from rkcosim.regcmd.listing import parse_listing, program_lines
 from rkcosim.spec.regs import registers
 from rkcosim.verify.differences.logs import first_event, first_layer
 from rkcosim.verify.differences.waves import first_signal
-from rkcosim.verify.streams.sources import SourceError, open_source, stream_of_listing
+from rkcosim.verify.streams.sources import SourceError, open_source
 from rkcosim.verify.streams.stream import Region, Stream
 from rkcosim.verify.streams.timing import TimingError, align, around, interleaved, read_times
 from tests.makers.long_stream import long_stream
@@ -114,9 +114,9 @@ def open_source_of(stream: Stream, folder: Path):
 def test_words_go_back_into_a_stream(stream: Stream, tmp_path: Path) -> None:
     tasks = open_source_of(stream, tmp_path)
     listing = parse_listing(f".task 0x{tasks[1].address:X}\nNOP\nNOP\n")
-    changed, _ = stream_of_listing(listing, "text", stream)
+    changed = Stream.from_listing(listing, "text", stream)
     assert (stream.regions[-1].data != changed.regions[-1].data).any()
-    back, _ = stream_of_listing(
+    back = Stream.from_listing(
         parse_listing(
             "".join(
                 line + "\n" for line in program_lines(open_source([str(tmp_path / "of.json")]).programs[0])
@@ -127,9 +127,9 @@ def test_words_go_back_into_a_stream(stream: Stream, tmp_path: Path) -> None:
     )
     assert (back.regions[-1].data == stream.regions[-1].data).all()
     with pytest.raises(ValueError, match="do not fit the"):
-        stream_of_listing(parse_listing(".task 0xFFFFFFF0\nNOP\nNOP\nNOP"), "text", stream)
+        Stream.from_listing(parse_listing(".task 0xFFFFFFF0\nNOP\nNOP\nNOP"), "text", stream)
     with pytest.raises(ValueError, match=r"have no \.task line"):
-        stream_of_listing(parse_listing("NOP"), "text", stream)
+        Stream.from_listing(parse_listing("NOP"), "text", stream)
 
 
 # -- times -------------------------------------------------------------------------------------------

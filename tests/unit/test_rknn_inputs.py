@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 
 import rkcosim.rknn_api as rk
-from rkcosim.cli.inputs import InputError, load_batch
 from rkcosim.compiler import compile_model
 from rkcosim.golden.task import GoldenNpu
+from rkcosim.measure.models.input_files import InputError, load_batch
 from rkcosim.measure.perf import layer_models
 from rkcosim.rknn_api.native import native_input
 from rkcosim.rknn_api.session import Model

@@ -36,7 +36,7 @@ def test_one_value_of_each():
         (
             ["read_latency=60"],
             "golden",
-            "golden counts no cycles; --dram needs one of: verilator, cxxrtl, amaranth",
+            "golden counts no cycles; --dram needs one of: verilator, cxxrtl, amaranth, changes, fast",
         ),
     ],
 )

@@ -11,8 +11,8 @@ import pytest
 import resvg_py
 from PIL import Image
 
-from rkcosim.cli.estimate import as_json, as_run
 from rkcosim.measure.perf.estimator import estimate_model
+from rkcosim.measure.perf.estimator.document import as_json, as_run
 from rkcosim.measure.report import roofline
 from rkcosim.measure.report.rooffile import draw as draw_roofline
 from rkcosim.waves.drawing import colours, written_out

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,17 @@ def test_text_is_plain_verilog(key, tmp_path):
     assert sorted((d, int(high or 0) + 1, n) for d, high, n in declared) == sorted(
         (p.direction, p.width, p.name) for p in EXPORTABLE[key].ports(SMALL)
     )
+
+
+def test_a_part_without_floats_says_so_and_has_the_same_ports(tmp_path):
+    part = export_verilog("ppu", tmp_path, config=replace(SMALL, floats=False)).read_text()
+    line = next(line for line in part.splitlines() if "geometry" in line)
+    assert ", geometry small, without floating-point arithmetic;" in line
+    ports = EXPORTABLE["ppu"].ports(SMALL)
+    assert EXPORTABLE["ppu"].ports(replace(SMALL, floats=False)) == ports
+    assert all(f" {port.name}" in part for port in ports)
+    # Eight exact sums of fp16 are what makes a partial result wide: 416 bits and ten more, else 256.
+    assert "[425:0]" not in part and "[265:0]" in part
 
 
 def test_same_sources_give_the_same_bytes(tmp_path):

@@ -26,9 +26,6 @@ from PIL import Image
 from rkcosim.apis.tnn.loader import write_network
 from rkcosim.base import BAD_INPUT
 from rkcosim.base.files import identify
-from rkcosim.cli.calibration import Reading, load_samples
-from rkcosim.cli.estimate import as_json
-from rkcosim.cli.inputs import load_archive, load_batch
 from rkcosim.cli.regcmd_dump import dumped
 from rkcosim.compiler import LoadedModel, compile_model
 from rkcosim.compiler.batch import one_of
@@ -38,8 +35,11 @@ from rkcosim.driver.core_port import Kick
 from rkcosim.driver.kernel.structs import RknpuTask
 from rkcosim.engines.snapshots.contents import read_snapshot
 from rkcosim.engines.snapshots.file import SnapshotFile
+from rkcosim.measure.models.calibration import Reading, load_samples
+from rkcosim.measure.models.input_files import load_archive, load_batch
 from rkcosim.measure.perf import layer_models
 from rkcosim.measure.perf.estimator import estimate_model
+from rkcosim.measure.perf.estimator.document import as_json
 from rkcosim.measure.report.data import read
 from rkcosim.regcmd import words_to_bytes
 from rkcosim.regcmd.job import interrupt_bits

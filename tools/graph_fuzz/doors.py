@@ -249,7 +249,7 @@ class Doors:
         """Return the inputs of each inference, as `--input` reads them from files; once for each graph."""
         if self._read is not None:
             return [[array.copy() for array in item] for item in self._read]
-        from rkcosim.cli.inputs import load_batch
+        from rkcosim.measure.models.input_files import load_batch
         from rkcosim.rknn_file.opening import open_file
 
         files = []

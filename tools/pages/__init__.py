@@ -13,11 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 from rkcosim.base import PACKAGE
 from rkcosim.measure.perf.page import PageError, read_section, write_section
 from rkcosim.waves.whole_file import whole_file
+from tools.pages.api import API
 
 ROOT = Path(PACKAGE)
 
@@ -133,6 +136,25 @@ def _results() -> str:
     return table()
 
 
+def _api(name: str) -> str:
+    _needs_griffe()
+    from tools.pages.api.writer import page
+
+    return page(name)
+
+
+def _names() -> str:
+    _needs_griffe()
+    from tools.pages.api.names import text
+
+    return text()
+
+
+def _needs_griffe() -> None:
+    if find_spec("griffe") is None:
+        raise PageError("docs/api is made with griffelib, of the extra `dev`: pip install griffelib")
+
+
 PAGES: dict[str, Made] = {
     "lint": Made("docs/lint.md", _lint),
     "registers": Made("build/registers.md", _registers, kept=False),
@@ -144,6 +166,8 @@ PAGES: dict[str, Made] = {
     "provenance": Made("docs/results/provenance.md", _provenance),
     "outside": Made("docs/results/outside.md", _outside),
     "zoo": Made("docs/results/zoo.md", _zoo),
+    **{f"api-{name}": Made(f"docs/api/{name}.md", partial(_api, name)) for name in API},
+    "api-names": Made("docs/api/names.txt", _names),
     "results": Made("docs/results/index.md", _results, "figures"),
 }
 """What can be made, by name; `results` comes last, because it is made from other pages."""

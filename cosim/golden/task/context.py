@@ -135,7 +135,7 @@ class Context:
         """Record a diagnostic of a field and build the error of a task that never ends because of it."""
         hang = self.hang(view, register, name, message, code)
         self.findings.append(
-            Finding(self.report.index, code, view.block, hang.register, view(register, name), message)
+            Finding(self.report.index, code, view.block, hang.name, view(register, name), message)
         )
         return hang
 

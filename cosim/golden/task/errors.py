@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rkcosim.base import DEVICE_ERROR
+from rkcosim.base import DEVICE_ERROR, Error
 
 
-class GoldenError(Exception):
+class GoldenError(Error):
     """A task does something that the hardware reports as a diagnostic or an error.
 
     Parameters
@@ -15,7 +15,8 @@ class GoldenError(Exception):
     task
         Number of the task in its kick, from 0; None outside of a task.
     block, register
-        Names in the register description; empty if no single register is the cause.
+        Names in the register description; empty if no single register is the cause.  The member `register` is
+        the whole name, as "DPU.DATA_CUBE_WIDTH", or None; `name` is the register's alone.
     value
         The wrong value.
     code
@@ -34,13 +35,14 @@ class GoldenError(Exception):
         value: int | None = None,
         code: str = "",
     ) -> None:
-        self.message, self.task, self.code = message, task, code
-        self.block, self.register, self.value = block, register, value
+        self.message, self.code = message, code
+        self.block, self.name, self.value = block, register, value
         place = "" if task is None else f"task {task}: "
         name = ".".join(part for part in (block, register) if part)
         if name:
             place += f"{name}" + ("" if value is None else f" = {value:#x}") + ": "
-        super().__init__(place + message + (f" [{code}]" if code else ""))
+        whole = name if register else None
+        super().__init__(place + message + (f" [{code}]" if code else ""), task=task, register=whole)
 
 
 class GoldenHang(GoldenError):

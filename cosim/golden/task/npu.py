@@ -337,6 +337,10 @@ class GoldenNpu:
         """Findings of all cores."""
         return [finding for device in self.devices for finding in device.findings]
 
+    def core_diagnostics(self, core: int) -> list[Finding]:
+        """Findings of one core."""
+        return list(self.devices[core].findings)
+
     def complaints(self, since: tuple[int, ...] = ()) -> FindingKinds:
         """Findings after the position `since` (by default all), each kind of a core once."""
         counts: dict[tuple[int, str, str], int] = {}

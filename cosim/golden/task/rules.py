@@ -22,9 +22,16 @@ from rkcosim.spec.types import ATOM
 T = TypeVar("T")
 Severity = Literal["error", "warning", "note"]
 ERROR: Severity = "error"
+"""Severity of what hangs, faults, is dropped, or computes something else than intended."""
+
 WARNING: Severity = "warning"
+"""Severity of what is suspicious, or may behave differently on silicon."""
+
 NOTE: Severity = "note"
+"""Severity of a wrong value that nothing reads."""
+
 SEVERITIES: tuple[Severity, ...] = (ERROR, WARNING, NOTE)
+"""All severities, the worst first."""
 
 
 def present(value: T | None) -> T:

@@ -31,6 +31,7 @@ from rkcosim.compiler.steps import (
 from rkcosim.golden.graph import run
 from rkcosim.measure.models import float_units
 from rkcosim.measure.models.draw import random_reals
+from rkcosim.measure.models.hosted import HostWork, host_work
 from rkcosim.measure.models.outputs import (
     Agreement,
     agreement,
@@ -208,6 +209,8 @@ class Comparison:
     outputs: list[OutputDifference]
     skipped: list[str]
     """Layers whose result the reference does not provide, or computes from quantised inputs."""
+    host: HostWork
+    """What the host computes; the JSON has its members."""
 
     @property
     def match(self) -> bool:
@@ -233,6 +236,8 @@ class Comparison:
     def as_json(self) -> dict[str, Any]:
         """Return everything in a form for `json.dump`."""
         data = asdict(self)
+        del data["host"]
+        data |= self.host.as_json()
         data["schema_version"] = SCHEMA_VERSION
         data["match"] = self.match
         for item, layer in zip(data["layers"], self.layers, strict=True):
@@ -336,7 +341,8 @@ def compare(
             f"{path}: {other.name} keeps no quantised tensor that could be compared; `rkcosim run` shows the "
             "classes of both"
         )
-    return Comparison(path.name, other.name, len(items), list(layers.values()), outputs, skipped)
+    rows, host = list(layers.values()), host_work(model)
+    return Comparison(path.name, other.name, len(items), rows, outputs, skipped, host)
 
 
 def _typed(model: CompiledModel | BatchModel, values: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:

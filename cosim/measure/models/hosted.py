@@ -27,12 +27,26 @@ class HostWork:
         Its share of all elements of results, and of all multiply-accumulates; 0 if there are none.
     undivided
         Why a first dimension above 1 is not taken as a batch; empty without one.
+    alone
+        Whether no layer runs on the NPU.
+    macs
+        Multiply-accumulates of NPU and host together.
     """
 
     operators: list[HostOperator]
     element_share: float
     mac_share: float
     undivided: str = ""
+    alone: bool = False
+    macs: int = 0
+
+    def share(self) -> str:
+        """Return in words how much of the model the NPU computes."""
+        if self.alone:
+            return "on the NPU: nothing"
+        elements = f"{1 - self.element_share:.2%} of the elements"
+        macs = f"{1 - self.mac_share:.2%} of the MACs" if self.macs else "the model has no MACs"
+        return f"on the NPU: {macs}, {elements}" if self.macs else f"on the NPU: {elements} ({macs})"
 
     def as_json(self) -> dict[str, Any]:
         """Return the members `host_operators`, `host_share`, `host_mac_share` and `undivided` of a JSON
@@ -77,4 +91,5 @@ def host_work(model: Any) -> HostWork:
     macs = sum(item.macs for item in operators)
     every = macs + sum(task.macs for task in model.plan.tasks)
     shares = elements / max(elements + others, 1), macs / max(every, 1)
-    return HostWork(operators, *shares, getattr(model, "undivided", ""))
+    alone = all(isinstance(step, HostStep) for step in steps)
+    return HostWork(operators, *shares, getattr(model, "undivided", ""), alone, every)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.base import BAD_INPUT, extras
+from rkcosim.base import BAD_INPUT, Error, extras
 from rkcosim.base.extensions import REFERENCES, extensions
 from rkcosim.base.files import identify, is_container, read_model
 from rkcosim.compiler import CompiledModel
@@ -34,7 +34,7 @@ ReferenceName = Literal["litert", "onnxruntime", "naive"]
 Cube = npt.NDArray[np.int8]
 
 
-class ReferenceProblem(Exception):
+class ReferenceProblem(Error):
     """A reference cannot be used: it is not installed, or does not accept the model."""
 
     exit_code = BAD_INPUT

@@ -24,9 +24,54 @@ if TYPE_CHECKING:
 
 @dataclass
 class LayerRow:
-    """One layer of the report: cycles and bytes of one inference, `formula_*` by [HW 12.6].
+    """One layer of a model and of one inference.
 
     The members from `core_cycles` on are set if an engine measured the tasks.
+
+    Members
+    -------
+    name
+        The layer's name in the file.
+    op
+        Its operator; with "+", operators that the NPU computes together.
+    target
+        Where it runs: "npu" or "host".
+    tasks
+        Number of tasks of the hardware.
+    cycles
+        Cycles of the NPU; None if nothing was measured.
+    macs
+        Multiply-accumulates.
+    utilisation
+        Share of the multiply-accumulates that the arrays of all cores that ran it could do in `cycles`.
+    mac_busy
+        Share of the cycles of all these cores in which their arrays had an operand slot.
+    bytes_read, bytes_written
+        Bytes that the NPU moved from and to DRAM, without command words; planned ones without a measurement.
+    formula_npu
+        Lower bound of the array's cycles, divided evenly among the cores that ran it [HW 12.6].
+    formula_ddr
+        Lower bound of the cycles of the DRAM [HW 12.6].
+    formula_cycles
+        The larger of both.
+    core_cycles
+        Sum of the cycles of its tasks; more than `cycles` if several cores shared the layer.
+    spent
+        `core_cycles` divided into parts (`rkcosim.measure.perf.spent.PARTS`), whose sum is `core_cycles`.
+    counters
+        The engine's counters in cycles (`rkcosim.engines.EVENT_NAMES`); these may overlap.
+    read_by, written_by
+        Bytes by AXI client; those of PC are command words, which `bytes_read` excludes.
+    cores
+        Cores that ran it.
+    peak
+        Multiply-accumulates that one core's array can do per cycle for a layer of this kind and type.
+    input_shape, output_shape
+        Shapes with the channels in front.
+    host_seconds
+        Seconds that the host's part took on this machine.
+    reason
+        Why the host computes it, if it does; the reasons of its operators, each once.
     """
 
     name: str
@@ -36,31 +81,23 @@ class LayerRow:
     cycles: int | None
     macs: int
     utilisation: float | None
-    """Share of the MACs that the arrays of all cores that ran it could have done in `cycles`."""
     mac_busy: float | None
-    """Share of the cycles of all these cores in which their arrays had an operand slot."""
     bytes_read: int
     bytes_written: int
     formula_npu: int
-    """Lower bound of the array's cycles, divided evenly among the cores that ran it."""
     formula_ddr: int
     formula_cycles: int
     core_cycles: int | None = None
-    """Sum of the cycles of its tasks; more than `cycles` if several cores shared the layer."""
     spent: dict[str, int] = field(default_factory=dict)
-    """`core_cycles` divided into parts (`rkcosim.measure.perf.spent.PARTS`), whose sum is `core_cycles`."""
     counters: dict[str, int] = field(default_factory=dict)
-    """The engine's counters in cycles (`rkcosim.engines.EVENT_NAMES`); these may overlap."""
     read_by: dict[str, int] = field(default_factory=dict)
-    """Bytes by AXI client; those of PC are command words, which `bytes_read` excludes."""
     written_by: dict[str, int] = field(default_factory=dict)
     cores: list[int] = field(default_factory=list)
-    """Cores that ran it."""
     peak: int = 0
-    """Largest number of MACs per cycle of one core's array for a layer of this kind and type."""
     input_shape: list[int] = field(default_factory=list)
     output_shape: list[int] = field(default_factory=list)
     host_seconds: float = 0.0
+    reason: str = ""
 
     @property
     def bound(self) -> str:
@@ -114,6 +151,7 @@ def layer_row(layer: Any, dram: DramConfig | None = None) -> LayerRow:
         input_shape=[int(n) for n in layer.input_shape],
         output_shape=[int(n) for n in layer.output_shape],
         host_seconds=round(layer.host_seconds, 6),
+        reason="; ".join(dict.fromkeys(item.reason for item in getattr(layer, "hosted", ()))),
     )
     if measures:
         row.core_cycles = sum(m.cycles for m in measures)

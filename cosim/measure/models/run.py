@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -178,7 +178,7 @@ def run_of_frame(name: str, device: Any, model: Any, loaded: Any, report: Any) -
 
 def run_model(
     model: str | Path,
-    batch: Sequence[Sequence[npt.NDArray[Any]]] | None = None,
+    batch: Sequence[Sequence[npt.NDArray[Any]]] | Mapping[str, npt.ArrayLike] | npt.ArrayLike | None = None,
     *,
     engine: str | None = None,
     exact: bool = False,
@@ -197,7 +197,8 @@ def run_model(
     Parameters
     ----------
     model : path of the model.
-    batch : for each inference one real-valued array per input; None: one inference on random values.
+    batch : for each inference one real-valued array per input; or the inputs of one inference: a mapping from
+        names to arrays, or the array of the only input. None: one inference on random values.
     engine, exact, trace, cores, dram : see `Session`.
     check : compare every tensor of every inference with both golden models.
     labels : true class of each inference, for the accuracy.
@@ -228,6 +229,7 @@ def run_model(
             from rkcosim.measure.models.draw import random_inputs
 
             batch = [random_inputs(session, seed)]
+        batch = _inferences(batch, session)
         session.fits(batch)
         session.expect(batch)
         results, cycles, first_report = [], [], None
@@ -317,6 +319,18 @@ def run_model(
     run.host_seconds = round(time.perf_counter() - begun, 3)
     run.simulated_seconds = round(run.simulated_seconds, 3)
     return run
+
+
+def _inferences(batch: Any, session: Session) -> list[list[npt.NDArray[Any]]]:
+    """Return the arrays of each inference in the order of the inputs; raises ValueError for unknown names."""
+    names = [info.name for info in session.inputs]
+    if isinstance(batch, Mapping):
+        if batch.keys() != set(names):
+            raise ValueError(f"inputs {', '.join(batch)} given, but the model has {', '.join(names)}")
+        return [[np.asarray(batch[name]) for name in names]]
+    if isinstance(batch, np.ndarray):
+        return [[batch]]
+    return [[np.asarray(array) for array in values] for values in batch]
 
 
 def _overwritten(session: Session) -> int:

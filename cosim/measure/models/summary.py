@@ -90,9 +90,11 @@ def print_summary(console: Any, result: Any) -> None:
     if result.reference_agrees is not None:
         agrees = f"{result.reference_agrees} of {result.inferences}"
         console.print(f"same label as {result.reference}: {agrees}")
-    match = result.verdict["match"]
+    match, share = result.verdict["match"], result.host.share()
     if match is None:
         console.print("not checked (--check compares with the golden models)")
+    elif match and result.host.alone:
+        console.print("NOTHING COMPARED: no layer runs on the NPU")
     elif match:
         gone = result.verdict.get("overwritten", 0)
         if "nodes" in result.verdict:
@@ -100,9 +102,9 @@ def print_summary(console: Any, result: Any) -> None:
         what = f"every tensor except {gone} overwritten ones" if gone else "every tensor"
         console.print(f"MATCH: {' = '.join(result.verdict['levels'])}, {what}, bit for bit")
     else:
-        console.print(
-            f"MISMATCH at inference {result.verdict['inference']}: {result.verdict['first_difference']}"
-        )
+        number, where = result.verdict["inference"], result.verdict["first_difference"]
+        console.print(f"MISMATCH at inference {number}: {where}")
+    console.print(share)
 
 
 def print_output(console: Any, result: Any, output: Mapping[str, Any]) -> None:

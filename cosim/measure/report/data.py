@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rkcosim.base import Error
 from rkcosim.base.files import KINDS, GivenFileError, identify, read_given, wrong
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.protocol import capabilities
@@ -20,7 +21,7 @@ SCHEMA_VERSION = 1
 _EMBEDDED = re.compile(r'<script type="application/json" id="run">(.*?)</script>', re.DOTALL)
 
 
-class ReportError(ValueError):
+class ReportError(Error, ValueError):
     """A report cannot be made of a file; the text names file and member."""
 
 

@@ -371,6 +371,6 @@ def run_sharded(
 
 def build(engine: str | None, exact: bool) -> None:
     """Build the engine in this process, with visible progress, instead of in each local worker."""
-    from rkcosim.engines.named import open_named
+    from rkcosim.engines.engine import open_engine
 
-    open_named(engine, exact=exact, cores=1).close()
+    open_engine(engine, exact=exact, cores=1).close()

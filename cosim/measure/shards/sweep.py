@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from rkcosim.compiler.tiling import BANKS, fixed_weight_banks
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import open_engine
 from rkcosim.engines.library import DramConfig
-from rkcosim.engines.named import open_named
 from rkcosim.engines.settings import Number
 from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.perf.boards.expected import board_milliseconds
@@ -58,7 +57,8 @@ class Point:
         if not self.differs:
             return RK3588
         name = "-".join(["rk3588", *(f"{key}-{value}" for key, value in self.differs.items())])
-        return replace(RK3588, name=name, **self.differs)
+        changes: dict[str, Any] = {"name": name, **self.differs}
+        return replace(RK3588, **changes)
 
     @property
     def differs(self) -> dict[str, int]:
@@ -224,11 +224,8 @@ def _run_point(point: Point, settings: Settings, data: bytes, told: Told) -> Swe
     # One thread each: there are many workers.
     common: dict[str, Any] = {"exact": settings.exact, "cores": point.cores, "threads": 1}
     common |= {"dram": DramConfig(**point.dram), "progress": lambda text: told(text, 0)}  # type: ignore[arg-type]
-    if point.differs:
-        opened = open_engine(settings.engine, config=point.config, **common)
-    else:
-        opened = open_named(settings.engine, **common)
-    with closing(opened) as engine:
+    config = point.config if point.differs else None
+    with open_engine(settings.engine, config=config, **common) as engine:
         loaded = load(model, Driver(_Watched(engine, told)), meter(engine))
         for number, values in enumerate(inputs):
             loaded.set_input(number, values)

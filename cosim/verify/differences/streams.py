@@ -17,9 +17,8 @@ from rkcosim.regcmd.machine import starts_of
 from rkcosim.regcmd.program import NO_ENABLE, ListedTask, link_of
 from rkcosim.spec.regs import Register, registers
 from rkcosim.spec.types import ATOM
-from rkcosim.verify.streams.capture import Expected
+from rkcosim.verify.streams.contents import Expected, StreamContents
 from rkcosim.verify.streams.programs import program_of_stream
-from rkcosim.verify.streams.stream import Stream
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ class Break:
         return f"the chain breaks {behind}{there}: {self.reason}"
 
 
-def walked(stream: Stream) -> tuple[list[list[int]], Break | None, list[int]]:
+def walked(stream: StreamContents) -> tuple[list[list[int]], Break | None, list[int]]:
     """Return a stream's tasks as the PC fetches them.
 
     Returns
@@ -126,7 +125,7 @@ def settings_of(words: list[int]) -> dict[str, int]:
     return found
 
 
-def writes_of(stream: Stream) -> Iterator[Write]:
+def writes_of(stream: StreamContents) -> Iterator[Write]:
     """Yield what each task before a break of the chain writes with the DPU or the PPU, from its registers."""
     program = program_of_stream(stream)
     del program.tasks[len(walked(stream)[0]) :]
@@ -153,7 +152,7 @@ def _write(number: int, check: Check, access: Access) -> Write:
     return Write(number, access.block, base, shape.surfaces, rows, columns, pitch, line, shape.bits)
 
 
-def first_command(ours: Stream, theirs: Stream) -> Finding | None:
+def first_command(ours: StreamContents, theirs: StreamContents) -> Finding | None:
     """Return the first register that two streams set differently, task by task, or where a chain breaks.
 
     None if the tasks are the same up to the end, or up to a break that both have.
@@ -194,7 +193,7 @@ def _first_setting(number: int, a: list[int], b: list[int], both: bool = False) 
     return None
 
 
-def _link(stream: Stream, tasks: list[list[int]], number: int) -> tuple[int | None, int | None]:
+def _link(stream: StreamContents, tasks: list[list[int]], number: int) -> tuple[int | None, int | None]:
     """Return address and amount code that lead to a task."""
     if not number:
         return stream.kick.base, stream.kick.amount
@@ -228,7 +227,9 @@ def _command(task: int, path: str, ours: int | None, theirs: int | None) -> Find
     return Finding(text, data)
 
 
-def first_byte(stream: Stream, memory: Any, expected: Expected, who: str, against: str) -> Finding | None:
+def first_byte(
+    stream: StreamContents, memory: Any, expected: Expected, who: str, against: str
+) -> Finding | None:
     """Return the first byte of the expected outputs that a run did not produce: by task, then by address."""
     writes = list(writes_of(stream))
     best: tuple[int, int, Finding] | None = None

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rkcosim.base import Error
 from rkcosim.base.files import (
     UNKNOWN,
     GivenFileError,
@@ -25,15 +25,15 @@ from rkcosim.driver.core_port import Kick
 from rkcosim.regcmd import amount_code
 from rkcosim.regcmd.tasks import TAIL_WORDS
 from rkcosim.spec.regs import registers
-from rkcosim.verify.streams.stream import (
+from rkcosim.verify.streams.contents import (
     MOST_BYTES,
     MOST_TASKS,
+    Expected,
     Region,
-    Stream,
     StreamError,
-    region_json,
-    regions_of,
+    expected_of,
 )
+from rkcosim.verify.streams.stream import Stream
 
 SCHEMA_VERSION = 1
 LAST = 1 << 32
@@ -42,23 +42,8 @@ MOST_MANIFEST = 1 << 24
 """Maximum number of bytes of a manifest."""
 
 
-class CaptureError(ValueError):
+class CaptureError(Error, ValueError):
     """A capture cannot be used; the message names the manifest and the invalid member."""
-
-
-@dataclass
-class Expected:
-    """What a capture found after the run: bytes at addresses, and registers by `BLOCK.NAME`."""
-
-    outputs: list[Region] = field(default_factory=list)
-    registers: dict[str, int] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the member `expected` of a stream file."""
-        return {
-            "outputs": [region_json(region) for region in self.outputs],
-            "registers": {name: f"0x{value:08X}" for name, value in self.registers.items()},
-        }
 
 
 def import_capture(path: Path) -> tuple[Stream, Expected]:
@@ -91,7 +76,8 @@ def import_capture(path: Path) -> tuple[Stream, Expected]:
     stream = Stream(kick, memory, manifest.number(manifest.data.get("core", 0), "core"))
     if stream.core > 2:
         raise CaptureError(f"{path}: core must be 0, 1 or 2, not {stream.core}")
-    return stream, Expected(outputs, values)
+    stream.expected, stream.name = Expected(outputs, values), path.name
+    return stream, stream.expected
 
 
 def save(stream: Stream, expected: Expected, path: Path) -> None:
@@ -116,13 +102,10 @@ def load_expected(path: Path) -> Expected | None:
         if the member is damaged.
     """
     try:
-        data = read_json(path, "a stream file").get("expected")
-        if data is None:
-            return None
-        outputs = regions_of(data.get("outputs", []), "expected.outputs")
-        return Expected(outputs, {str(k): int(v, 0) for k, v in data.get("registers", {}).items()})
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        data = read_json(path, "a stream file")
+    except ValueError as error:
         raise StreamError(f"{path}: member 'expected' is damaged: {error}") from error
+    return expected_of(data, path)
 
 
 class _Manifest:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rkcosim.regcmd.program import Fetch, Program, fetch_from, program_of_chain
-from rkcosim.verify.streams.stream import Stream
+from rkcosim.verify.streams.contents import StreamContents
 
 if TYPE_CHECKING:
     from rkcosim.compiler.model import CompiledModel
     from rkcosim.compiler.plan import Plan
 
 
-def program_of_stream(stream: Stream, name: str = "stream") -> Program:
+def program_of_stream(stream: StreamContents, name: str = "stream") -> Program:
     """Return the tasks of a stream as the PC fetches them; `stopped` reports a damaged chain."""
     kick = stream.kick
     ranges = [(region.address, region.data.size) for region in stream.regions]
@@ -31,7 +31,7 @@ def program_of_stream(stream: Stream, name: str = "stream") -> Program:
     return program_of_chain(name, stream_fetch(stream), kick.base, kick.amount, kick.tasks, **settings)
 
 
-def stream_fetch(stream: Stream) -> Fetch:
+def stream_fetch(stream: StreamContents) -> Fetch:
     """Return a function that fetches command words from a stream's memory."""
     return fetch_from((region.address, region.data.tobytes()) for region in stream.regions)
 

@@ -7,23 +7,21 @@ from collections.abc import Iterable, Sequence
 from ctypes import sizeof
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from rkcosim.base import Error
 from rkcosim.base.files import MODELS, UNKNOWN, identify, json_of, read_given, with_weights
 from rkcosim.base.files import wrong as wrong_kind
-from rkcosim.driver.core_port import Kick
 from rkcosim.driver.kernel.structs import RknpuTask
-from rkcosim.regcmd import RegcmdError, amount_code, program_of_words, words_from_bytes, words_to_bytes
-from rkcosim.regcmd.listing import Listing, parse_listing
-from rkcosim.regcmd.program import ListedTask, Program, fetch_from, program_of_chain
+from rkcosim.regcmd import amount_code, program_of_words, words_from_bytes
+from rkcosim.regcmd.listing import parse_listing
+from rkcosim.regcmd.program import Program, fetch_from, program_of_chain
 from rkcosim.regcmd.scan import programs_of_buffer
 from rkcosim.regcmd.tasks import TAIL_WORDS
 from rkcosim.regcmd.word import WORD_BYTES
-from rkcosim.verify.streams.capture import SCHEMA_VERSION, Expected, import_capture, load_expected
-from rkcosim.verify.streams.programs import bases_of_plan, program_of_stream, programs_of_model
-from rkcosim.verify.streams.stream import Region, Stream
+from rkcosim.verify.streams.capture import SCHEMA_VERSION, import_capture
+from rkcosim.verify.streams.programs import bases_of_plan, programs_of_model
+from rkcosim.verify.streams.stream import Stream
 
 MODEL_SUFFIXES = (".onnx", ".tflite", ".tnnproto", ".rkc", ".rknn")
 TAKEN = (
@@ -35,7 +33,7 @@ TAKEN = (
 _WORD_DIGITS = 2 * WORD_BYTES
 
 
-class SourceError(ValueError):
+class SourceError(Error, ValueError):
     """An input contains no register commands; the message says what was tried."""
 
 
@@ -48,7 +46,7 @@ class Source:
     kind : "words", "binary", "text", "stream", "capture", "model" or "records".
     name : name for messages.
     programs : one for each kick or chain.
-    stream, expected : for streams and captures.
+    stream : for streams and captures.
     places : (name, address, bytes) of tensors, where the source names them.
     notes : further messages, one line each.
     """
@@ -57,7 +55,6 @@ class Source:
     name: str
     programs: list[Program]
     stream: Stream | None = None
-    expected: Expected | None = None
     notes: list[str] = field(default_factory=list)
     places: list[tuple[str, int, int]] = field(default_factory=list)
 
@@ -188,12 +185,10 @@ def _of_json(path: Path, text: bytes) -> Source:
     data = json_of(text, path, "a stream file or a capture's manifest")
     if isinstance(data, dict) and "regions" in data:
         stream = Stream.load(path)
-        return Source(
-            "stream", path.name, [program_of_stream(stream, path.name)], stream, load_expected(path)
-        )
+        return Source("stream", path.name, [stream.program()], stream)
     if isinstance(data, dict) and {"tasks", "memory"} <= set(data) and "verdict" not in data:
-        stream, expected = import_capture(path)
-        return Source("capture", path.name, [program_of_stream(stream, path.name)], stream, expected)
+        stream, _ = import_capture(path)
+        return Source("capture", path.name, [stream.program()], stream)
     what = f"schema_version {SCHEMA_VERSION}, with 'regions' or with 'tasks' and 'memory'"
     raise SourceError(f"{path}: neither a stream file nor a capture's manifest ({what})")
 
@@ -250,63 +245,12 @@ def _of_text(name: str, text: str) -> Source:
         return Source("words", name, [program_of_words((int(token, 16) for token in tokens), name)])
     listing = parse_listing(text)
     if listing.settings is not None:
-        stream, expected = stream_of_listing(listing, name)
-        return Source("text", name, [program_of_stream(stream, name)], stream, expected)
+        stream = Stream.from_listing(listing, name)
+        return Source("text", name, [stream.program()], stream)
     tasks = [part if part.address is not None or len(listing.tasks) > 1 else None for part in listing.tasks]
     if all(task is not None for task in tasks) and tasks:
         return Source("text", name, [Program(name, list(listing.tasks))])
     return Source("text", name, [program_of_words(listing.words, name)])
-
-
-def stream_of_listing(listing: Listing, name: str, into: Stream | None = None) -> tuple[Stream, Expected]:
-    """Return the stream that a listing describes, or `into` with its words replaced by the listing's.
-
-    Raises
-    ------
-    RegcmdError
-        for a member that is missing, or words outside of the memory.
-    """
-    if into is not None:
-        kept = _regions((r.name, r.address, r.data) for r in into.regions)
-        stream = Stream(into.kick, kept, into.core, list(into.writes))
-        expected = Expected()
-    else:
-        settings = dict(listing.settings or {})
-        core = settings.pop("core", 0)
-        try:
-            kick = Kick(**settings)
-        except TypeError as error:
-            raise RegcmdError(f"{name}: .stream: {error}") from error
-        pieces = _regions((p.name, p.address, p.data) for p in listing.regions)
-        outputs = _regions((p.name, p.address, p.data) for p in listing.outputs)
-        stream = Stream(kick, pieces, core, list(listing.writes))
-        expected = Expected(outputs, dict(listing.registers))
-    for number, task in enumerate(listing.tasks):
-        if task.address is None:
-            raise RegcmdError(f"{name}: the words of task {number} have no .task line with an address")
-        _place(stream, task, name, number, create=into is None and not listing.regions)
-    return stream, expected
-
-
-def _regions(parts: Iterable[tuple[str, int, Any]]) -> list[Region]:
-    """Make regions with copied bytes from names, addresses and buffers."""
-    return [Region(name, address, np.frombuffer(data, np.uint8).copy()) for name, address, data in parts]
-
-
-def _place(stream: Stream, task: ListedTask, name: str, number: int, create: bool) -> None:
-    assert task.address is not None
-    data = np.frombuffer(words_to_bytes(task.words), np.uint8)
-    for region in stream.regions:
-        start = task.address - region.address
-        if 0 <= start and start + data.size <= region.data.size:
-            region.data[start : start + data.size] = data
-            return
-    if not create:
-        raise RegcmdError(
-            f"{name}: the {len(task.words)} words of task {number} at 0x{task.address:X} do not fit the "
-            "stream's memory"
-        )
-    stream.regions.append(Region(f"commands {number}", task.address, data.copy()))
 
 
 def _of_records(name: str, data: bytes, memory: Sequence[tuple[int, bytes]]) -> Source:

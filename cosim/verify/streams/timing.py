@@ -6,10 +6,17 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rkcosim.regcmd.disassembler import Command
+from rkcosim.regcmd.disassembler import Command, format_command
+from rkcosim.regcmd.listing import task_heading
 from rkcosim.regcmd.program import Program
+
+if TYPE_CHECKING:
+    from rkcosim.waves.events import EventLog
+
+CYCLE_COLUMNS = 10
+"""Width of the cycles before the lines of a listing."""
 
 WAVE_SUFFIXES = (".vcd", ".fst")
 EVENT_SUFFIXES = (".parquet", ".arrow", ".feather")
@@ -73,18 +80,19 @@ def read_times(path: Path, core: int = 0, **opening: Any) -> Times:
     if path.suffix in WAVE_SUFFIXES:
         return _of_wave(path, core, opening)
     if path.suffix in EVENT_SUFFIXES:
-        return _of_events(path, core)
+        from rkcosim.waves.events import load
+
+        return times_of(load(path), core)
     known = ", ".join((*EVENT_SUFFIXES, *WAVE_SUFFIXES))
     raise TimingError(f"{path}: neither an event log nor a waveform (endings: {known})")
 
 
-def _of_events(path: Path, core: int) -> Times:
-    from rkcosim.waves.events import load
-
+def times_of(log: EventLog, core: int = 0) -> Times:
+    """Return the writes, marks and kicks of a core in an event log."""
     times = Times()
     jobs: dict[int, int] = {}
     marks: list[Mark] = []
-    for event in load(path):
+    for event in log:
         if event.core != core:
             continue
         if event.kind == "write" and event.reason != "host":
@@ -224,6 +232,37 @@ def interleaved(lines: Iterable[Line], marks: Iterable[Mark]) -> list[Line | Mar
             out.append(left.pop(0))
         out.append(line)
     return out + left
+
+
+def timed_line(line: Line, mark: str = " ") -> str:
+    """Return a line of a listing behind its cycle and a mark."""
+    cycle = "-" if line.cycle is None else str(line.cycle)
+    return f"{mark}{cycle:>{CYCLE_COLUMNS}}  {format_command(line.command)}"
+
+
+def timed_lines(program: Program, times: Times, job: int = 0) -> list[str]:
+    """Return a listing with the cycle in which each word was written, and the events between the words.
+
+    Parameters and errors are those of `align`.
+    """
+    lines, text, last = align(program, times, job), [], -1
+    written = [line.cycle for line in lines if line.cycle is not None]
+    shown = [mark for mark in times.marks if not written or mark.cycle >= written[0]]
+    for item in interleaved(lines, shown):
+        if isinstance(item, Line):
+            if item.task != last:
+                task = program.tasks[item.task]
+                text.append(task_heading(item.task, task))
+                text += [] if task.address is None else [f".task 0x{task.address:08X}"]
+                last = item.task
+            text.append(timed_line(item))
+        else:
+            text.append(f"# ---- cycle {item.cycle}: {item.text}")
+    # The log does not contain link and amount words, because they do not leave the PC.
+    named = (line.command.register for line in lines if line.cycle is None)
+    if missing := sum(register is not None and register.block != "PC" for register in named):
+        text.append(f"# {missing} register words of the listing are not in the log")
+    return text
 
 
 def around(lines: list[Line], cycle: int, context: int) -> tuple[int, list[Line]]:

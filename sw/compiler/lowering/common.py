@@ -225,3 +225,9 @@ def reaches_outside(window: Window, x: Tensor, y: Tensor) -> bool:
         for axis in range(2)
     ]
     return any(window.pads[:2]) or any(end > size for end, size in zip(ends, x.cube[1:], strict=True))
+
+
+def exceeds(conv: g.Conv, output: Tensor) -> bool:
+    """Whether a convolution's window is larger than the hardware's (`rkcosim.compiler.lowering.wide`)."""
+    window = conv.window.used(output)
+    return max(window.kernel) > CONV_KERNEL or max(window.strides) > CONV_STRIDE

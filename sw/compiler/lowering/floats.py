@@ -17,6 +17,7 @@ from rkcosim.compiler.graph_products import KernelAtoms, KernelTiles, Product
 from rkcosim.compiler.lowering.common import (
     INSERTS,
     Array,
+    exceeds,
     ppu_does,
     reaches_outside,
     staged_blocks,
@@ -201,6 +202,10 @@ class Floats(Moves):
     def conv(self) -> list[Step]:
         if inserted := self.inserted_by_host():
             return inserted
+        if exceeds(self.op, self.output):
+            from rkcosim.compiler.lowering.wide import narrowed
+
+            return narrowed(self)
         return self._conv(self.op)
 
     def _conv(self, conv: g.Conv, **fields: Any) -> list[Step]:
@@ -227,6 +232,8 @@ class Floats(Moves):
         insert = self.op.conv.insert
         if insert[0] not in INSERTS or insert[1] not in INSERTS:
             raise ModelError("the host inserts pixels first")
+        if exceeds(self.op.conv, self.output):
+            raise ModelError("a convolution of this size has several tasks")
         return self._conv(self.op.conv, slopes=self.slopes())
 
     def binary(self) -> list[Step]:

@@ -17,6 +17,7 @@ from rkcosim.compiler.lowering.common import (
     BLOCK_STEPS,
     MAX_CORRECTION,
     Array,
+    exceeds,
     ppu_does,
     reaches_outside,
     staged_blocks,
@@ -102,6 +103,10 @@ class Bytes(Moves):
         if inserted := self.inserted_by_host():
             return inserted
         op, x = self.op, self.x
+        if exceeds(op, self.output):
+            from rkcosim.compiler.lowering.wide import narrowed
+
+            return narrowed(self)
         if x.zero_point and op.insert[0] == op.insert[1] > 1 and self._correction_bytes() > MAX_CORRECTION:
             return self._phases()
         scaled = scaled_channels(
@@ -222,6 +227,8 @@ class Bytes(Moves):
         conv, between, x = self.op.conv, self.op.between, self.x
         if conv.insert != (1, 1):
             raise ModelError("a transposed convolution needs EW itself")
+        if exceeds(conv, self.output):
+            raise ModelError("a convolution of this size has several tasks")
         zero, factor = conv.weight_zero_point, x.scale / between.scale
         scaled = scaled_channels(
             conv.npu_weights, conv.weight_scales, zero, conv.bias, factor, second=second, codes=True

@@ -8,14 +8,13 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rkcosim.engines import build, toolchain, verilog
 from rkcosim.engines.build import Variant
 from rkcosim.engines.cache import Progress, say
-from rkcosim.engines.changes import open_changes
 from rkcosim.engines.engine import open_engine
-from rkcosim.engines.fast import CELL, open_fast
+from rkcosim.engines.fast import CELL
 from rkcosim.engines.protocol import CHANGES, FAST
 from rkcosim.engines.soc import SocEngine
 from rkcosim.engines.system import Source
@@ -49,16 +48,10 @@ class Contender:
     slow: bool = False
 
 
-def _open(name: str, exact: bool) -> Callable[[Progress], SocEngine]:
+def _open(
+    name: Literal["verilator", "cxxrtl", "amaranth", "changes", "fast"], exact: bool = False
+) -> Callable[[Progress], SocEngine]:
     return lambda progress: open_engine(name, exact=exact, cores=1, dram=MEMORY, threads=1, progress=progress)
-
-
-def _open_fast(progress: Progress) -> SocEngine:
-    return open_fast(cores=1, dram=MEMORY, progress=progress)
-
-
-def _open_changes(progress: Progress) -> SocEngine:
-    return open_changes(cores=1, dram=MEMORY, threads=1, progress=progress)
 
 
 def open_plain(progress: Progress = say, design: Any = None) -> SocEngine:
@@ -97,8 +90,8 @@ ENGINES: dict[str, Contender] = {
             f"{_flags('verilator')}, float parts -O1",
             _open("verilator", True),
         ),
-        (FAST, "`--fast`: the timing model alone, without bytes", _flags("timing", CELL), _open_fast),
-        (CHANGES, f"the RTL as C++ that follows changes, {_CELL}", _flags("timing", "cpp"), _open_changes),
+        (FAST, "`--fast`: the timing model alone, without bytes", _flags("timing", CELL), _open(FAST)),
+        (CHANGES, f"the RTL as C++ that follows changes, {_CELL}", _flags("timing", "cpp"), _open(CHANGES)),
         ("plain", "plain Verilog in Verilator at its usual flags", _flags("plain"), open_plain),
         ("cxxrtl", f"CXXRTL, {_CELL}", _flags("cxxrtl", "cpp"), _open("cxxrtl", False)),
         ("cxxrtl-exact", f"CXXRTL, {_EXACT}", _flags("cxxrtl"), _open("cxxrtl", True)),

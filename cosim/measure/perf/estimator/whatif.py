@@ -60,12 +60,23 @@ def memory_at(clock_mhz: float, speed: float | None = None) -> DramConfig:
     SpeedError
         If the clock is out of range.
     """
-    if not 10 <= clock_mhz <= 5000:
-        raise SpeedError(f"the clock must be 10 to 5000 MHz, not {clock_mhz:g}")
     base = DramConfig()
     if speed is not None:
         base = base.faster(speed / base.peak_bytes_per_cycle)
-    return base.at_clock(clock_mhz / CLOCK_MHZ)
+    return at_clock(base, clock_mhz)
+
+
+def at_clock(memory: DramConfig | None, clock_mhz: float) -> DramConfig:
+    """Return a memory timing that is given in cycles of 1 GHz (None: the default) in cycles of a clock.
+
+    Raises
+    ------
+    SpeedError
+        If the clock is out of range.
+    """
+    if not 10 <= clock_mhz <= 5000:
+        raise SpeedError(f"the clock must be 10 to 5000 MHz, not {clock_mhz:g}")
+    return (memory or DramConfig()).at_clock(clock_mhz / CLOCK_MHZ)
 
 
 @dataclass(frozen=True)

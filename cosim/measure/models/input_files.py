@@ -1,4 +1,4 @@
-"""Input files of the command line: .npy, .npz and pictures as arrays of real values."""
+"""Input files: .npy, .npz and pictures as arrays of real values."""
 
 from __future__ import annotations
 

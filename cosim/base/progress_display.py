@@ -1,7 +1,8 @@
-"""Progress display: a live line on a terminal, an occasional plain line in a pipe or a file."""
+"""Progress display: a live line on a terminal or in a notebook, and occasional plain lines elsewhere."""
 
 from __future__ import annotations
 
+import html
 import os
 import sys
 import threading
@@ -28,6 +29,9 @@ REFRESH = 0.1
 RATE_WINDOW = 3.0
 """Seconds over which the rate is averaged."""
 
+NOTEBOOK_REFRESH = 0.5
+"""Seconds between two updates in a notebook."""
+
 BAR = 22
 """Columns of the bar."""
 
@@ -46,12 +50,29 @@ def shown(quiet: bool = False) -> Iterator[None]:
             yield
         return
     live = sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
-    watcher = LiveLine() if live else PlainLines()
+    watcher = LiveLine() if live else NotebookLine() if in_notebook() else PlainLines()
     try:
         with progress.listen(watcher):
             yield
     finally:
         watcher.close()
+
+
+@contextmanager
+def shown_once() -> Iterator[None]:
+    """Show progress within the `with` block, unless something shows it already."""
+    if progress.is_shown():
+        yield
+        return
+    with shown():
+        yield
+
+
+def in_notebook() -> bool:
+    """Return whether this process runs the cells of a notebook, whose display IPython provides."""
+    ipython = sys.modules.get("IPython")
+    running = ipython.get_ipython() if ipython is not None else None
+    return running is not None and hasattr(running, "kernel")
 
 
 class Silent:
@@ -220,6 +241,50 @@ class LiveLine(PlainLines):
         if self._trace is not None:
             parts.append(f"trace {quantity(self._trace)}B")
         return "  ".join(parts), filled
+
+
+class NotebookLine(PlainLines):
+    """One line below a notebook's cell, which disappears at the end: the steps in words, a bar, the time."""
+
+    def __init__(self) -> None:
+        self._shown: Any = None
+        super().__init__(pause=REFRESH)
+
+    def say(self, text: str) -> None:
+        """Show a line as the detail of the step in progress, or on standard error if there is none."""
+        if progress.steps and not progress.steps[-1].background:
+            progress.steps[-1].detail = text
+        else:
+            super().say(text)
+
+    def _watch(self) -> None:
+        try:
+            while not self._ended.wait(NOTEBOOK_REFRESH):
+                now, steps = time.monotonic(), list(progress.steps)
+                if steps and now - steps[0].started >= AFTER:
+                    self._draw([step for step in steps if not step.background] or steps, now)
+        finally:
+            if self._shown is not None:
+                self._shown.update({"text/plain": ""}, raw=True)
+
+    def _draw(self, steps: list[Step], now: float) -> None:
+        words = looked_at(steps)
+        main = next((step for step in steps if step.total), steps[0])
+        share = min(main.done / main.total, 1.0) if main.total else None
+        figures = f"{share:.0%}, " if share is not None else ""
+        figures += f"{self._cycle:,} cycles, " if self._cycle is not None else ""
+        figures += clock(now - steps[0].started)
+        value = "" if share is None else f' value="{share:.4f}"'
+        bar = f'<progress max="1"{value} style="width: 12em"></progress>'
+        page = f"<div>{html.escape(words)} {bar} {html.escape(figures)}</div>"
+        data = {"text/plain": f"{words} ({figures})", "text/html": page}
+        if self._shown is None:
+            from IPython.display import DisplayHandle
+
+            self._shown = DisplayHandle()
+            self._shown.display(data, raw=True)
+        else:
+            self._shown.update(data, raw=True)
 
 
 def looked_at(steps: list[Step]) -> str:

@@ -1,4 +1,4 @@
-"""Calibration data of the command line: folders of pictures or arrays, an .npz, or a list of files."""
+"""Calibration data: folders of pictures or arrays, an .npz, or a list of files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from rkcosim.base import progress
 from rkcosim.base.files import open_regular, read_given
-from rkcosim.cli.inputs import PICTURES, InputError, fit_picture, load_archive, load_array
 from rkcosim.compiler.quantization import ModelInput, Normalisation, for_inputs
+from rkcosim.measure.models.input_files import PICTURES, InputError, fit_picture, load_archive, load_array
 
 Array = npt.NDArray[Any]
 

@@ -1,0 +1,58 @@
+"""An estimate as a JSON document, and as the data of the report's charts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rkcosim.measure.perf.boards.expected import board_json
+from rkcosim.measure.perf.estimator.estimate import Estimate
+from rkcosim.measure.report.data import ReportedRun, from_json
+
+if TYPE_CHECKING:
+    from rkcosim.measure.perf.estimator.whatif import Variant
+
+LAYER = "name op target tasks cycles bound macs bytes_read bytes_written peak".split()
+"""Members of a layer's estimate that are copied into the JSON form."""
+
+MEMORY = ("peak_bytes_per_cycle", "core_bytes_per_cycle", "read_latency", "write_latency")
+"""Settings of the memory that are copied into the JSON form."""
+
+
+def as_json(name: str, found: Estimate, clock: float, others: Sequence[Variant] = ()) -> dict[str, Any]:
+    """Return the result as plain values for JSON."""
+    total = sum(layer.cycles or 0 for layer in found.layers)
+    layers = []
+    for layer in found.layers:
+        cycles = layer.cycles
+        times = {
+            "milliseconds": None if cycles is None else cycles / clock / 1000,
+            "share": None if cycles is None else round(cycles / max(total, 1), 5),
+        }
+        layers.append({name: getattr(layer, name) for name in LAYER} | times)
+    return {
+        "model": name,
+        "schema_version": 1,
+        "engine": "estimate",
+        "clock_mhz": clock,
+        "cores": found.cores,
+        "dram": {name: getattr(found.dram, name) for name in MEMORY}
+        | {"gigabytes_per_second": found.dram.bandwidth(found.cores) * clock / 1000},
+        "cycles": found.cycles,
+        "milliseconds": found.cycles / clock / 1000,
+        "jobs": len(found.jobs),
+        "samples": found.samples,
+        "macs": sum(layer.macs for layer in found.layers),
+        "layers": layers,
+        "host_layers": found.host,
+        "board": board_json(found.cycles, len(found.jobs), clock),
+        "what_if": [variant.__dict__ for variant in others],
+    }
+
+
+def as_run(result: dict[str, Any]) -> ReportedRun:
+    """Return the data for the charts of the report."""
+    run = from_json(result)
+    for row in run.rows:
+        row.cores = list(range(result["cores"])) if row.peak else []
+    return run
