@@ -26,7 +26,7 @@ WRITTEN = "core.v"
 PLAIN_NAMES = Path(__file__).with_name("plain_names.py")
 """The module that names the signals of `verilog_text`, which is imported when the text is written."""
 
-SCRIPT_VERSION = 9  # part of every key; to be incremented when the output of this file changes
+SCRIPT_VERSION = 10  # part of every key; to be incremented when the output of this file changes
 
 
 class Design:
@@ -227,11 +227,13 @@ def told_assertions(text: str) -> str:
     """
 
     def told(module: re.Match[str]) -> str:
-        path = re.sub(r"\$\d+", "", module[1]).removeprefix(f"{TOP}.")
+        path = re.sub(r"\$\d+", "", module[1]).removeprefix(f"{TOP}.").removesuffix(f".{CHECKS}")
         return _ASSERTED.sub(rf'\1if (!\2) rk_assertion("{path}", \3);', module[0])
 
     if not re.search(r"^ *assert\b", text, re.MULTILINE):
         return text
+    from rkcosim.rtl.assertions import CHECKS  # Amaranth is imported only if there are assertions
+
     text = _MODULE.sub(told, text)
     if re.search(r"^ *assert\b", text, re.MULTILINE):
         raise BuildError("Yosys writes assertions in an unknown form")

@@ -204,7 +204,7 @@ endmodule
 def test_verilog_tells_the_harness() -> None:
     text = told_assertions(WRITTEN)
     assert text.startswith('import "DPI-C" function void rk_assertion(')
-    assert 'if (!_02_) rk_assertion("a.assertions", "Sub.b: it \\"ends\\"");\n    end' in text
+    assert 'if (!_02_) rk_assertion("a", "Sub.b: it \\"ends\\"");\n    end' in text
     assert told_assertions("module a;\nendmodule\n") == "module a;\nendmodule\n"
     with pytest.raises(BuildError, match="assertions in an unknown form"):
         told_assertions("      assert (_03_);\n")
