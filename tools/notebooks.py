@@ -199,7 +199,7 @@ def page(path: Path) -> str:
 
 def _as_text(text: str) -> str:
     plain = re.sub(r"\x1b\[[\d;]*m", "", text).rstrip()
-    return f"\n```text\n{plain}\n```\n\n" if plain else ""
+    return f"\n``` {{.text .printed}}\n{plain}\n```\n\n" if plain else ""
 
 
 def _as_html(text: str) -> str:

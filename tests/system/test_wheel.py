@@ -187,6 +187,7 @@ def test_programs_reach_the_device_of_the_wheel(installed: Path):
 NOTEBOOKS = {
     "first_model": (),
     "float_to_int8": ("onnx", "notebooks"),
+    "hanging_stream": (),
     "what_if": ("notebooks",),
 }
 """The extras that each notebook needs."""
