@@ -278,18 +278,39 @@ class Model:
         return self._data
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model, atomically: as a compiled model to a file `.rkc`, otherwise the model's own file.
+        """Write the model to a file, atomically; its ending selects the form.
+
+        Parameters
+        ----------
+        path
+            A file `.rkc` (the compiled model) or `.rknn` (the plan in the vendor's container); with any other
+            ending the model's own file.
 
         Raises
         ------
+        RknnFileError
+            If the vendor's container cannot express a part of the model.
         OSError
             If the file cannot be written.
         """
         from rkcosim.waves.whole_file import whole_file
 
         target = Path(path)
+        forms = {".rkc": lambda: self._model().save(), ".rknn": self._rknn}
+        data = forms.get(target.suffix.lower(), self.to_bytes)()
         with whole_file(target) as part:
-            part.write_bytes(self._model().save() if target.suffix.lower() == ".rkc" else self._data)
+            part.write_bytes(data)
+
+    def _rknn(self) -> bytes:
+        """Return the plan in the vendor's container; a file in it stays as it is."""
+        from rkcosim.compiler.batch import batch_size, one_of
+        from rkcosim.rknn_file import is_rknn
+        from rkcosim.rknn_file.writer import write_rknn
+
+        if is_rknn(self._data):
+            return self._data
+        compiled = self._model()
+        return write_rknn(one_of(compiled), batch=batch_size(compiled))
 
     # Runs.
 
@@ -491,6 +512,7 @@ class Model:
         cores: int | None = None,
         dram: DramConfig | Mapping[str, float] | str | None = None,
         plan: PlanName | None = None,
+        what_if: bool = False,
     ) -> EstimateReport:
         """Estimate the time of each layer without simulation.
 
@@ -504,28 +526,32 @@ class Model:
             Timing of the memory as for `load`; None: the model's.
         plan
             "ours" or "rknn"; None: the model's.
+        what_if
+            Whether the report has other bandwidths, clocks, numbers of cores and divisions of CBUF as well
+            (`variants`); for the plan "ours" only.
 
         Raises
         ------
         ValueError
             For an invalid speed, or if the model has a task that cannot be estimated.
         """
-        from rkcosim.measure.perf.boards.expected import board_json
-        from rkcosim.measure.perf.estimator.coefficients import stored_fit, warning
-        from rkcosim.measure.perf.estimator.document import as_json
-        from rkcosim.measure.perf.estimator.plans import estimate_plan
-        from rkcosim.measure.perf.estimator.whatif import at_clock
+        from rkcosim.measure.perf.estimator.files import estimate_file
         from rkcosim.model.reports import EstimateReport
 
         chosen, share = plan or self._plan, cores or self._asked_cores
-        memory = at_clock(self._dram if dram is None else _memory(dram), clock)
+        memory = self._dram if dram is None else _memory(dram)
         with shown_once(), progress.step(f"estimating {self.name}"), self._options(), self._naming():
-            found = estimate_plan(self._data, chosen, dram=memory, cores=share)
-        document = as_json(self.name, found.estimate, clock)
-        document["plan"] = chosen
-        document["board"] = board_json(found.estimate.cycles, found.submits, clock, chosen)
-        document["error"], document["warning"] = stored_fit().errors["held out"], warning()
-        return EstimateReport(document)
+            found = estimate_file(
+                self.name,
+                self._data,
+                clock=clock,
+                memory=memory,
+                cores=share,
+                plan=chosen,
+                plans=(chosen,),
+                what_if=what_if,
+            )
+        return EstimateReport(found.document)
 
     def quantize(
         self,
@@ -536,6 +562,7 @@ class Model:
         per_channel: bool = True,
         keep: Sequence[str] = (),
         mixed: int = 0,
+        below: float | None = None,
         npu: bool = False,
     ) -> Model:
         """Make an int8 model of this float model, with the same options.
@@ -557,6 +584,8 @@ class Model:
             Names of layers that stay in floating point.
         mixed
             Number of further layers that stay in floating point: those that the output gains most from.
+        below
+            Layers whose cosine alone is below this number stay in floating point; None: no further ones.
         npu
             Whether `accuracy` also has the outputs in the NPU's arithmetic.
 
@@ -571,12 +600,12 @@ class Model:
         MissingExtraError
             If the quantiser is not installed.
         """
+        from rkcosim.compiler.quantization import Settings
         from rkcosim.model.quantisation import quantised
 
+        settings = Settings(method, percentile, per_channel, tuple(keep))
         with shown_once(), self._options(), self._naming():
-            made, found = quantised(
-                self._data, self.inputs, data, method, percentile, per_channel, tuple(keep), mixed, npu
-            )
+            made, found = quantised(self._data, self.inputs, data, settings, mixed, below, npu)
         from rkcosim.model.reports import AccuracyReport
 
         stem = Path(self.name)
@@ -588,7 +617,7 @@ class Model:
         model.accuracy = AccuracyReport(name, found)
         return model
 
-    def measure_accuracy(self, original: Model, data: Any, *, npu: bool = False) -> AccuracyReport:
+    def measure_accuracy(self, original: Model, data: Samples, *, npu: bool = False) -> AccuracyReport:
         """Compare this quantised model with its float original, on samples that were not used to quantise it.
 
         Parameters

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler import ModelError, quantization
-from rkcosim.measure.models.accuracy import npu_figures
 from rkcosim.measure.models.calibration import Reading, load_samples
+from rkcosim.measure.models.quantising import measure, quantise
 from rkcosim.model.signature import ModelTensors, given
 
 Array = npt.NDArray[Any]
@@ -22,11 +22,9 @@ def quantised(
     data: bytes,
     inputs: ModelTensors,
     samples: Any,
-    method: quantization.Method,
-    percentile: float,
-    per_channel: bool,
-    keep: tuple[str, ...],
+    settings: quantization.Settings,
     mixed: int,
+    below: float | None,
     npu: bool,
 ) -> tuple[bytes, quantization.Accuracy]:
     """Quantise a model file; parameters as for `rkcosim.model.Model.quantize`.
@@ -42,19 +40,8 @@ def quantised(
     """
     model = quantization.open_float_model(data, ())
     read = _read(samples, model, inputs)
-    settings = quantization.Settings(method, percentile, per_channel, keep)
-    made = model.quantize(read, settings)
-    found = model.measure(made, read, gains=mixed > 0)
-    if mixed:
-        kept = quantization.keep_most_important(model, read, settings, mixed, found)
-        settings = quantization.Settings(
-            method, percentile, per_channel, tuple(dict.fromkeys([*keep, *kept]))
-        )
-        made = model.quantize(read, settings)
-        found = model.measure(made, read)
-    if npu:
-        found.npu = npu_figures(model, made, read)
-    return made, found
+    made = quantise(model, read, settings, mixed=mixed, below=below, npu=npu)
+    return made.data, made.found
 
 
 def measured(
@@ -77,11 +64,7 @@ def measured(
         If the two models do not belong together, or a sample does not fit.
     """
     model = quantization.open_float_model(original, ())
-    read = _read(samples, model, inputs)
-    found = model.measure(made, read)
-    if npu:
-        found.npu = npu_figures(model, made, read)
-    return found
+    return measure(model, made, _read(samples, model, inputs), npu=npu)
 
 
 def _read(samples: Any, model: quantization.FloatModel, inputs: ModelTensors) -> list[dict[str, Array]]:

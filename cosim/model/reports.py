@@ -555,6 +555,11 @@ class EstimateReport(Report):
         return float(self.document["board"]["milliseconds"])
 
     @property
+    def variants(self) -> list[dict[str, Any]]:
+        """Times with other memory, clocks, cores and CBUF splits; empty if they were not asked for."""
+        return list(self.document["what_if"])
+
+    @property
     def table(self) -> Table[EstimateRow]:
         """The layers, with estimated cycles and what bounds each."""
         rows = [EstimateRow(**row) for row in self.document["layers"]]
@@ -657,6 +662,12 @@ class AccuracyReport(Report):
             yield f"should stay in floating point first: {', '.join(worst)}"
         if found.kept:
             yield f"layers with weights in floating point: {', '.join(found.kept)}"
+
+    def _page(self) -> str:
+        """Return the page of `rkcosim accuracy --html`."""
+        from rkcosim.measure.report.accuracy import render
+
+        return render(self.name, self.found)
 
     def as_json(self) -> dict[str, Any]:
         """Return the members of the report of `rkcosim accuracy --json`."""
