@@ -18,6 +18,7 @@ from rkcosim.engines.diagnostics import Diagnostic
 from rkcosim.engines.events import GAP, LIMIT, Recording
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.protocol import (
+    AssertionFailed,
     BusError,
     DiagnosticError,
     EngineError,
@@ -340,6 +341,8 @@ class SocEngine(System):
 
     def _after_access(self, what: str, core: int, offset: int, result: int) -> None:
         self.raise_failure()
+        if result == lib.LITE_MODEL_ERROR:
+            raise self._failure()
         if result:
             reason = {
                 lib.LITE_TIMEOUT: f"no response within {ACCESS_CYCLES} cycles",
@@ -369,7 +372,7 @@ class SocEngine(System):
             result = self.lib.rk_run(self.opened(), min(end, pause), mask, stop)
             self.raise_failure()
             if result == lib.RUN_MODEL_ERROR:
-                raise EngineError(f"the model of a core failed in cycle {self.cycle}")
+                raise self._failure()
             chunks.took(self.cycle - now, time.perf_counter() - begun)
             progress.tick(self)
             if result == lib.RUN_TASK:
@@ -378,6 +381,12 @@ class SocEngine(System):
                 self._raise_diagnostic()
             if result == lib.RUN_IRQ or self.cycle >= end:
                 return
+
+    def _failure(self) -> EngineError:
+        text = self.lib.rk_failure(self.opened()).decode()
+        if text:
+            return AssertionFailed(f"an assertion of the RTL failed in {text}")
+        return EngineError(f"the model of a core failed in cycle {self.cycle}")
 
     def _raise_diagnostic(self) -> None:
         fresh = self.diagnostics(self.reported)

@@ -141,36 +141,36 @@ class Submission(Generic[T]):
 
     # For the queue
 
-    def begin(self, engine: Any) -> bool:
+    def _start(self, engine: Any) -> bool:
         """Start the core; returns False if that has failed."""
         try:
             self._begun = self._work.begin(engine, self.core)
         except Exception as error:
-            self.close("finished", error=error)
+            self._close("finished", error=error)
             return False
         self.started, self._state = engine.cycle, "running"
         return True
 
-    def end(self, raised: bool) -> None:
+    def _end(self, raised: bool) -> None:
         """Take the result."""
         assert self._begun is not None
         try:
-            self.close("finished", self._begun.end(raised))
+            self._close("finished", self._begun.end(raised))
         except Exception as error:
-            self.close("finished", error=error)
+            self._close("finished", error=error)
 
-    def fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         """Take an error of the engine."""
         assert self._begun is not None
-        self.close("finished", error=self._begun.failed(error))
+        self._close("finished", error=self._begun.failed(error))
 
-    def stop(self) -> None:
+    def _stop(self) -> None:
         """Stop the core, if it works on the job."""
         begun, self._begun = self._begun, None
         if begun is not None:
             begun.cancel()
 
-    def close(self, state: str, result: Any = None, error: BaseException | None = None) -> None:
+    def _close(self, state: str, result: Any = None, error: BaseException | None = None) -> None:
         """Set the state after which nothing changes, and call the callbacks."""
         self._state, self._result, self._error = state, result, error
         self._begun = None
@@ -179,7 +179,7 @@ class Submission(Generic[T]):
             work(self)
 
     @property
-    def left(self) -> int:
+    def _left(self) -> int:
         """Cycles up to the bound; for a running job."""
         assert self.started is not None
         return self.started + self.max_cycles - int(self._queue.engine.cycle)
@@ -246,7 +246,7 @@ class Submissions:
         running = dict(self._running)
         mask = sum(1 << core for core in running)
         stretch = STRETCH - self.engine.cycle % STRETCH
-        cycles = min(stretch, *(max(job.left, 0) for job in running.values()))
+        cycles = min(stretch, *(max(job._left, 0) for job in running.values()))
         try:
             raised = self.engine.run_until_irq(mask, cycles)
         except DiagnosticError as error:
@@ -254,14 +254,14 @@ class Submissions:
             if not wrong:
                 raise
             for core in sorted(wrong):
-                self._take(core).fail(error)
+                self._take(core)._fail(error)
         except self._errors as error:
             for core in sorted(running):
-                self._take(core).fail(error)
+                self._take(core)._fail(error)
         else:
             for core, job in sorted(running.items()):
-                if raised >> core & 1 or job.left <= 0:
-                    self._take(core).end(bool(raised >> core & 1))
+                if raised >> core & 1 or job._left <= 0:
+                    self._take(core)._end(bool(raised >> core & 1))
         for core in sorted(running):
             self._start(core)
 
@@ -273,26 +273,26 @@ class Submissions:
         queued = self._queued[core]
         while queued and core not in self._running:
             job = queued.popleft()
-            if job.begin(self.engine):
+            if job._start(self.engine):
                 self._running[core] = job
 
     def cancel(self, job: Submission[Any]) -> None:
         """Cancel a job that has not ended."""
         if self._running.get(job.core) is job:
             del self._running[job.core]
-            job.stop()
+            job._stop()
         else:
             self._queued[job.core].remove(job)
-        job.close("cancelled")
+        job._close("cancelled")
         self._start(job.core)
 
     def close(self) -> None:
         """Cancel every job; the engine is being closed."""
         for queued in self._queued.values():
             while queued:
-                queued.popleft().close("cancelled")
+                queued.popleft()._close("cancelled")
         while self._running:
             job = self._running.popitem()[1]
             with contextlib.suppress(Exception):
-                job.stop()
-            job.close("cancelled")
+                job._stop()
+            job._close("cancelled")

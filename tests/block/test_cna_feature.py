@@ -144,7 +144,7 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
             ctx.set(dut.start, 0)
             cycles, rows, asked = 1, 0, None
             while True:
-                memory.drive(ctx, dut.read)
+                memory.drive(ctx, dut.read, dut.beats, cfg.read_fifo_beats)
                 ready = rng.random() >= stall
                 ctx.set(dut.fill.ready, ready)
                 sample = await ctx.tick().sample(
@@ -175,7 +175,7 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
                 if done:
                     break
                 assert cycles < 60_000, f"{task} does not end"
-            assert not memory.waiting and asked == len(memory.requests)
+            assert not memory.waiting and asked == len(memory.requests) and not ctx.get(dut.beats)
             assert rows == task.height
             results.append((image, memory, diagnostics, cycles))
 
