@@ -7,6 +7,7 @@ speed of the host: they follow from the order of the calls alone.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -61,6 +62,7 @@ class Submission(Generic[T]):
     """A job of one core, as `concurrent.futures.Future`: `result`, `exception`, `done`, `cancel`.
 
     A method that waits lets the engine simulate, all of its cores together, until this job has ended.
+    Several threads may wait: they simulate in turns.
 
     Members
     -------
@@ -126,7 +128,7 @@ class Submission(Generic[T]):
         if self.done():
             return self.cancelled()
         self._queue.cancel(self)
-        return True
+        return self.cancelled()
 
     def add_done_callback(self, work: Callable[[Submission[T]], object]) -> None:
         """Call a function with this object when the job has ended or was cancelled."""
@@ -196,6 +198,7 @@ class Submissions:
 
     def __init__(self, engine: Any, errors: tuple[type[Exception], ...] = (EngineError,)) -> None:
         self.engine, self._errors = engine, errors
+        self._lock = threading.RLock()
         self._running: dict[int, Submission[Any]] = {}
         self._queued: dict[int, deque[Submission[Any]]] = {core: deque() for core in range(engine.cores)}
 
@@ -228,9 +231,10 @@ class Submissions:
             raise ValueError(f"the engine has {self.engine.cores} cores, the job is for core {chosen!r}")
         if max_cycles < 1:
             raise ValueError(f"max_cycles must be at least 1, not {max_cycles}")
-        job = Submission(self, work, chosen, max_cycles)
-        self._queued[chosen].append(job)
-        self._start(chosen)
+        with self._lock:
+            job = Submission(self, work, chosen, max_cycles)
+            self._queued[chosen].append(job)
+            self._start(chosen)
         return job
 
     def advance(self, job: Submission[Any], timeout: float | None = None) -> None:
@@ -239,7 +243,9 @@ class Submissions:
         while not job.done():
             if end is not None and time.monotonic() >= end:
                 raise TimeoutError(f"the job of core {job.core} has not ended within {timeout} s")
-            self._step()
+            with self._lock:
+                if not job.done():  # another thread may have simulated its end
+                    self._step()
 
     def _step(self) -> None:
         """Simulate up to the next interrupt, at most to the next bound or the end of a stretch."""
@@ -277,22 +283,26 @@ class Submissions:
                 self._running[core] = job
 
     def cancel(self, job: Submission[Any]) -> None:
-        """Cancel a job that has not ended."""
-        if self._running.get(job.core) is job:
-            del self._running[job.core]
-            job._stop()
-        else:
-            self._queued[job.core].remove(job)
-        job._close("cancelled")
-        self._start(job.core)
+        """Cancel a job, unless it has ended."""
+        with self._lock:
+            if job.done():
+                return
+            if self._running.get(job.core) is job:
+                del self._running[job.core]
+                job._stop()
+            else:
+                self._queued[job.core].remove(job)
+            job._close("cancelled")
+            self._start(job.core)
 
     def close(self) -> None:
         """Cancel every job; the engine is being closed."""
-        for queued in self._queued.values():
-            while queued:
-                queued.popleft()._close("cancelled")
-        while self._running:
-            job = self._running.popitem()[1]
-            with contextlib.suppress(Exception):
-                job._stop()
-            job._close("cancelled")
+        with self._lock:
+            for queued in self._queued.values():
+                while queued:
+                    queued.popleft()._close("cancelled")
+            while self._running:
+                job = self._running.popitem()[1]
+                with contextlib.suppress(Exception):
+                    job._stop()
+                job._close("cancelled")

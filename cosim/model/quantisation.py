@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +91,19 @@ def _split(samples: Any, inputs: ModelTensors) -> Iterator[Any]:
     if isinstance(samples, np.ndarray) and len(inputs) == 1 and samples.shape == inputs[0].shape:
         yield samples
         return
+    if not isinstance(samples, Iterable):
+        raise ModelError(f"samples are arrays or a path, not {type(samples).__name__}")
     yield from samples
 
 
 def _sample(values: Any, inputs: ModelTensors) -> dict[str, Array]:
     """Return a sample's arrays by name, with the channels in front as the quantisers take them."""
     arrays = given((values,) if not isinstance(values, Sequence) else tuple(values), {}, inputs)
+    for array, item in zip(arrays, inputs, strict=True):
+        if not np.isfinite(array).all():
+            raise ModelError(
+                f"a sample of input '{item.name}' has numbers that are not finite", tensor=item.name
+            )
     return {
         item.name: np.ascontiguousarray(
             array.transpose(0, 3, 1, 2) if item.channels_last else array, item.dtype

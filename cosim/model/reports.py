@@ -272,13 +272,27 @@ class Profile(Report):
         return sum(row.macs for row in self.run.layers)
 
     def milliseconds(self, clock: float = 1000.0) -> float | None:
-        """Return the time of the NPU at a clock in MHz; None if the engine does not count cycles."""
+        """Return the time of the NPU at a clock in MHz; None if the engine does not count cycles.
+
+        Raises
+        ------
+        ValueError
+            If the clock is not 10 to 5000 MHz.
+        """
+        _check_clock(clock)
         return None if self.cycles is None else self.cycles / clock / 1000
 
     def board_milliseconds(self, clock: float = 1000.0) -> float | None:
-        """Return the time with what a driver adds to each submit, at a clock in MHz; None without cycles."""
+        """Return the time with what a driver adds to each submit, at a clock in MHz; None without cycles.
+
+        Raises
+        ------
+        ValueError
+            If the clock is not 10 to 5000 MHz.
+        """
         from rkcosim.measure.perf.boards.expected import board_milliseconds
 
+        _check_clock(clock)
         return None if self.cycles is None else board_milliseconds(self.cycles, self.run.submits, clock)
 
     @property
@@ -680,3 +694,10 @@ def _of_layer(row: QuantisedLayer) -> dict[str, Any]:
         figures["output_if_float"] = row.output
     parts = {f"{who}.{name}": value for who, one in figures.items() for name, value in asdict(one).items()}
     return {"name": row.name, "op": row.op, "tensor": row.tensor, "scale": row.scale, **parts}
+
+
+def _check_clock(clock: float) -> None:
+    """Raise ValueError for a clock in MHz that an estimate would refuse as well."""
+    from rkcosim.measure.perf.estimator.whatif import at_clock
+
+    at_clock(None, clock)

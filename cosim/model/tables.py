@@ -95,6 +95,10 @@ class Table(Sequence[Row]):
             raise KeyError(f"no row '{key}': the names are {', '.join(self.names())}")
         return self._rows[key]
 
+    def __contains__(self, item: object) -> bool:
+        """Return whether a row, or one of this name, is in the table."""
+        return item in self.names() if isinstance(item, str) else item in self._rows
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self._rows)

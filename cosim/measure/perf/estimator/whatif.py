@@ -74,8 +74,8 @@ def at_clock(memory: DramConfig | None, clock_mhz: float) -> DramConfig:
     SpeedError
         If the clock is out of range.
     """
-    if not 10 <= clock_mhz <= 5000:
-        raise SpeedError(f"the clock must be 10 to 5000 MHz, not {clock_mhz:g}")
+    if not isinstance(clock_mhz, int | float) or not 10 <= clock_mhz <= 5000:
+        raise SpeedError(f"the clock must be 10 to 5000 MHz, not {clock_mhz!r}")
     return (memory or DramConfig()).at_clock(clock_mhz / CLOCK_MHZ)
 
 
