@@ -370,7 +370,7 @@ class Model:
         arrays
             Arrays (or nested lists) in the order of the inputs, or one mapping from names to arrays.  They
             have the shapes of `inputs`; leading dimensions of 1 may be missing.  Of an input of codes, arrays
-            of its element type are codes and floats are real numbers.
+            of its element type are codes; floats and other integers are real numbers.
         named
             Arrays by the input's name.
 
