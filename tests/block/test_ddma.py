@@ -167,6 +167,27 @@ def test_random_traffic_of_all_clients(seed):
     async def setup(ctx):
         ctx.set(dut.dma_base, base)
 
+    async def at_work(ctx):
+        """It is busy from an offered request on until the answer, and then no longer."""
+        reads = [(p.req.valid, p.req.ready, p.rsp.valid, p.rsp.payload) for p in dut.reads]
+        writes = [(p.req.valid, p.req.ready, p.done) for p in dut.writes]
+        ports = [signal for one in (*reads, *writes) for signal in one]
+        open_reads = open_writes = quiet = 0
+        async for _, _, idle, pending, *seen in ctx.tick().sample(dut.idle, dut.writes_pending, *ports):
+            asked = [seen[4 * n : 4 * n + 4] for n in range(len(reads))]
+            written = [seen[4 * len(reads) + 3 * n :][:3] for n in range(len(writes))]
+            writing = open_writes or any(valid for valid, *_ in written)
+            busy = open_reads or writing or any(valid for valid, *_ in asked)
+            assert not (busy and idle) and (pending or not writing)
+            quiet = 0 if busy else quiet + 1
+            assert idle or quiet < 2
+            open_reads += sum(valid and ready for valid, ready, *_ in asked)
+            open_reads -= sum(valid and payload.last for *_, valid, payload in asked)
+            open_writes += sum(valid and ready for valid, ready, _ in written) - sum(
+                row[2] for row in written
+            )
+
+    background.append(at_work)
     simulate(
         dut,
         memory,
