@@ -128,6 +128,31 @@ def simulate(dut, memory, finished, benches, background=(), limit=20_000, setup=
     sim.run()
 
 
+def at_work(dut):
+    """A testbench: DDMA is busy from an offered request on until the answer, and then no longer."""
+
+    async def watch(ctx):
+        reads = [(p.req.valid, p.req.ready, p.rsp.valid, p.rsp.payload) for p in dut.reads]
+        writes = [(p.req.valid, p.req.ready, p.done) for p in dut.writes]
+        ports = [signal for one in (*reads, *writes) for signal in one]
+        open_reads = open_writes = quiet = 0
+        async for _, _, idle, pending, *seen in ctx.tick().sample(dut.idle, dut.writes_pending, *ports):
+            asked = [seen[4 * n : 4 * n + 4] for n in range(len(reads))]
+            written = [seen[4 * len(reads) + 3 * n :][:3] for n in range(len(writes))]
+            writing = open_writes or any(valid for valid, *_ in written)
+            busy = open_reads or writing or any(valid for valid, *_ in asked)
+            assert not (busy and idle) and (pending or not writing)
+            quiet = 0 if busy else quiet + 1
+            assert idle or quiet < 2
+            open_reads += sum(valid and ready for valid, ready, *_ in asked)
+            open_reads -= sum(valid and payload.last for *_, valid, payload in asked)
+            open_writes += sum(valid and ready for valid, ready, _ in written) - sum(
+                row[2] for row in written
+            )
+
+    return watch
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_random_traffic_of_all_clients(seed):
     print(f"seed {seed}")
@@ -167,27 +192,7 @@ def test_random_traffic_of_all_clients(seed):
     async def setup(ctx):
         ctx.set(dut.dma_base, base)
 
-    async def at_work(ctx):
-        """It is busy from an offered request on until the answer, and then no longer."""
-        reads = [(p.req.valid, p.req.ready, p.rsp.valid, p.rsp.payload) for p in dut.reads]
-        writes = [(p.req.valid, p.req.ready, p.done) for p in dut.writes]
-        ports = [signal for one in (*reads, *writes) for signal in one]
-        open_reads = open_writes = quiet = 0
-        async for _, _, idle, pending, *seen in ctx.tick().sample(dut.idle, dut.writes_pending, *ports):
-            asked = [seen[4 * n : 4 * n + 4] for n in range(len(reads))]
-            written = [seen[4 * len(reads) + 3 * n :][:3] for n in range(len(writes))]
-            writing = open_writes or any(valid for valid, *_ in written)
-            busy = open_reads or writing or any(valid for valid, *_ in asked)
-            assert not (busy and idle) and (pending or not writing)
-            quiet = 0 if busy else quiet + 1
-            assert idle or quiet < 2
-            open_reads += sum(valid and ready for valid, ready, *_ in asked)
-            open_reads -= sum(valid and payload.last for *_, valid, payload in asked)
-            open_writes += sum(valid and ready for valid, ready, _ in written) - sum(
-                row[2] for row in written
-            )
-
-    background.append(at_work)
+    background.append(at_work(dut))
     simulate(
         dut,
         memory,
@@ -204,6 +209,31 @@ def test_random_traffic_of_all_clients(seed):
     assert memory.data == final
     assert memory.peak_writes <= 15
     assert any(a % 4096 == 0 for _, a, _ in memory.reads) and len(memory.reads) > 8 * 25
+
+
+def test_it_is_busy_with_single_requests():
+    """Requests that follow the answer of the one before, of readers and writers in turn."""
+    dut = Ddma()
+    memory = AxiMemory(dut.axi, image(2))
+    done = [0]
+
+    async def ask(ctx):
+        for n in range(12):
+            port = dut.writes[n % 2] if n % 3 == 0 else dut.reads[n % 8]
+            ctx.set(port.req.payload, {"addr": 64 * n, "beats_m1": 0})
+            ctx.set(port.req.valid, 1)
+            await ctx.tick().until(port.req.ready)
+            ctx.set(port.req.valid, 0)
+            if n % 3 == 0:
+                ctx.set(port.data.payload, {"data": n, "strb": 1, "last": 1})
+                ctx.set(port.data.valid, 1)
+                await ctx.tick().until(port.data.ready)
+                ctx.set(port.data.valid, 0)
+            await ctx.tick().until(port.done if n % 3 == 0 else port.rsp.valid)
+            await cycles(ctx, n % 4 + 1)
+            done[0] += 1
+
+    simulate(dut, memory, lambda: done[0] == 12, [ask], [at_work(dut)])
 
 
 def test_a_request_over_a_page_is_two_bursts_and_one_answer():
