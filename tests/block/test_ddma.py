@@ -143,7 +143,7 @@ def at_work(dut):
             busy = open_reads or writing or any(valid for valid, *_ in asked)
             assert not (busy and idle) and (pending or not writing)
             quiet = 0 if busy else quiet + 1
-            assert idle or quiet < 2
+            assert idle or not quiet
             open_reads += sum(valid and ready for valid, ready, *_ in asked)
             open_reads -= sum(valid and payload.last for *_, valid, payload in asked)
             open_writes += sum(valid and ready for valid, ready, _ in written) - sum(
