@@ -338,13 +338,20 @@ def test_errors_are_reported_once_a_burst_and_data_still_arrives():
     memory = AxiMemory(dut.axi, image(5), bad=range(0x1000, 0x2000))
     got, done, seen, pulses = [], [0], [], [0, 0]
     ask, take = reader(dut.reads[ReadClient.BRDMA], [(0x0F00, 16), (0x0000, 4), (0x1400, 3)], got)
-    jobs = [(0x1800, [(1, 1)]), (0x3000, [(2, 1)])]
+    jobs = [(0x1800, [(1, 1)]), (0x3000, [(2, 1)]), (0x1900, [(3, 1)])]
     ask_w, give, count = writer(dut.writes[WriteClient.PPU], jobs, done)
     values = {}
 
     async def watch(ctx):
+        axi, bad, due = dut.axi, set(), (False, False)
         signals = (dut.read_error, dut.write_error, dut.diag.valid, dut.diag.payload)
-        async for _, _, read, write, valid, payload in ctx.tick().sample(*signals):
+        beats = (axi.rvalid, axi.rid, axi.rresp, axi.rlast, axi.bvalid, axi.bresp)
+        sampled = ctx.tick().sample(*signals, *beats)
+        async for _, _, read, write, valid, payload, comes, rid, resp, last, ends, answer in sampled:
+            assert (read, write) == due, "errors are told in the cycle after the beat or answer"
+            due = bool(comes and resp > 1 and rid not in bad), bool(ends and answer > 1)
+            if comes:
+                bad = bad - {rid} if last else bad | {rid} if resp > 1 else bad
             pulses[0] += read
             pulses[1] += write
             if valid:
@@ -359,15 +366,16 @@ def test_errors_are_reported_once_a_burst_and_data_still_arrives():
     simulate(
         dut,
         memory,
-        lambda: len(got) == 3 and done[0] == 2,
+        lambda: len(got) == 3 and done[0] == 3,
         [ask, ask_w, give],
         [take, count, watch],
         after=after,
     )
-    assert pulses == [2, 1]
+    assert pulses == [2, 2]
     assert sorted(seen) == [
         (DiagnosticCode.READ_ERROR, ReadClient.BRDMA),
         (DiagnosticCode.READ_ERROR, ReadClient.BRDMA),
+        (DiagnosticCode.WRITE_ERROR, WriteClient.PPU),
         (DiagnosticCode.WRITE_ERROR, WriteClient.PPU),
     ]
     assert values["error"] == {"RD_RESP_ID": ReadClient.BRDMA, "WR_RESP_ID": WriteClient.PPU}
