@@ -36,7 +36,8 @@ PAGES: Mapping[str, tuple[str, ...]] = {
     "docs/delegates.md": ("litert", "delegate", "ort", "provider"),
     "docs/verilog.md": ("verilog",),
     "docs/register_tools.md": ("registers",),
-    "docs/shards.md": ("sweep",),
+    "docs/shards.md": ("run MODEL --shards", "sweep"),
+    "docs/snapshots.md": ("run MODEL --save", "run MODEL --resume"),
     "docs/board_times.md": ("validate",),
     "docs/engines.md": ("bench",),
 }
