@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from rkcosim.base import Error
+from rkcosim.base import Error, html
 from rkcosim.base.extras import needed
 
 if TYPE_CHECKING:
@@ -180,16 +179,5 @@ class Table(Sequence[Row]):
         return "\n".join([self.title, *lines])
 
     def _repr_html_(self) -> str:
-        cells, right = self._cells()
-        sides = ["right" if number else "left" for number in right]
-
-        def line(kind: str, texts: Sequence[str]) -> str:
-            parts = (
-                f'<{kind} style="text-align: {side}">{html.escape(text)}</{kind}>'
-                for side, text in zip(sides, texts, strict=True)
-            )
-            return f"<tr>{''.join(parts)}</tr>\n"
-
-        rows = "".join(line("td", texts) for texts in cells[1:])
-        caption = f'<caption style="text-align: left">{html.escape(self.title)}</caption>'
-        return f"<table>{caption}\n<thead>{line('th', cells[0])}</thead>\n<tbody>{rows}</tbody></table>"
+        (head, *rows), right = self._cells()
+        return html.table(self.title, head, rows, most=None, right=right)

@@ -317,7 +317,7 @@ def counted(findings: Sequence[Finding], known: Mapping[str, str]) -> list[tuple
 def page(findings: Sequence[Finding], known: Mapping[str, str], of: int) -> str:
     """Return the page: counts by component, faults that survive, and the reasons of harmless ones."""
     *rows, (_, found, harmless, left, before) = counted(findings, known)
-    tried = "" if len(findings) == of else f" {len(findings)} of them have been tried."
+    tried = f"All {of:,}" if len(findings) == of else f"{len(findings):,} of {of:,}"
     slow = sorted(one.seconds for one in findings if one.result == FOUND)
     median = slow[len(slow) // 2] if slow else 0.0
     lines = [
@@ -330,9 +330,9 @@ def page(findings: Sequence[Finding], known: Mapping[str, str], of: int) -> str:
         "uses the component, or one of its proofs, fails within",
         f"{SECONDS} seconds of processor time.",
         "",
-        f"Of {of} faults,{tried} {found} are found (median {median:.1f} s), {harmless} are harmless for a",
-        f"reason that is given below, and {left} survive. At the first try, before benches were mended and",
-        f"the RTL had assertions, {before} survived.",
+        f"{tried} faults have been tried: {found} are found (median {median:.1f} s), {harmless} are harmless",
+        f"for a reason that is given below, and {left} survive. At the first try, before benches were mended",
+        f"and the RTL had assertions, {before} survived.",
         "",
         "| component | found | harmless | survived at first | survive |",
         "| --- | ---: | ---: | ---: | ---: |",
