@@ -615,3 +615,25 @@ def test_wrong_arguments_of_reports_are_named():
             call()
     with pytest.raises(ReferenceProblem, match=r"^[^/]*: litert does not read this format"):
         model.compare("litert", IMAGE)
+
+
+@pytest.mark.parametrize("name", ["golden", "fast"])
+def test_an_interrupted_run_leaves_the_engine_usable(name: str, monkeypatch: pytest.MonkeyPatch):
+    proto = _conv()
+    with rkcosim.load(proto, engine=name) as model:
+        engine = model.engine
+        wait = engine.run_until_irq
+        seen: list[int] = []
+
+        def interrupted(core_mask: int, max_cycles: int) -> int:
+            seen.append(core_mask)
+            if len(seen) == 1:
+                raise KeyboardInterrupt
+            return wait(core_mask, max_cycles)
+
+        monkeypatch.setattr(engine, "run_until_irq", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model(IMAGE)
+        found = model(IMAGE)
+        assert len(seen) > 1
+    assert np.allclose(found, _onnxruntime(proto, {"x": IMAGE})[0], rtol=1e-2, atol=1e-2)
