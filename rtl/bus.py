@@ -10,6 +10,7 @@ from amaranth.lib import enum, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import AXI_BITS, Diagnostic, DiagnosticPort, RegisterPort
 
 AXI_ADDRESS_BITS = 40
@@ -211,6 +212,7 @@ class SkidBuffer(wiring.Component):
                 m.d.sync += shown.eq(self.i.payload)
         with m.Elif(self.i.valid & room):
             m.d.sync += [kept.eq(self.i.payload), room.eq(0)]
+        assertions.ports(m, platform, self)
         return m
 
 
@@ -350,4 +352,5 @@ class AxiLiteSlave(wiring.Component):
                 axil.rdata.eq(bus.rdata),
                 axil.rresp.eq(Cat(Const(0, 1), bus.error)),
             ]
+        assertions.ports(m, platform, self)
         return m

@@ -8,6 +8,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.bus import (
     Axi4,
     AxiLite,
@@ -302,6 +303,7 @@ class NpuCore(wiring.Component):
             m.d.sync += quiet.eq(quiet - 1)
         with m.Else():
             m.d.sync += self.idle.eq(1)
+        assertions.ports(m, platform, self)
         return m
 
     def _counted(

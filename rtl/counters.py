@@ -12,6 +12,7 @@ from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.bus import AxiLite, AxiLiteSlave
 from rkcosim.rtl.layouts import ReadClient, WriteClient
 from rkcosim.rtl.regfile import pack_fields, register_layout
@@ -249,6 +250,7 @@ class CounterWindow(wiring.Component):
                     m.d.comb += bus.rdata.eq(ident.reset)
                 with m.If(local == switch.offset):
                     m.d.comb += bus.rdata.eq(enable << switch.fields["ENABLE"].lsb)
+        assertions.ports(m, platform, self)
         return m
 
 

@@ -4,6 +4,7 @@ from amaranth import Module, Mux, Signal
 from amaranth.lib import enum, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import RegisterPort
 from rkcosim.spec.regs import registers
 
@@ -77,4 +78,5 @@ class InterruptUnit(wiring.Component):
         m.d.comb += risen.eq(self.last_task & (self.events & mask).any())
         # An event in this cycle is not in RAW yet, so STATUS does not show it.
         m.d.sync += self.irq.eq(Mux(risen, 1, self.irq & status.any()))
+        assertions.ports(m, platform, self)
         return m

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import AXI_BITS, ReadPort
 from rkcosim.spec.config import AXI_BYTES
 
@@ -112,4 +113,11 @@ class ListFetcher(wiring.Component):
                 position.eq(Mux(now.half, 2, 0)),
                 fetches_left.eq(now.count_m1),
             ]
+        assertions.has_room(m, platform, beats, "ListFetcher.beats")
+        assertions.has_value(m, platform, beats, "ListFetcher.beats")
+        reserved = Mux(asked, chunk, 0)
+        assertions.bounded(m, platform, room, "ListFetcher.room", up=popped, down=reserved, most=FIFO_BEATS)
+        response = self.read.rsp.valid
+        assertions.bounded(m, platform, coming, "ListFetcher.coming", up=reserved, down=response, given=True)
+        assertions.ports(m, platform, self)
         return m

@@ -7,6 +7,7 @@ from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.bus import DiagnosticMerge, RegisterBus
 from rkcosim.rtl.co_work import MODE_BITS, CoreSteps, StepAnswer, StepReport
 from rkcosim.rtl.counters import activity_layout, drive_activity
@@ -178,4 +179,5 @@ class PcDma(wiring.Component):
             TASK=(lists.open & words.valid & words.enable) | lists.follows | lists.drains | lists.stuck,
             FETCH=lists.open & ~words.valid,
         )
+        assertions.ports(m, platform, self)
         return m

@@ -4,6 +4,7 @@ from amaranth import Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import DiagnosticCode, DiagnosticPort, RegisterPort
 from rkcosim.rtl.regfile import pack_fields, register_layout, unpack_fields
 from rkcosim.spec.regs import Register, registers
@@ -113,4 +114,5 @@ class PcRegisters(wiring.Component):
             self.prefetch.eq(stored["TASK_CON"].TASK_PP_EN),
             self.dma_base.eq(unpack_fields(dma_base, stored["TASK_DMA_BASE_ADDR"])),
         ]
+        assertions.ports(m, platform, self)
         return m

@@ -4,6 +4,7 @@ from amaranth import Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.bus import RegisterBus
 from rkcosim.rtl.layouts import DiagnosticCode, DiagnosticPort
 from rkcosim.rtl.list_fetch import WORDS
@@ -161,4 +162,5 @@ class WordExecution(wiring.Component):
                 Value.cast(word).eq(pack_fields(_R.word, self.words.payload.word)),
                 last.eq(self.words.payload.last),
             ]
+        assertions.ports(m, platform, self)
         return m

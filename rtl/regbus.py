@@ -5,6 +5,7 @@ from amaranth.hdl import Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.bus import RegisterBus
 from rkcosim.rtl.layouts import DiagnosticCode, DiagnosticPort, RegisterPort, RegisterWatch
 from rkcosim.spec.regs import registers
@@ -156,6 +157,7 @@ class RegisterFabric(wiring.Component):
                 self.diag.payload.code.eq(DiagnosticCode.UNDECODED_ACCESS),
                 self.diag.payload.value.eq(0),
             ]
+        assertions.ports(m, platform, self)
         return m
 
     def _watch(self, m: Module, done: Value, fetched: Value, offset: Value, value: Value) -> None:

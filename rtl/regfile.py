@@ -17,6 +17,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory, WritePort
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, RegisterPort
 from rkcosim.spec.regs import Block, Field, Register, registers
 from rkcosim.spec.regs.groups import field_arrays, fields_of, register_arrays, stage
@@ -306,6 +307,7 @@ class RegisterFile(wiring.Component):
                 m.d.sync += state.EXECUTER.eq(~state.EXECUTER)
         if has_core:
             self._report_wrong_core(m, pending & ~core_fits, accept, state)
+        assertions.ports(m, platform, self)
         return m
 
     def _core_fits(self, state: data.View) -> Value:

@@ -13,7 +13,6 @@ from rkcosim.cli.options import ModelOptions, Page, Plan, Share
 from rkcosim.cli.results import write_text
 
 if TYPE_CHECKING:
-    from rkcosim.measure.perf.estimator.whatif import Variant
     from rkcosim.verify.streams.sources import Source
 
 PAGE_SECTION = "estimator"
@@ -66,37 +65,31 @@ def estimate_command(asked: EstimateOptions) -> None:
         return
     from rkcosim.base.files import read_model
     from rkcosim.compiler.model import naming_model
-    from rkcosim.measure.perf.boards.expected import board_json, published_line, time_line
-    from rkcosim.measure.perf.estimator.coefficients import stored_fit, warning
-    from rkcosim.measure.perf.estimator.document import as_json
-    from rkcosim.measure.perf.estimator.plans import PLANS, SAID, estimate_plan
-    from rkcosim.measure.perf.estimator.whatif import memory_at, parse_speed, variants
+    from rkcosim.measure.perf.boards.expected import published_line, time_line
+    from rkcosim.measure.perf.estimator.files import estimate_file
+    from rkcosim.measure.perf.estimator.plans import SAID
+    from rkcosim.measure.perf.estimator.whatif import CLOCK_MHZ, memory_at, parse_speed
     from rkcosim.measure.perf.page import check_section, write_section
 
     if asked.page is not None:
         check_section(PAGE_SECTION, asked.page)
-    speed = parse_speed(asked.ddr) if asked.ddr else None
-    dram = memory_at(asked.clock, speed)
+    if asked.what_if and asked.plan != "ours":
+        raise ValueError("--what-if varies the plan of this compiler: leave out --plan rknn")
+    memory = memory_at(CLOCK_MHZ, parse_speed(asked.ddr) if asked.ddr else None)
     data = read_model(asked.model)
     with progress.step(f"estimating {asked.model.name}"), naming_model(asked.model), asked.reading():
-        both = {plan: estimate_plan(data, plan, dram=dram, cores=asked.cores) for plan in PLANS}
-    found = both[asked.plan].estimate
-    others: list[Variant] = []
-    if asked.what_if:
-        if asked.plan != "ours":
-            raise ValueError("--what-if varies the plan of this compiler: leave out --plan rknn")
-        with progress.step("what if: other memory, clocks, cores and splits"), asked.reading():
-            others = list(variants(data, asked.clock, speed, asked.cores, found))
-    result = as_json(asked.model.name, found, asked.clock, others)
-    result["plan"] = asked.plan
-    result["plans"] = {
-        plan: board_json(one.estimate.cycles, one.submits, asked.clock, plan) for plan, one in both.items()
-    }
-    result["board"] = result["plans"][asked.plan]
-    result["error"] = stored_fit().errors["held out"]
-    result["warning"] = warning()
+        found = estimate_file(
+            asked.model.name,
+            data,
+            clock=asked.clock,
+            memory=memory,
+            cores=asked.cores,
+            plan=asked.plan,
+            what_if=asked.what_if,
+        )
+    result = found.document
     print_estimate(result)
-    for plan, one in both.items():
+    for plan, one in found.plans.items():
         print(f"{SAID[plan]}: {time_line(one.estimate.cycles, one.submits, asked.clock)}")
         print(f"  {published_line(plan)}")
     _finish(asked, result)

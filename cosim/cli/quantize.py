@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +11,7 @@ from rkcosim.cli.app import argument, command, needs, option
 from rkcosim.cli.options import LoadingOptions, means_and_stds
 
 if TYPE_CHECKING:
-    from rkcosim.compiler.quantization import Accuracy, Figures, FloatModel, Normalisation, Settings
+    from rkcosim.compiler.quantization import Accuracy, Figures, FloatModel, Normalisation
     from rkcosim.measure.models.calibration import Reading
 
 SHOWN = 20
@@ -126,6 +126,7 @@ def quantize_command(asked: QuantizeOptions) -> None:
     from rkcosim.compiler import quantization
     from rkcosim.compiler.model import naming_model
     from rkcosim.measure.models.calibration import load_samples
+    from rkcosim.measure.models.quantising import quantise
 
     baked = asked.normalisations() if asked.pixels else ()
     if asked.pixels and not baked:
@@ -147,18 +148,17 @@ def quantize_command(asked: QuantizeOptions) -> None:
     with naming_model(asked.model):
         kept = tuple(dict.fromkeys([*asked.keep, *_parts(model, asked.keep_between)]))
         settings = quantization.Settings(asked.method, asked.percentile, asked.per_channel, kept)
-        made, found = _quantized(model, samples, settings, gains=asked.gains or asked.mixed > 0)
-        before = found
-        below = asked.below or -1.0
-        more = [one.name for one in found.worst(len(found.layers)) if one.alone.cosine < below]
-        if asked.mixed:
-            kept = quantization.keep_most_important(model, samples, settings, asked.mixed, found)
-        if asked.mixed or more:
-            kept = tuple(dict.fromkeys([*kept, *more]))
-            made, found = _quantized(model, samples, replace(settings, keep=kept))
-        if asked.npu:
-            found.npu = _npu(model, made, samples)
-    results.write_bytes(asked.output, made)
+        done = quantise(
+            model,
+            samples,
+            settings,
+            mixed=asked.mixed,
+            below=asked.below or None,
+            gains=asked.gains,
+            npu=asked.npu,
+        )
+    found, before, kept = done.found, done.before, done.kept
+    results.write_bytes(asked.output, done.data)
     _report(asked, asked.output.name, found)
     if kept:
         print(f"in floating point: {', '.join(kept)}")
@@ -240,6 +240,7 @@ def accuracy_command(asked: AccuracyOptions) -> None:
     from rkcosim.compiler.model import naming_model
     from rkcosim.measure.models.calibration import load_samples
     from rkcosim.measure.models.hosted import host_work
+    from rkcosim.measure.models.quantising import measure
     from rkcosim.rknn_file.opening import open_model
 
     baked = asked.normalisations() if asked.pixels else ()
@@ -256,9 +257,7 @@ def accuracy_command(asked: AccuracyOptions) -> None:
             raise ValueError(f"{asked.quantized} and {asked.model} must have the same format")
         samples = load_samples(asked.data, model.inputs, asked.how(raw=asked.pixels))
         with naming_model(asked.quantized):
-            found = model.measure(data, samples, gains=asked.gains)
-            if asked.npu:
-                found.npu = _npu(model, data, samples)
+            found = measure(model, data, samples, gains=asked.gains, npu=asked.npu)
             share = host_work(open_model(data)).share()
     _report(asked, asked.quantized.name, found)
     print(f"{asked.quantized.name}: {share}")
@@ -272,19 +271,6 @@ def _known(data: bytes, path: Path, wrong: Any) -> bytes:
     if identify(data) not in ("ONNX model", "TFLite model", UNKNOWN):
         raise wrong(path, data, "an ONNX or TFLite model")
     return data
-
-
-def _quantized(
-    model: FloatModel, samples: Any, settings: Settings, gains: bool = False
-) -> tuple[bytes, Accuracy]:
-    made = model.quantize(samples, settings)
-    return made, model.measure(made, samples, gains=gains)
-
-
-def _npu(model: FloatModel, quantized: bytes, samples: Any) -> dict[str, Figures]:
-    from rkcosim.measure.models.accuracy import npu_figures
-
-    return npu_figures(model, quantized, samples)
 
 
 def _report(asked: DataOptions, name: str, found: Accuracy) -> None:

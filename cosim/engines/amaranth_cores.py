@@ -7,6 +7,7 @@ import ctypes as ct
 from typing import Any
 
 from rkcosim.engines import library as lib
+from rkcosim.engines.protocol import AssertionFailed
 from rkcosim.engines.verilog import Design
 
 _PERIOD = 1e-9  # seconds
@@ -32,16 +33,18 @@ _PORT_OUTPUTS = {
 class _Core:
     """One core; `edge()` takes the pins of a cycle and returns those of the next one."""
 
-    def __init__(self, design: Design, index: int, vcd: str | None) -> None:
-        from amaranth.hdl import ClockDomain, Module
+    def __init__(self, design: Design, index: int, vcd: str | None, assertions: bool) -> None:
+        from amaranth.hdl import ClockDomain, Fragment, Module
         from amaranth.sim import Simulator
+
+        from rkcosim.rtl.assertions import Assertions
 
         self.core = design.make(external_cell=False)
         self.domain = ClockDomain("sync")
         top = Module()
         top.domains += self.domain
         setattr(top.submodules, f"core{index}", self.core)
-        self.simulator = Simulator(top)
+        self.simulator = Simulator(Fragment.get(top, Assertions() if assertions else None))
         self.simulator.add_clock(_PERIOD)
         self.simulator.add_testbench(self._bench)
         self.pins_in, self.pins_out = lib.CoreIn(), lib.CoreOut()
@@ -99,8 +102,8 @@ class _Core:
 class AmaranthCores:
     """The callback that steps cores in Amaranth's simulator, and the state of these cores."""
 
-    def __init__(self, design: Design, cores: int) -> None:
-        self._design, self._count = design, cores
+    def __init__(self, design: Design, cores: int, assertions: bool = False) -> None:
+        self._design, self._count, self._assertions = design, cores, assertions
         self._vcd: str | None = None
         self._cores: list[_Core] = []
         self.failure: BaseException | None = None
@@ -120,8 +123,14 @@ class AmaranthCores:
         # An exception cannot pass through the library: it is kept for the engine to raise.
         try:
             if not self._cores:
-                self._cores = [_Core(self._design, n, self._name(n)) for n in range(self._count)]
+                self._cores = [
+                    _Core(self._design, n, self._name(n), self._assertions) for n in range(self._count)
+                ]
             self._cores[core].edge(pins_in[0], pins_out)
+        except AssertionError as error:
+            place = f"clock edge {self._cores[core].edges}, core {core}"
+            self.failure = AssertionFailed(f"an assertion of the RTL failed in {place}: {error}")
+            return 1
         except BaseException as error:
             self.failure = error
             return 1

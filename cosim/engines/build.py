@@ -24,6 +24,10 @@ from rkcosim.spec.config import RK3588
 LIBRARY = "model.so"
 
 
+VARIANTS = ("traced", "probed", "watched", "assertions")
+"""Members of `Variant` that are off by default, as its text names them."""
+
+
 @dataclass(frozen=True)
 class Variant:
     """Selects a library of a design.
@@ -38,6 +42,8 @@ class Variant:
     probed : records the values that a lockstep run compares inside the core (Verilator only).
     watched : no clock is gated; instead, a register that changes while its group is asleep is reported on the
         output (Verilator with the C++ cell only; rkcosim.engines.clock_gates).
+    assertions : the assertions of the RTL are checked (rtl/assertions.py), and no clock is gated (Verilator
+        only).
     """
 
     engine: str
@@ -45,6 +51,7 @@ class Variant:
     traced: bool = False
     probed: bool = False
     watched: bool = False
+    assertions: bool = False
 
     @property
     def external_cell(self) -> bool:
@@ -59,7 +66,7 @@ class Variant:
         if self.engine == "timing":
             return "RTL that follows changes, C++ cell" if self.cell == "cpp" else "model of the timing"
         cell = "C++ cell" if self.cell == "cpp" else "RTL cell"
-        extra = [name for name in ("traced", "probed", "watched") if getattr(self, name)]
+        extra = [name for name in VARIANTS if getattr(self, name)]
         return ", ".join([f"{self.engine} model", cell, *extra])
 
 
@@ -195,9 +202,9 @@ def state_of(library: Path) -> str:
     return str(meta.get("state", ""))
 
 
-def _design_hash(design: verilog.Design, external_cell: bool) -> str:
+def _design_hash(design: verilog.Design, external_cell: bool, assertions: bool = False) -> str:
     """Hash of the RTLIL; the RTLIL is not generated if this state of the sources is already known."""
-    quick = design.fingerprint(external_cell)
+    quick = design.fingerprint(external_cell, assertions)
     folders = [*cache.cache_folders(), *prebuilt.stamp_folders()]
     stamps = [folder / "stamps" / quick for folder in folders] if quick else []
     for stamp in stamps:
@@ -205,7 +212,7 @@ def _design_hash(design: verilog.Design, external_cell: bool) -> str:
             known = stamp.read_text()
             if len(known) == 64:
                 return known
-    found = hashlib.sha256(design.rtlil(external_cell).encode()).hexdigest()
+    found = hashlib.sha256(design.rtlil(external_cell, assertions).encode()).hexdigest()
     for stamp in stamps[:1]:
         with contextlib.suppress(OSError):  # a failure only costs time
             stamp.parent.mkdir(parents=True, exist_ok=True)
@@ -235,7 +242,9 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
     packed = _is_packed(design, variant) and prebuilt.installed() is not None
     if not packed:
         toolchain.compiler()
-    design_hash = _design_hash(design, variant.external_cell) if design is not None else ""
+    design_hash = (
+        _design_hash(design, variant.external_cell, variant.assertions) if design is not None else ""
+    )
     origin = f"{design_hash} {design.clock_groups if design is not None else None}"
     if packed:
         found = _ready(origin, variant, progress)
@@ -347,6 +356,8 @@ def _verilator_flags(variant: Variant) -> list[str]:
         flags.append("-DRKCOSIM_PROBES")
     if variant.watched:
         flags.append("-DRKCOSIM_WATCHED")
+    if variant.assertions:
+        flags.append("-DRKCOSIM_ASSERTIONS")
     return flags
 
 
@@ -384,15 +395,21 @@ def core_verilog(
     origin : text that is equal for equal designs.
     """
     external = variant.external_cell
-    groups = design.clock_groups if external else None
+    groups = _clock_groups(design, variant)
     written = f"{origin} {verilog.SCRIPT_VERSION} {external} {variant.watched} {toolchain.yosys().version}"
     key = f"verilog-{hashlib.sha256(written.encode()).hexdigest()[:24]}"
 
     def write(folder: Path) -> None:
-        verilog.write_verilog(design.rtlil(external), folder, groups, watched=variant.watched)
+        rtlil = design.rtlil(external, variant.assertions)
+        verilog.write_verilog(rtlil, folder, groups, watched=variant.watched)
 
     kept = cache.built(key, verilog.WRITTEN, f"Verilog, {variant.cell} cell", write, progress)
     return Path(shutil.copy(kept, work))
+
+
+def _clock_groups(design: verilog.Design, variant: Variant) -> verilog.Groups | None:
+    """Return the groups whose clocks are gated; an assertion is checked at every edge."""
+    return design.clock_groups if variant.external_cell and not variant.assertions else None
 
 
 def _verilator_sources(
@@ -400,7 +417,7 @@ def _verilator_sources(
 ) -> list[Source]:
     tool, _ = _verilator()
     begin = time.monotonic()
-    groups = design.clock_groups if variant.cell == "cpp" else None
+    groups = _clock_groups(design, variant)
     text = core_verilog(design, variant, work, origin, progress)
     progress(f"Verilog written after {time.monotonic() - begin:.1f} s ({text.stat().st_size >> 10} KiB)")
     begin = time.monotonic()
@@ -448,6 +465,8 @@ def _verilator_options(variant: Variant) -> list[str]:
         options.append("-DRKCOSIM_PROBES")
     if variant.cell == "cpp":
         options.append("-DRKCOSIM_CELL")
+    if variant.assertions:
+        options.append("-DRKCOSIM_ASSERTIONS")
     return options
 
 

@@ -35,6 +35,7 @@ class EngineOptions(TypedDict, total=False):
     traced: bool
     probed: bool
     watched: bool
+    assertions: bool | None
     config: Any
     design: Any
     progress: Progress | None
@@ -73,6 +74,7 @@ def open_engine(
     traced: bool = False,
     probed: bool = False,
     watched: bool = False,
+    assertions: bool | None = None,
     config: Any = None,
     design: Any = None,
     progress: Progress | None = None,
@@ -103,6 +105,9 @@ def open_engine(
     probed : record the values that a lockstep run compares (see `SocEngine.probes`); "verilator" only.
     watched : report registers that change while their clock would be gated, on the output
         (`rkcosim.engines.build.Variant`); "verilator" with the C++ cell only.
+    assertions : check the assertions of the RTL (rtl/assertions.py) in each cycle, which takes longer; a
+        failed one raises `AssertionFailed`. "verilator" and "amaranth" only; None: where possible, if the
+        environment variable RKCOSIM_ASSERTIONS is 1.
     config : `rkcosim.spec.config.NpuConfig`, default `RK3588`; for engines that build the RTL.
     design : another core with the same ports: a component, or a function that makes one; for engines that
         build the RTL.
@@ -145,7 +150,12 @@ def open_engine(
     if snapshot is not None:
         require(name, "has_snapshots", "a snapshot")
     if name is not None and name not in ENGINES:
-        given = {"watched": watched, "config": config is not None, "design": design is not None}
+        given = {
+            "watched": watched,
+            "assertions": bool(assertions),
+            "config": config is not None,
+            "design": design is not None,
+        }
         if asked := [keyword for keyword, value in given.items() if value]:
             raise ValueError(
                 f"the engine {name} does not build the RTL; {asked[0]} needs one of: {', '.join(ENGINES)}"
@@ -191,6 +201,7 @@ def open_engine(
             traced=traced or trace is not None,
             probed=probed,
             watched=watched,
+            assertions=assertions,
             threads=threads,
             snapshot=snapshot,
             options=options,

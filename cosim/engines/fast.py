@@ -9,7 +9,7 @@ of its own while the timing model runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import Any
 
 from rkcosim.engines import cache
@@ -85,14 +85,19 @@ class FastEngine(SocEngine):
 
     def _also(self, work: Callable[[], object]) -> None:
         """Have the golden model do something after everything that it was given before."""
-        self._waiting.append(self._thread.submit(work))
+        with self._in_library:
+            self.opened()
+            self._waiting.append(self._thread.submit(work))
 
     def _settle(self) -> None:
         """Wait until the golden model has done everything."""
         from rkcosim.golden.task.errors import GoldenError
 
         waiting, self._waiting = self._waiting, []
-        errors = [error for one in waiting if (error := one.exception()) is not None]
+        try:
+            errors = [error for one in waiting if (error := one.exception()) is not None]
+        except CancelledError:
+            raise EngineError("the engine is closed") from None
         found, self._known = self._known, self.complaints(self._known).place
         for error in errors:
             if not isinstance(error, GoldenError):
@@ -113,8 +118,9 @@ class FastEngine(SocEngine):
 
     def close(self) -> None:
         """End both models; see `SocEngine.close`."""
-        self._thread.shutdown(wait=True, cancel_futures=True)
-        super().close()
+        with self._in_library:
+            self._thread.shutdown(wait=True, cancel_futures=True)
+            super().close()
 
 
 def open_fast(

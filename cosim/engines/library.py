@@ -292,6 +292,7 @@ _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "rk_run": (_I, [_P, _U64, _U32, _I]),
     "rk_take_diagnostics": (_U64, [_P]),
     "rk_cycle": (_U64, [_P]),
+    "rk_failure": (ct.c_char_p, [_P]),
     "rk_irq": (_U32, [_P]),
     "rk_may_sleep": (None, [_P, _I]),
     "rk_options": (None, [_P, _U32]),

@@ -26,6 +26,10 @@ class BuildError(EngineError):
     """A compiled model could not be made; the message says what to install or change."""
 
 
+class AssertionFailed(EngineError):
+    """An assertion of the RTL does not hold; the message names cycle, core, block, signal and assertion."""
+
+
 class WaveformError(EngineError, ValueError):
     """A waveform cannot be written by this engine, in this format, to this file, or so late in the run."""
 

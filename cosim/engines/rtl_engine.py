@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,12 @@ from rkcosim.engines.snapshots.contents import read_snapshot
 from rkcosim.engines.soc import SocEngine
 from rkcosim.engines.system import Source
 
+ASSERTIONS = "RKCOSIM_ASSERTIONS"
+"""Variable of the environment that has engines check the assertions of the RTL if it is 1."""
+
+CHECKED = ("verilator", "amaranth")
+"""Engines that can do so."""
+
 
 def open_rtl_engine(
     name: str | None,
@@ -29,6 +36,7 @@ def open_rtl_engine(
     traced: bool,
     probed: bool,
     watched: bool,
+    assertions: bool | None,
     threads: int | None,
     snapshot: str | Path | None,
     options: Iterable[str] | None,
@@ -45,8 +53,7 @@ def open_rtl_engine(
         name, cores, exact = saved.header["engine"], saved.header["cores"], saved.header["cell"] == "rtl"
         dram = DramConfig(**saved.header["dram"])
         options = saved.header.get("options", ())
-        variants = ("traced", "probed", "watched")
-        traced, probed, watched = (word in saved.header["variant"] for word in variants)
+        traced, probed, watched, assertions = (word in saved.header["variant"] for word in build.VARIANTS)
     if name is None:
         name = "verilator"
         if toolchain.verilator() is None:
@@ -57,6 +64,12 @@ def open_rtl_engine(
             name = "cxxrtl"
     if probed:
         require(name, "has_probes", "a lockstep run")
+    if assertions is None:
+        assertions = name in CHECKED and os.environ.get(ASSERTIONS) == "1"
+    if assertions and name not in CHECKED:
+        raise ValueError(f"assertions=True needs one of the engines {' and '.join(CHECKED)}, not {name}")
+    if watched and assertions:
+        raise ValueError("watched=True and assertions=True exclude each other")
     if watched and (name != "verilator" or exact):
         raise ValueError("watched=True needs the engine verilator with the C++ cell")
     if design is None:
@@ -67,12 +80,12 @@ def open_rtl_engine(
         design = verilog.npu_design(config)
     described = verilog.as_design(design)
     if name == "amaranth":
-        source, cell = _amaranth_source(described, cores, progress), "rtl"
+        source, cell = _amaranth_source(described, cores, progress, assertions), "rtl"
     else:
         cell = "cpp" if described.has_cell and not exact else "rtl"
 
         def variant(traced: bool) -> Variant:
-            return Variant(name, cell, traced, probed, watched)
+            return Variant(name, cell, traced, probed, watched, assertions)
 
         def library(traced: bool) -> Path:
             return build.build(described, variant(traced), progress)
@@ -104,10 +117,10 @@ def open_rtl_engine(
     return engine
 
 
-def _amaranth_source(design: verilog.Design, cores: int, progress: Progress) -> Source:
+def _amaranth_source(design: verilog.Design, cores: int, progress: Progress, assertions: bool) -> Source:
     from rkcosim.engines.amaranth_cores import AmaranthCores  # imports Amaranth's simulator
 
-    running = AmaranthCores(design, cores)
+    running = AmaranthCores(design, cores, assertions)
     return Source(
         lambda traced: build.build(None, Variant("external"), progress),
         running.step,

@@ -18,6 +18,7 @@ from rkcosim.engines.diagnostics import Diagnostic
 from rkcosim.engines.events import GAP, LIMIT, Recording
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.protocol import (
+    AssertionFailed,
     BusError,
     DiagnosticError,
     EngineError,
@@ -109,7 +110,8 @@ class SocEngine(System):
         """
         self._check_access(core, offset)
         value = ct.c_uint32()
-        result = self.lib.rk_read(self._handle, core, offset, ct.byref(value), ACCESS_CYCLES)
+        with self._in_library:
+            result = self.lib.rk_read(self.opened(), core, offset, ct.byref(value), ACCESS_CYCLES)
         self._after_access("read", core, offset, result)
         return value.value
 
@@ -119,7 +121,8 @@ class SocEngine(System):
         if not 0 <= value < 1 << 32:
             raise ValueError(f"write32: {value:#x} does not fit 32 bits")
         self.recording.kick(core, offset, value)
-        result = self.lib.rk_write(self._handle, core, offset, value, ACCESS_CYCLES)
+        with self._in_library:
+            result = self.lib.rk_write(self.opened(), core, offset, value, ACCESS_CYCLES)
         self._after_access("write", core, offset, result)
 
     def run(self, cycles: int) -> None:
@@ -299,17 +302,24 @@ class SocEngine(System):
     def close(self) -> None:
         """End the waveform, write the events, and free the cores and the address space of the memory.
 
-        Arrays returned by `memory.view` stay valid and keep that address space until they are freed.
+        Arrays returned by `memory.view` stay valid and keep that address space until they are freed.  A run
+        in another thread ends with EngineError.
         """
         if self._handle is not None:
             self._submissions.close()
-            try:
-                self.recording.finish()
-            finally:
-                self.tracing.end()
-                self.unload()
-                self.memory.close()
-                self.source.close()
+            with self._in_library:
+                try:
+                    self.recording.finish()
+                finally:
+                    self.tracing.end()
+                    self.unload()
+                    self.memory.close()
+                    self.source.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._handle is None
 
     def _forget_files(self) -> None:
         self.recording.files = []
@@ -318,7 +328,7 @@ class SocEngine(System):
         return self
 
     def __repr__(self) -> str:
-        return described(self, self._handle is None)
+        return described(self, self.closed)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -340,6 +350,8 @@ class SocEngine(System):
 
     def _after_access(self, what: str, core: int, offset: int, result: int) -> None:
         self.raise_failure()
+        if result == lib.LITE_MODEL_ERROR:
+            raise self._failure()
         if result:
             reason = {
                 lib.LITE_TIMEOUT: f"no response within {ACCESS_CYCLES} cycles",
@@ -366,10 +378,11 @@ class SocEngine(System):
             now, begun = self.cycle, time.perf_counter()
             # Whole windows, so that the result does not depend on where the host interrupts the simulation.
             pause = max(now + chunks.cycles, now + lib.MAX_LOOKAHEAD) // lib.MAX_LOOKAHEAD * lib.MAX_LOOKAHEAD
-            result = self.lib.rk_run(self.opened(), min(end, pause), mask, stop)
+            with self._in_library:
+                result = self.lib.rk_run(self.opened(), min(end, pause), mask, stop)
             self.raise_failure()
             if result == lib.RUN_MODEL_ERROR:
-                raise EngineError(f"the model of a core failed in cycle {self.cycle}")
+                raise self._failure()
             chunks.took(self.cycle - now, time.perf_counter() - begun)
             progress.tick(self)
             if result == lib.RUN_TASK:
@@ -378,6 +391,12 @@ class SocEngine(System):
                 self._raise_diagnostic()
             if result == lib.RUN_IRQ or self.cycle >= end:
                 return
+
+    def _failure(self) -> EngineError:
+        text = self.lib.rk_failure(self.opened()).decode()
+        if text:
+            return AssertionFailed(f"an assertion of the RTL failed in {text}")
+        return EngineError(f"the model of a core failed in cycle {self.cycle}")
 
     def _raise_diagnostic(self) -> None:
         fresh = self.diagnostics(self.reported)

@@ -7,6 +7,7 @@ speed of the host: they follow from the order of the calls alone.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -61,6 +62,7 @@ class Submission(Generic[T]):
     """A job of one core, as `concurrent.futures.Future`: `result`, `exception`, `done`, `cancel`.
 
     A method that waits lets the engine simulate, all of its cores together, until this job has ended.
+    Several threads may wait: they simulate in turns.
 
     Members
     -------
@@ -126,7 +128,7 @@ class Submission(Generic[T]):
         if self.done():
             return self.cancelled()
         self._queue.cancel(self)
-        return True
+        return self.cancelled()
 
     def add_done_callback(self, work: Callable[[Submission[T]], object]) -> None:
         """Call a function with this object when the job has ended or was cancelled."""
@@ -141,36 +143,36 @@ class Submission(Generic[T]):
 
     # For the queue
 
-    def begin(self, engine: Any) -> bool:
+    def _start(self, engine: Any) -> bool:
         """Start the core; returns False if that has failed."""
         try:
             self._begun = self._work.begin(engine, self.core)
         except Exception as error:
-            self.close("finished", error=error)
+            self._close("finished", error=error)
             return False
         self.started, self._state = engine.cycle, "running"
         return True
 
-    def end(self, raised: bool) -> None:
+    def _end(self, raised: bool) -> None:
         """Take the result."""
         assert self._begun is not None
         try:
-            self.close("finished", self._begun.end(raised))
+            self._close("finished", self._begun.end(raised))
         except Exception as error:
-            self.close("finished", error=error)
+            self._close("finished", error=error)
 
-    def fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception) -> None:
         """Take an error of the engine."""
         assert self._begun is not None
-        self.close("finished", error=self._begun.failed(error))
+        self._close("finished", error=self._begun.failed(error))
 
-    def stop(self) -> None:
+    def _stop(self) -> None:
         """Stop the core, if it works on the job."""
         begun, self._begun = self._begun, None
         if begun is not None:
             begun.cancel()
 
-    def close(self, state: str, result: Any = None, error: BaseException | None = None) -> None:
+    def _close(self, state: str, result: Any = None, error: BaseException | None = None) -> None:
         """Set the state after which nothing changes, and call the callbacks."""
         self._state, self._result, self._error = state, result, error
         self._begun = None
@@ -179,7 +181,7 @@ class Submission(Generic[T]):
             work(self)
 
     @property
-    def left(self) -> int:
+    def _left(self) -> int:
         """Cycles up to the bound; for a running job."""
         assert self.started is not None
         return self.started + self.max_cycles - int(self._queue.engine.cycle)
@@ -196,6 +198,7 @@ class Submissions:
 
     def __init__(self, engine: Any, errors: tuple[type[Exception], ...] = (EngineError,)) -> None:
         self.engine, self._errors = engine, errors
+        self._lock = threading.RLock()
         self._running: dict[int, Submission[Any]] = {}
         self._queued: dict[int, deque[Submission[Any]]] = {core: deque() for core in range(engine.cores)}
 
@@ -228,9 +231,10 @@ class Submissions:
             raise ValueError(f"the engine has {self.engine.cores} cores, the job is for core {chosen!r}")
         if max_cycles < 1:
             raise ValueError(f"max_cycles must be at least 1, not {max_cycles}")
-        job = Submission(self, work, chosen, max_cycles)
-        self._queued[chosen].append(job)
-        self._start(chosen)
+        with self._lock:
+            job = Submission(self, work, chosen, max_cycles)
+            self._queued[chosen].append(job)
+            self._start(chosen)
         return job
 
     def advance(self, job: Submission[Any], timeout: float | None = None) -> None:
@@ -239,14 +243,16 @@ class Submissions:
         while not job.done():
             if end is not None and time.monotonic() >= end:
                 raise TimeoutError(f"the job of core {job.core} has not ended within {timeout} s")
-            self._step()
+            with self._lock:
+                if not job.done():  # another thread may have simulated its end
+                    self._step()
 
     def _step(self) -> None:
         """Simulate up to the next interrupt, at most to the next bound or the end of a stretch."""
         running = dict(self._running)
         mask = sum(1 << core for core in running)
         stretch = STRETCH - self.engine.cycle % STRETCH
-        cycles = min(stretch, *(max(job.left, 0) for job in running.values()))
+        cycles = min(stretch, *(max(job._left, 0) for job in running.values()))
         try:
             raised = self.engine.run_until_irq(mask, cycles)
         except DiagnosticError as error:
@@ -254,14 +260,14 @@ class Submissions:
             if not wrong:
                 raise
             for core in sorted(wrong):
-                self._take(core).fail(error)
+                self._take(core)._fail(error)
         except self._errors as error:
             for core in sorted(running):
-                self._take(core).fail(error)
+                self._take(core)._fail(error)
         else:
             for core, job in sorted(running.items()):
-                if raised >> core & 1 or job.left <= 0:
-                    self._take(core).end(bool(raised >> core & 1))
+                if raised >> core & 1 or job._left <= 0:
+                    self._take(core)._end(bool(raised >> core & 1))
         for core in sorted(running):
             self._start(core)
 
@@ -273,26 +279,30 @@ class Submissions:
         queued = self._queued[core]
         while queued and core not in self._running:
             job = queued.popleft()
-            if job.begin(self.engine):
+            if job._start(self.engine):
                 self._running[core] = job
 
     def cancel(self, job: Submission[Any]) -> None:
-        """Cancel a job that has not ended."""
-        if self._running.get(job.core) is job:
-            del self._running[job.core]
-            job.stop()
-        else:
-            self._queued[job.core].remove(job)
-        job.close("cancelled")
-        self._start(job.core)
+        """Cancel a job, unless it has ended."""
+        with self._lock:
+            if job.done():
+                return
+            if self._running.get(job.core) is job:
+                del self._running[job.core]
+                job._stop()
+            else:
+                self._queued[job.core].remove(job)
+            job._close("cancelled")
+            self._start(job.core)
 
     def close(self) -> None:
         """Cancel every job; the engine is being closed."""
-        for queued in self._queued.values():
-            while queued:
-                queued.popleft().close("cancelled")
-        while self._running:
-            job = self._running.popitem()[1]
-            with contextlib.suppress(Exception):
-                job.stop()
-            job.close("cancelled")
+        with self._lock:
+            for queued in self._queued.values():
+                while queued:
+                    queued.popleft()._close("cancelled")
+            while self._running:
+                job = self._running.popitem()[1]
+                with contextlib.suppress(Exception):
+                    job._stop()
+                job._close("cancelled")

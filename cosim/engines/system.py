@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes as ct
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +93,7 @@ class System:
         self.threads, self._threads_always = thread_count(threads), threads_chosen(threads)
         self._step = source.step if source.step is not None else lib.STEP()
         self._handle: int | None = None
+        self._in_library = threading.RLock()  # another thread may close the engine during a run
         self._may_sleep, self._window = True, 0
         self.lib: Any = None
         self.traced = self.touched = self.counting = self.keeping_tasks = False
@@ -201,9 +203,10 @@ class System:
 
     def unload(self) -> None:
         """Free the cores; does nothing if there are none."""
-        if self._handle is not None:
-            self.lib.rk_destroy(self._handle)
-            self._handle = None
+        with self._in_library:
+            if self._handle is not None:
+                self.lib.rk_destroy(self._handle)
+                self._handle = None
 
     def opened(self) -> int:
         """Return the handle of the library's system; raises EngineError after it was closed."""

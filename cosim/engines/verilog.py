@@ -26,7 +26,7 @@ WRITTEN = "core.v"
 PLAIN_NAMES = Path(__file__).with_name("plain_names.py")
 """The module that names the signals of `verilog_text`, which is imported when the text is written."""
 
-SCRIPT_VERSION = 8  # part of every key; to be incremented when the output of this file changes
+SCRIPT_VERSION = 10  # part of every key; to be incremented when the output of this file changes
 
 
 class Design:
@@ -57,22 +57,29 @@ class Design:
         self.clock_groups = clock_groups
         self.has_cell = has_cell
         self._fingerprint = fingerprint
-        self._rtlil: dict[bool, str] = {}
+        self._rtlil: dict[tuple[bool, bool], str] = {}
 
-    def fingerprint(self, external_cell: bool) -> str | None:
+    def fingerprint(self, external_cell: bool, assertions: bool = False) -> str | None:
         """Return a quickly computed hash that represents the RTLIL, or None."""
         quick = self._fingerprint() if self._fingerprint is not None else None
         if quick is None:
             return None
-        text = f"{SCRIPT_VERSION} {external_cell} {quick}"
+        text = f"{SCRIPT_VERSION} {external_cell} {quick}{' assertions' if assertions else ''}"
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def rtlil(self, external_cell: bool) -> str:
-        """Return the RTLIL text, without initial values of memories that are all zero."""
-        if external_cell not in self._rtlil:
-            text = rtlil_of(self.make(external_cell=external_cell), TOP)
-            self._rtlil[external_cell] = drop_zero_memories(text)
-        return self._rtlil[external_cell]
+    def rtlil(self, external_cell: bool, assertions: bool = False) -> str:
+        """Return the RTLIL text, without initial values of memories that are all zero.
+
+        With `assertions` it has those of rtl/assertions.py.
+        """
+        form = external_cell, assertions
+        if form not in self._rtlil:
+            from rkcosim.rtl.assertions import Assertions
+
+            platform = Assertions() if assertions else None
+            text = rtlil_of(self.make(external_cell=external_cell), TOP, platform=platform)
+            self._rtlil[form] = drop_zero_memories(text)
+        return self._rtlil[form]
 
 
 def npu_design(config: Any) -> Design:
@@ -129,7 +136,12 @@ def rtl_hash() -> str | None:
 
 
 def rtlil_of(
-    elaboratable: Any, name: str, *, ports: Mapping[str, Any] | None = None, sources: bool = False
+    elaboratable: Any,
+    name: str,
+    *,
+    ports: Mapping[str, Any] | None = None,
+    sources: bool = False,
+    platform: object = None,
 ) -> str:
     """Return the RTLIL of a design.
 
@@ -138,13 +150,14 @@ def rtlil_of(
     name : name of the top module.
     ports : signals and directions of its ports by name; None: those of the component's signature.
     sources : keep the source positions as attributes, relative to the folder of the package.
+    platform : with which the design is elaborated.
     """
     from amaranth.back import rtlil  # slow to import, and not needed if everything is cached
 
     from rkcosim.engines import quick_rtlil
 
     with quick_rtlil.quickly():
-        text = rtlil.convert(elaboratable, name=name, ports=ports, emit_src=sources)
+        text = rtlil.convert(elaboratable, name=name, platform=platform, ports=ports, emit_src=sources)
     return _SOURCE.sub(_relative, text) if sources else text
 
 
@@ -184,7 +197,7 @@ def write_verilog(
     """
     path = _yosys_verilog(rtlil, folder, _BRANCHES)
     text = _TRIGGER.sub(r"_trigger_\1 ", constants_at_start(path.read_text()))
-    text = replicated(text)
+    text = told_assertions(replicated(text))
     if clock_groups:
         from rkcosim.engines.clock_gates import add_awake, gate_clocks, watch_clocks
 
@@ -192,6 +205,39 @@ def write_verilog(
         text = (watch_clocks if watched else gate_clocks)(text, TOP, clock_groups)
     path.write_text(text)
     return path
+
+
+_ASSERTED = re.compile(
+    r'^( *)if \(!(\S+)\)\n *\$write\(("(?:[^"\\]|\\.)*")\);\n *assert \(\2\);$', re.MULTILINE
+)
+"""An assertion with a message, as Yosys writes it."""
+
+_MODULE = re.compile(r"^module \\?(\S+) *\(.*?^endmodule$", re.MULTILINE | re.DOTALL)
+
+
+def told_assertions(text: str) -> str:
+    """Let each assertion of Yosys's Verilog tell a function of the harness its module and its message.
+
+    The name of a module is the path of its instance; Verilator's `%m` would make it keep a list of scopes.
+
+    Raises
+    ------
+    BuildError
+        if one is left, which would end the process instead.
+    """
+
+    def told(module: re.Match[str]) -> str:
+        path = re.sub(r"\$\d+", "", module[1]).removeprefix(f"{TOP}.").removesuffix(f".{CHECKS}")
+        return _ASSERTED.sub(rf'\1if (!\2) rk_assertion("{path}", \3);', module[0])
+
+    if not re.search(r"^ *assert\b", text, re.MULTILINE):
+        return text
+    from rkcosim.rtl.assertions import CHECKS  # Amaranth is imported only if there are assertions
+
+    text = _MODULE.sub(told, text)
+    if re.search(r"^ *assert\b", text, re.MULTILINE):
+        raise BuildError("Yosys writes assertions in an unknown form")
+    return f'import "DPI-C" function void rk_assertion(input string where, input string what);\n{text}'
 
 
 def verilog_text(

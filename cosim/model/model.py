@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -62,10 +62,37 @@ Samples = str | os.PathLike[str] | npt.ArrayLike | Mapping[str, npt.ArrayLike] |
 """Samples for quantisation: an array or mapping with one sample more in front, samples, or a path."""
 
 
-_DRIVERS: weakref.WeakKeyDictionary[Any, Driver] = weakref.WeakKeyDictionary()
-"""The driver of each engine that models share: it knows which memory of the device is in use."""
+class _Shared:
+    """What all models of an engine have together.
 
-_DRIVERS_LOCK = threading.Lock()
+    Members
+    -------
+    driver
+        Knows which memory of the device is in use.
+    lock
+        Held during an inference: the cores do one job at a time.
+    """
+
+    def __init__(self, engine: AnyEngine, lock: threading.RLock) -> None:
+        from rkcosim.driver import Driver
+
+        self.driver, self.lock = Driver(engine), lock
+
+    @classmethod
+    def of(cls, engine: AnyEngine, lock: threading.RLock | None = None) -> _Shared:
+        """Return that of an engine; the first call makes it, with `lock` if one is given.
+
+        It is a member of the engine, so that both end together.
+        """
+        with _SHARED_LOCK:
+            members = vars(engine)
+            if "_models" not in members:
+                members["_models"] = cls(engine, lock or threading.RLock())
+            shared: _Shared = members["_models"]
+            return shared
+
+
+_SHARED_LOCK = threading.Lock()
 
 
 class ClosedError(Error):
@@ -153,14 +180,27 @@ def load(
     ValueError
         For an unknown option.
     """
+    for option, given_as in (("exact", exact), ("fallback", fallback)):
+        if not isinstance(given_as, bool):
+            raise ValueError(f"{option} must be True or False, not {given_as!r}")
+    if isinstance(outputs, str):
+        raise ValueError(f"outputs must be a sequence of names, not the text {outputs!r}: give [{outputs!r}]")
+    if not all(isinstance(one, str) for one in outputs):
+        raise ValueError(f"outputs must be names, not {list(outputs)!r}")
+    if shapes is not None and not isinstance(shapes, Mapping):
+        raise ValueError(f"shapes must be a mapping from names of inputs to shapes, not {shapes!r}")
     path: Path | None = None
     if isinstance(model, bytes | bytearray | memoryview):
         data, name = bytes(model), "model"
     elif isinstance(model, str | os.PathLike):
         path = Path(model)
         data, name = read_model(path), path.name
-    else:
+    elif hasattr(model, "SerializeToString") and hasattr(model, "graph"):
         data, name = model.SerializeToString(), model.graph.name or "model"
+    else:
+        raise ValueError(
+            f"model must be a path, the bytes of a file or an onnx.ModelProto, not {type(model).__name__}"
+        )
     how = dict(engine=engine, cores=cores, exact=exact, dram=dram, plan=plan)
     reading = {
         "floats": floats,
@@ -204,25 +244,24 @@ class Model:
         plan: PlanName,
         reading: Mapping[str, Any],
     ) -> None:
-        if plan not in ("ours", "rknn"):
-            raise ValueError(f"plan must be 'ours' or 'rknn', not {plan!r}")
-        if cores not in (1, 2, 3):
-            raise ValueError(f"cores must be 1, 2 or 3, not {cores!r}")
+        _check_plan(plan)
+        _check_cores(cores)
         if reading["floats"] not in ("fp16", "host", "refuse"):
             raise ValueError(f"floats must be 'fp16', 'host' or 'refuse', not {reading['floats']!r}")
         self.name, self._data, self._path = name, data, path
         self._engine, self._exact, self._plan, self._reading = engine, exact, plan, dict(reading)
         self._dram = _memory(dram)
         self._asked_cores = cores
-        self._lock = threading.RLock()
+        _check_engine(engine)
+        shared = not (isinstance(engine, str) or engine is None)
+        self._lock = _Shared.of(engine).lock if shared else threading.RLock()  # type: ignore[arg-type]
         self._closed = False
         self.accuracy: AccuracyReport | None = None
         self._compiled: dict[bool, Any] = {}
-        if isinstance(engine, str) or engine is None:
-            _check_engine(engine)
+        compiled = self._model()
         with self._options(), self._naming():
-            self.inputs, self.outputs = signature(data, self._model())
-        self.cores: int = max(cores, getattr(self._model().plan, "cores", 1))
+            self.inputs, self.outputs = signature(data, compiled)
+        self.cores: int = max(cores, getattr(compiled.plan, "cores", 1))
         self._device = _Device()
         self._end = weakref.finalize(self, self._device.close)
 
@@ -278,22 +317,43 @@ class Model:
         return self._data
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model, atomically: as a compiled model to a file `.rkc`, otherwise the model's own file.
+        """Write the model to a file, atomically; its ending selects the form.
+
+        Parameters
+        ----------
+        path
+            A file `.rkc` (the compiled model) or `.rknn` (the plan in the vendor's container); with any other
+            ending the model's own file.
 
         Raises
         ------
+        RknnFileError
+            If the vendor's container cannot express a part of the model.
         OSError
             If the file cannot be written.
         """
         from rkcosim.waves.whole_file import whole_file
 
         target = Path(path)
+        forms = {".rkc": lambda: self._model().save(), ".rknn": self._rknn}
+        data = forms.get(target.suffix.lower(), self.to_bytes)()
         with whole_file(target) as part:
-            part.write_bytes(self._model().save() if target.suffix.lower() == ".rkc" else self._data)
+            part.write_bytes(data)
+
+    def _rknn(self) -> bytes:
+        """Return the plan in the vendor's container; a file in it stays as it is."""
+        from rkcosim.compiler.batch import batch_size, one_of
+        from rkcosim.rknn_file import is_rknn
+        from rkcosim.rknn_file.writer import write_rknn
+
+        if is_rknn(self._data):
+            return self._data
+        compiled = self._model()
+        return write_rknn(one_of(compiled), batch=batch_size(compiled))
 
     # Runs.
 
-    def __call__(self, *arrays: Inputs, **named: npt.ArrayLike) -> Array | Any:
+    def __call__(self, /, *arrays: Inputs, **named: npt.ArrayLike) -> Array | Any:
         """Run once, as `run`; return the array of a model with one output, otherwise `Outputs`.
 
         A type checker does not know the number of outputs, and takes the result for an array or anything; the
@@ -302,7 +362,7 @@ class Model:
         results = self.run(*arrays, **named)
         return results[0] if len(results) == 1 else results
 
-    def run(self, *arrays: Inputs, **named: npt.ArrayLike) -> Outputs:
+    def run(self, /, *arrays: Inputs, **named: npt.ArrayLike) -> Outputs:
         """Run one inference.
 
         Parameters
@@ -310,7 +370,7 @@ class Model:
         arrays
             Arrays (or nested lists) in the order of the inputs, or one mapping from names to arrays.  They
             have the shapes of `inputs`; leading dimensions of 1 may be missing.  Of an input of codes, arrays
-            of its element type are codes and floats are real numbers.
+            of its element type are codes; floats and other integers are real numbers.
         named
             Arrays by the input's name.
 
@@ -468,12 +528,21 @@ class Model:
             If the runtime is not installed, or does not accept the model.
         ModelError
             If an input is wrong.
+        ValueError
+            For the name of another runtime, or arguments that are given twice.
         """
         from rkcosim.measure.models.compare import compare
+        from rkcosim.measure.models.references import ReferenceProblem
         from rkcosim.model.reports import ComparisonReport
 
-        named: Any = first if isinstance(first, str) else second
-        x, reference = (second if isinstance(first, str) else first), reference or named
+        names = [one for one in (first, second, reference) if isinstance(one, str)]
+        given_inputs = [one for one in (first, second) if one is not None and not isinstance(one, str)]
+        if len(names) > 1 or len(given_inputs) > 1:
+            raise ValueError("compare takes the inputs once and the name of one runtime")
+        for unknown in set(names) - set(get_args(Runtime)):
+            raise ValueError(f"the runtime must be one of {', '.join(get_args(Runtime))}, not {unknown!r}")
+        x = next(iter(given_inputs), None)
+        named: Any = next(iter(names), None)
         reals = [
             ((array.astype(np.int32) - info.zero_point) * np.float32(info.scale)).astype(np.float32)
             if info.quantised and array.dtype.kind in "iu"
@@ -481,7 +550,10 @@ class Model:
             for array, info in zip(self._of(x, seed), self._model().inputs, strict=True)
         ]
         with shown_once(), self._options(), self._file() as path:
-            found = compare(path, [reals], reference=reference)
+            try:
+                found = compare(path, [reals], reference=named)
+            except ReferenceProblem as error:
+                raise ReferenceProblem(str(error).replace(str(path), self.name)) from error
         return ComparisonReport(replace(found, model=self.name))
 
     def estimate(
@@ -491,6 +563,7 @@ class Model:
         cores: int | None = None,
         dram: DramConfig | Mapping[str, float] | str | None = None,
         plan: PlanName | None = None,
+        what_if: bool = False,
     ) -> EstimateReport:
         """Estimate the time of each layer without simulation.
 
@@ -504,28 +577,35 @@ class Model:
             Timing of the memory as for `load`; None: the model's.
         plan
             "ours" or "rknn"; None: the model's.
+        what_if
+            Whether the report has other bandwidths, clocks, numbers of cores and divisions of CBUF as well
+            (`variants`); for the plan "ours" only.
 
         Raises
         ------
         ValueError
-            For an invalid speed, or if the model has a task that cannot be estimated.
+            For an invalid speed, number of cores or plan, or for a task that cannot be estimated.
         """
-        from rkcosim.measure.perf.boards.expected import board_json
-        from rkcosim.measure.perf.estimator.coefficients import stored_fit, warning
-        from rkcosim.measure.perf.estimator.document import as_json
-        from rkcosim.measure.perf.estimator.plans import estimate_plan
-        from rkcosim.measure.perf.estimator.whatif import at_clock
+        from rkcosim.measure.perf.estimator.files import estimate_file
         from rkcosim.model.reports import EstimateReport
 
-        chosen, share = plan or self._plan, cores or self._asked_cores
-        memory = at_clock(self._dram if dram is None else _memory(dram), clock)
+        chosen = self._plan if plan is None else plan
+        share = self._asked_cores if cores is None else cores
+        _check_plan(chosen)
+        _check_cores(share)
+        memory = self._dram if dram is None else _memory(dram)
         with shown_once(), progress.step(f"estimating {self.name}"), self._options(), self._naming():
-            found = estimate_plan(self._data, chosen, dram=memory, cores=share)
-        document = as_json(self.name, found.estimate, clock)
-        document["plan"] = chosen
-        document["board"] = board_json(found.estimate.cycles, found.submits, clock, chosen)
-        document["error"], document["warning"] = stored_fit().errors["held out"], warning()
-        return EstimateReport(document)
+            found = estimate_file(
+                self.name,
+                self._data,
+                clock=clock,
+                memory=memory,
+                cores=share,
+                plan=chosen,
+                plans=(chosen,),
+                what_if=what_if,
+            )
+        return EstimateReport(found.document)
 
     def quantize(
         self,
@@ -536,6 +616,7 @@ class Model:
         per_channel: bool = True,
         keep: Sequence[str] = (),
         mixed: int = 0,
+        below: float | None = None,
         npu: bool = False,
     ) -> Model:
         """Make an int8 model of this float model, with the same options.
@@ -557,6 +638,8 @@ class Model:
             Names of layers that stay in floating point.
         mixed
             Number of further layers that stay in floating point: those that the output gains most from.
+        below
+            Layers whose cosine alone is below this number stay in floating point; None: no further ones.
         npu
             Whether `accuracy` also has the outputs in the NPU's arithmetic.
 
@@ -567,16 +650,26 @@ class Model:
         Raises
         ------
         ModelError
-            If the model has nothing to quantise, or a sample does not fit.
+            If the model has nothing to quantise, or a sample does not fit or has numbers that are not finite.
+        ValueError
+            For an option out of range.
         MissingExtraError
             If the quantiser is not installed.
         """
+        from rkcosim.compiler.quantization import Settings
         from rkcosim.model.quantisation import quantised
 
+        if method not in get_args(Method):
+            raise ValueError(f"method must be one of {', '.join(get_args(Method))}, not {method!r}")
+        if isinstance(keep, str):
+            raise ValueError(f"keep must be a sequence of names, not the text {keep!r}: give [{keep!r}]")
+        if not isinstance(mixed, int) or mixed < 0:
+            raise ValueError(f"mixed must be a number of layers, not {mixed!r}")
+        if not 0 <= percentile <= 100:
+            raise ValueError(f"percentile must be 0 to 100, not {percentile!r}")
+        settings = Settings(method, percentile, per_channel, tuple(keep))
         with shown_once(), self._options(), self._naming():
-            made, found = quantised(
-                self._data, self.inputs, data, method, percentile, per_channel, tuple(keep), mixed, npu
-            )
+            made, found = quantised(self._data, self.inputs, data, settings, mixed, below, npu)
         from rkcosim.model.reports import AccuracyReport
 
         stem = Path(self.name)
@@ -588,7 +681,7 @@ class Model:
         model.accuracy = AccuracyReport(name, found)
         return model
 
-    def measure_accuracy(self, original: Model, data: Any, *, npu: bool = False) -> AccuracyReport:
+    def measure_accuracy(self, original: Model, data: Samples, *, npu: bool = False) -> AccuracyReport:
         """Compare this quantised model with its float original, on samples that were not used to quantise it.
 
         Parameters
@@ -695,6 +788,12 @@ class Model:
 
     # Its life.
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self.name}: a model is neither copied nor pickled, because it has an engine; "
+            "rkcosim.load makes another one of the same file, or of model.to_bytes()"
+        )
+
     def close(self) -> None:
         """Free the device's memory, and close the engine that the model has opened; may be called again."""
         with self._lock:
@@ -745,7 +844,6 @@ class Model:
 
     def _connect(self, device: _Device, trace: TraceSpec | None = None) -> None:
         """Open the engine on a device."""
-        from rkcosim.driver import Driver
         from rkcosim.engines.engine import open_engine
         from rkcosim.running.meter import meter
 
@@ -759,10 +857,7 @@ class Model:
             if self.cores > device.engine.cores:
                 have, need = device.engine.cores, self.cores
                 raise ModelError(f"{self.name}: the model is for {need} cores, the engine has {have}")
-        with _DRIVERS_LOCK:
-            device.driver = _DRIVERS.get(device.engine) or Driver(device.engine)
-            if not device.own:
-                _DRIVERS[device.engine] = device.driver
+        device.driver = _Shared.of(device.engine, self._lock).driver
         device.meter = meter(device.engine) if device.engine.has_cycles else None
 
     def _open(self) -> _Device:
@@ -772,6 +867,8 @@ class Model:
             if self._device.engine is None:
                 with shown_once():
                     self._connect(self._device)
+            if getattr(self._device.engine, "closed", False):
+                raise ClosedError(f"{self.name}: its engine has been closed")
             return self._device
 
     def _loaded(self, keep: bool = False) -> Any:
@@ -795,12 +892,23 @@ class Model:
             yield path
 
 
-def _check_engine(name: str | None) -> None:
+def _check_engine(engine: str | AnyEngine | None) -> None:
     from rkcosim.engines.protocol import ALL_ENGINES
 
-    if name is not None and name not in ALL_ENGINES:
+    opened = not isinstance(engine, str) and hasattr(engine, "run_until_irq")
+    if engine is not None and not opened and engine not in ALL_ENGINES:
         known = ", ".join(ALL_ENGINES)
-        raise ValueError(f"engine must be one of {known}, or an open engine, not {name!r}")
+        raise ValueError(f"engine must be one of {known}, or an open engine, not {engine!r}")
+
+
+def _check_cores(cores: int) -> None:
+    if isinstance(cores, bool | float) or cores not in (1, 2, 3):
+        raise ValueError(f"cores must be 1, 2 or 3, not {cores!r}")
+
+
+def _check_plan(plan: str) -> None:
+    if plan not in ("ours", "rknn"):
+        raise ValueError(f"plan must be 'ours' or 'rknn', not {plan!r}")
 
 
 def _memory(dram: DramConfig | Mapping[str, float] | str | None) -> DramConfig | None:
@@ -809,9 +917,14 @@ def _memory(dram: DramConfig | Mapping[str, float] | str | None) -> DramConfig |
         from rkcosim.measure.perf.estimator.whatif import CLOCK_MHZ, memory_at, parse_speed
 
         return memory_at(CLOCK_MHZ, parse_speed(dram))
-    if not isinstance(dram, Mapping):
-        return dram
+    if dram is None:
+        return None
     from rkcosim.engines.library import DramConfig
+
+    if not isinstance(dram, Mapping | DramConfig):
+        raise ValueError(f"dram must be a speed as '4224MT/s', a DramConfig or its members, not {dram!r}")
+    if isinstance(dram, DramConfig):
+        return dram
 
     members = [field.name for field in fields(DramConfig)]
     for name in dram:

@@ -44,6 +44,10 @@ class Outputs(list[Array]):
             return super().__getitem__(self.names.index(key))
         return super().__getitem__(key)
 
+    def __contains__(self, item: object) -> bool:
+        """Return whether there is an output of this name, or this very array is among them."""
+        return item in self.names if isinstance(item, str) else any(array is item for array in self)
+
     def asdict(self) -> dict[str, Array]:
         """Return the arrays by name."""
         return dict(zip(self.names, self, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler import ModelError, quantization
-from rkcosim.measure.models.accuracy import npu_figures
 from rkcosim.measure.models.calibration import Reading, load_samples
+from rkcosim.measure.models.quantising import measure, quantise
 from rkcosim.model.signature import ModelTensors, given
 
 Array = npt.NDArray[Any]
@@ -22,11 +22,9 @@ def quantised(
     data: bytes,
     inputs: ModelTensors,
     samples: Any,
-    method: quantization.Method,
-    percentile: float,
-    per_channel: bool,
-    keep: tuple[str, ...],
+    settings: quantization.Settings,
     mixed: int,
+    below: float | None,
     npu: bool,
 ) -> tuple[bytes, quantization.Accuracy]:
     """Quantise a model file; parameters as for `rkcosim.model.Model.quantize`.
@@ -42,19 +40,8 @@ def quantised(
     """
     model = quantization.open_float_model(data, ())
     read = _read(samples, model, inputs)
-    settings = quantization.Settings(method, percentile, per_channel, keep)
-    made = model.quantize(read, settings)
-    found = model.measure(made, read, gains=mixed > 0)
-    if mixed:
-        kept = quantization.keep_most_important(model, read, settings, mixed, found)
-        settings = quantization.Settings(
-            method, percentile, per_channel, tuple(dict.fromkeys([*keep, *kept]))
-        )
-        made = model.quantize(read, settings)
-        found = model.measure(made, read)
-    if npu:
-        found.npu = npu_figures(model, made, read)
-    return made, found
+    made = quantise(model, read, settings, mixed=mixed, below=below, npu=npu)
+    return made.data, made.found
 
 
 def measured(
@@ -77,11 +64,7 @@ def measured(
         If the two models do not belong together, or a sample does not fit.
     """
     model = quantization.open_float_model(original, ())
-    read = _read(samples, model, inputs)
-    found = model.measure(made, read)
-    if npu:
-        found.npu = npu_figures(model, made, read)
-    return found
+    return measure(model, made, _read(samples, model, inputs), npu=npu)
 
 
 def _read(samples: Any, model: quantization.FloatModel, inputs: ModelTensors) -> list[dict[str, Array]]:
@@ -108,12 +91,19 @@ def _split(samples: Any, inputs: ModelTensors) -> Iterator[Any]:
     if isinstance(samples, np.ndarray) and len(inputs) == 1 and samples.shape == inputs[0].shape:
         yield samples
         return
+    if not isinstance(samples, Iterable):
+        raise ModelError(f"samples are arrays or a path, not {type(samples).__name__}")
     yield from samples
 
 
 def _sample(values: Any, inputs: ModelTensors) -> dict[str, Array]:
     """Return a sample's arrays by name, with the channels in front as the quantisers take them."""
     arrays = given((values,) if not isinstance(values, Sequence) else tuple(values), {}, inputs)
+    for array, item in zip(arrays, inputs, strict=True):
+        if not np.isfinite(array).all():
+            raise ModelError(
+                f"a sample of input '{item.name}' has numbers that are not finite", tensor=item.name
+            )
     return {
         item.name: np.ascontiguousarray(
             array.transpose(0, 3, 1, 2) if item.channels_last else array, item.dtype

@@ -272,13 +272,27 @@ class Profile(Report):
         return sum(row.macs for row in self.run.layers)
 
     def milliseconds(self, clock: float = 1000.0) -> float | None:
-        """Return the time of the NPU at a clock in MHz; None if the engine does not count cycles."""
+        """Return the time of the NPU at a clock in MHz; None if the engine does not count cycles.
+
+        Raises
+        ------
+        ValueError
+            If the clock is not 10 to 5000 MHz.
+        """
+        _check_clock(clock)
         return None if self.cycles is None else self.cycles / clock / 1000
 
     def board_milliseconds(self, clock: float = 1000.0) -> float | None:
-        """Return the time with what a driver adds to each submit, at a clock in MHz; None without cycles."""
+        """Return the time with what a driver adds to each submit, at a clock in MHz; None without cycles.
+
+        Raises
+        ------
+        ValueError
+            If the clock is not 10 to 5000 MHz.
+        """
         from rkcosim.measure.perf.boards.expected import board_milliseconds
 
+        _check_clock(clock)
         return None if self.cycles is None else board_milliseconds(self.cycles, self.run.submits, clock)
 
     @property
@@ -555,6 +569,11 @@ class EstimateReport(Report):
         return float(self.document["board"]["milliseconds"])
 
     @property
+    def variants(self) -> list[dict[str, Any]]:
+        """Times with other memory, clocks, cores and CBUF splits; empty if they were not asked for."""
+        return list(self.document["what_if"])
+
+    @property
     def table(self) -> Table[EstimateRow]:
         """The layers, with estimated cycles and what bounds each."""
         rows = [EstimateRow(**row) for row in self.document["layers"]]
@@ -658,6 +677,12 @@ class AccuracyReport(Report):
         if found.kept:
             yield f"layers with weights in floating point: {', '.join(found.kept)}"
 
+    def _page(self) -> str:
+        """Return the page of `rkcosim accuracy --html`."""
+        from rkcosim.measure.report.accuracy import render
+
+        return render(self.name, self.found)
+
     def as_json(self) -> dict[str, Any]:
         """Return the members of the report of `rkcosim accuracy --json`."""
         return {"model": self.name, **self.found.as_json()}
@@ -669,3 +694,10 @@ def _of_layer(row: QuantisedLayer) -> dict[str, Any]:
         figures["output_if_float"] = row.output
     parts = {f"{who}.{name}": value for who, one in figures.items() for name, value in asdict(one).items()}
     return {"name": row.name, "op": row.op, "tensor": row.tensor, "scale": row.scale, **parts}
+
+
+def _check_clock(clock: float) -> None:
+    """Raise ValueError for a clock in MHz that an estimate would refuse as well."""
+    from rkcosim.measure.perf.estimator.whatif import at_clock
+
+    at_clock(None, clock)

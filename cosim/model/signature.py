@@ -100,6 +100,10 @@ class ModelTensors(Sequence[ModelTensor]):
             raise KeyError(f"no tensor '{key}': the names are {', '.join(self.names)}")
         return self._items[key]
 
+    def __contains__(self, item: object) -> bool:
+        """Return whether a tensor, or one of this name, is among them."""
+        return item in self.names if isinstance(item, str) else item in self._items
+
     def __len__(self) -> int:
         """Return their number."""
         return len(self._items)
@@ -211,6 +215,9 @@ def given(arrays: Sequence[Any], named: Mapping[str, Any], inputs: ModelTensors)
         If an input is missing, given twice or unknown, or has another shape or no numbers.
     """
     if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+        for name in arrays[0]:
+            if name in named:
+                raise ModelError(f"input '{name}' is given in the mapping and by name", tensor=name)
         named, arrays = {**arrays[0], **named}, ()
     if len(arrays) == 1 and isinstance(arrays[0], (list, tuple)) and not named:
         first = arrays[0]
@@ -259,6 +266,10 @@ def _fitted(value: Any, item: ModelTensor) -> Array:
                 f"input '{item.name}' has elements of type {array.dtype}, not numbers", tensor=item.name
             )
         array = array.astype(np.float32)
+    if np.ma.is_masked(value):
+        raise ModelError(
+            f"input '{item.name}' has masked elements: give numbers for them with filled()", tensor=item.name
+        )
     wanted = item.shape
     if array.shape == wanted:
         return array
@@ -319,4 +330,4 @@ def outer(array: Array, item: ModelTensor) -> Array:
     if values.dtype != item.dtype:
         with np.errstate(over="ignore", invalid="ignore"):
             values = values.astype(item.dtype)
-    return np.ascontiguousarray(values)
+    return np.asarray(values, order="C")  # ascontiguousarray would make one dimension of none

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from rkcosim.base import Error
+from rkcosim.base import Error, html
 from rkcosim.base.extras import needed
 
 if TYPE_CHECKING:
@@ -95,6 +94,10 @@ class Table(Sequence[Row]):
             raise KeyError(f"no row '{key}': the names are {', '.join(self.names())}")
         return self._rows[key]
 
+    def __contains__(self, item: object) -> bool:
+        """Return whether a row, or one of this name, is in the table."""
+        return item in self.names() if isinstance(item, str) else item in self._rows
+
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self._rows)
@@ -176,16 +179,5 @@ class Table(Sequence[Row]):
         return "\n".join([self.title, *lines])
 
     def _repr_html_(self) -> str:
-        cells, right = self._cells()
-        sides = ["right" if number else "left" for number in right]
-
-        def line(kind: str, texts: Sequence[str]) -> str:
-            parts = (
-                f'<{kind} style="text-align: {side}">{html.escape(text)}</{kind}>'
-                for side, text in zip(sides, texts, strict=True)
-            )
-            return f"<tr>{''.join(parts)}</tr>\n"
-
-        rows = "".join(line("td", texts) for texts in cells[1:])
-        caption = f'<caption style="text-align: left">{html.escape(self.title)}</caption>'
-        return f"<table>{caption}\n<thead>{line('th', cells[0])}</thead>\n<tbody>{rows}</tbody></table>"
+        (head, *rows), right = self._cells()
+        return html.table(self.title, head, rows, most=None, right=right)

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import AXI_BITS, PpuAtom, ReadPort
 from rkcosim.spec.regs.counters import LEVEL_BITS
 
@@ -124,4 +125,12 @@ class AtomReader(wiring.Component):
         m.d.sync += room.eq(room - Mux(asked, beats_of, 0) + beats.r_en)
         m.d.comb += self.beats.eq(self._beats - room)
         m.d.comb += self.idle.eq(~busy & ~self.run.valid & ~bursts.r_rdy & (room == self._beats))
+        for queue, name in ((beats, "beats"), (bursts, "bursts")):
+            assertions.has_room(m, platform, queue, f"AtomReader.{name}")
+            assertions.has_value(m, platform, queue, f"AtomReader.{name}")
+        reserved = Mux(asked, beats_of, 0)
+        assertions.bounded(
+            m, platform, room, "AtomReader.room", up=beats.r_en, down=reserved, most=self._beats
+        )
+        assertions.ports(m, platform, self)
         return m

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import AXI_BITS, WritePort
 
 ATOM_BITS = AXI_BITS // 2
@@ -59,16 +60,17 @@ class AtomWriter(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         opened, flush = Signal(), Signal()
-        asking, pending = self._requests(m, opened, flush)
+        asking, pending = self._requests(m, opened, flush, platform)
         out_valid = self._beats(m, opened, flush)
         working = Signal()
         m.d.comb += [
             working.eq(opened | flush | asking | out_valid),
             self.idle.eq(~working & (pending == 0)),
         ]
+        assertions.ports(m, platform, self)
         return m
 
-    def _requests(self, m: Module, opened: Signal, flush: Signal) -> tuple[Signal, Signal]:
+    def _requests(self, m: Module, opened: Signal, flush: Signal, platform: object) -> tuple[Signal, Signal]:
         """Send one request per run, or two if it takes more than 16 beats.
 
         Returns whether a request is open, and the number of requests whose response is outstanding.
@@ -96,6 +98,8 @@ class AtomWriter(wiring.Component):
             m.d.sync += pending.eq(pending + 1)
         with m.Elif(~asked & self.write.done):
             m.d.sync += pending.eq(pending - 1)
+        done = self.write.done
+        assertions.bounded(m, platform, pending, "AtomWriter.pending", up=asked, down=done, given=True)
         return asking, pending
 
     def _beats(self, m: Module, opened: Signal, flush: Signal) -> Signal:

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import CbufFill, CbufReads
 from rkcosim.spec.config import NpuConfig
 
@@ -130,4 +131,5 @@ class Cbuf(wiring.Component):
                 cut = ATOM_BITS * column
                 with m.Case(column):
                     m.d.comb += weights.data.eq(Cat(first[cut:], second[:cut]))
+        assertions.ports(m, platform, self)
         return m

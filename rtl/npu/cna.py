@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.bus import DiagnosticMerge
 from rkcosim.rtl.counters import activity_layout, levels_layout
 from rkcosim.rtl.layouts import ControlPort, CorePort, DiagnosticPort, ReadPort, SlotStatus
@@ -102,4 +103,5 @@ class Cna(wiring.Component):
         all_ended = Signal()
         m.d.sync += all_ended.eq(~self.control.start & ended.all())
         m.d.comb += self.control.done.eq(ended.all() & ~all_ended)
+        assertions.ports(m, platform, self)
         return m

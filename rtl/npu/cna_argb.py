@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import IDLE
 from rkcosim.rtl.npu.arith import wire
 from rkcosim.rtl.npu.cna_fetch import AtomBeat
@@ -213,6 +214,7 @@ class ArgbUnpack(wiring.Component):
         with m.If(step & sums_valid):
             m.d.sync += [atoms.payload.two.eq(sums_two), atoms.payload.pixels.eq(sums_pixels)]
             self._pack(m, out, channels, wide)
+        assertions.ports(m, platform, self)
         return m
 
     def _pack(self, m: Module, out: list[Signal], channels: Value, wide: Value) -> None:

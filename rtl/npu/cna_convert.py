@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import AXI_BITS, IDLE
 from rkcosim.rtl.npu.arith import held, wire
 from rkcosim.rtl.npu.cna_argb import factors_of, limited, shifted
@@ -90,4 +91,5 @@ class AtomConverter(wiring.Component):
             m.d.sync += result.payload.data.eq(Cat(*out))
         with m.If(start):
             m.d.sync += [summed.eq(0), result.valid.eq(0)]
+        assertions.ports(m, platform, self, withdrawn=start)
         return m

@@ -8,6 +8,7 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.bus import DiagnosticMerge
 from rkcosim.rtl.layouts import AXI_BITS, DiagnosticCode, DiagnosticPort
 from rkcosim.rtl.npu.checks import SPACING, Check, add_checker
@@ -201,6 +202,12 @@ class SegmentDecoder(wiring.Component):
                 *(s.eq(0) for s in (count, self.quad.valid)),
                 room.eq(STORED_ATOMS),
             ]
+        up, most = self.atom.valid, STORED_ATOMS
+        assertions.bounded(m, platform, level, "SegmentDecoder.level", up=up, down=pop, most=most)
+        assertions.bounded(
+            m, platform, room, "SegmentDecoder.room", up=pop, down=self.asked, most=most, given=True
+        )
+        assertions.ports(m, platform, self, withdrawn=self.clear)
         return m
 
     def _header_fault(self, m: Module, header: Value, take: Signal) -> Signal:
@@ -493,6 +500,10 @@ class Decompressor(wiring.Component):
                                 m.d.comb += self._told_fault(diagnostics.i[1], at, lane.fault, amounts[at])
         with m.If(asking & done & ~failed & ~waiting.any() & ~made.r_rdy):
             m.d.sync += self.active.eq(0)
+        assertions.has_room(m, platform, order, "Decompressor.order")
+        assertions.has_room(m, platform, made, "Decompressor.made")
+        assertions.has_value(m, platform, order, "Decompressor.order")
+        assertions.ports(m, platform, self)
         return m
 
     def _checks(self) -> tuple[list[Check], Value, Value]:

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.counters import drive_activity
 from rkcosim.rtl.npu.checks import SPACING, add_checker
 from rkcosim.rtl.npu.cna_argb import ArgbUnpack
@@ -130,6 +131,7 @@ class FeatureLoader(wiring.Component):
             m.d.sync += loading.eq(0)
         with m.If(self.start):
             m.d.sync += self.rows_ready.eq(0)
+        assertions.ports(m, platform, self)
         return m
 
     # ------------------------------------------------------------------ requests

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.counters import activity_layout
 from rkcosim.rtl.layouts import AXI_BITS, CbufFill, DiagnosticPort, ReadPort
 from rkcosim.rtl.regfile import config_signature
@@ -175,4 +176,10 @@ class BurstReader(wiring.Component):
         ]
         with m.If(asked | taken):
             m.d.sync += room.eq(room - Mux(asked, burst_beats, 0) + taken)
+        assertions.has_room(m, platform, beats, "BurstReader.beats")
+        assertions.has_room(m, platform, borders, "BurstReader.borders")
+        assertions.has_value(m, platform, borders, "BurstReader.borders")
+        reserved = Mux(asked, burst_beats, 0)
+        assertions.bounded(m, platform, room, "BurstReader.room", up=taken, down=reserved, most=self._beats)
+        assertions.ports(m, platform, self)
         return m

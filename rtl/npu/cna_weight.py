@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.counters import drive_activity
 from rkcosim.rtl.layouts import DiagnosticCode, DiagnosticPort
 from rkcosim.rtl.npu.checks import SPACING, Check, add_checker
@@ -206,6 +207,7 @@ class WeightLoader(wiring.Component):
         )
         with m.If(self.done):
             m.d.sync += loading.eq(0)
+        assertions.ports(m, platform, self)
         return m
 
     def _count_needed(self, m: Module, starting: Signal, needed: Signal, group: Signal, part: Signal) -> None:

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.counters import activity_layout, drive_activity
 from rkcosim.rtl.layouts import (
     ACC_BITS,
@@ -200,6 +201,7 @@ class CoreBlock(wiring.Component):
             BUSY=self.acc.valid | draining | loaded | finished,
             ARRAY=running,
         )
+        assertions.ports(m, platform, self)
         return m
 
     def _check(self, m: Module, first_taken: Value, runs: Value, all_on: Value, more: Value) -> Value:

@@ -10,6 +10,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.counters import activity_layout, drive_activity
 from rkcosim.rtl.layouts import (
     IDLE,
@@ -133,6 +134,7 @@ class SequenceController(wiring.Component):
         m.d.comb += self.done.eq(finished & ~check.busy)
         with m.If(self.done):
             m.d.sync += finished.eq(0)
+        assertions.ports(m, platform, self)
         return m
 
     def _checks(self) -> list[Check]:

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import SlotStatus, StripeDone
 from rkcosim.rtl.npu.csc_places import InputPlace, OperandPlace
 from rkcosim.rtl.npu.csc_task import SLOTS, TASK
@@ -220,4 +221,9 @@ class PixelWalk(wiring.Component):
             status.macs.eq(Mux(issue & real, macs, 0)),
             status.array_macs.eq(Mux(issue, task.group_kernels * task.group_channels, 0)),
         ]
+        early = issued.valid & place.inside & (place.y >= self.rows_ready)
+        assertions.always(m, platform, ~early, "PixelWalk.issued: a slot reads a row that has not arrived")
+        drained = self.bank_free.bit_select(banks.bank, 1)
+        early = banks.begins & ~drained
+        assertions.always(m, platform, ~early, "PixelWalk.issued: a stripe begins in a bank that is not free")
         return m

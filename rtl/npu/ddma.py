@@ -8,6 +8,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.bus import Axi4, Burst, DiagnosticMerge, SkidBuffer
 from rkcosim.rtl.counters import activity_layout, drive_activity, levels_layout
 from rkcosim.rtl.layouts import (
@@ -130,6 +131,7 @@ class BurstSplitter(wiring.Component):
                     burst.addr.eq(Cat(Const(0, 12), (burst.addr[12:] + 1)[:20])),
                     burst.beats_m1.eq(final_beat[:4]),
                 ]
+        assertions.ports(m, platform, self)
         return m
 
 
@@ -230,8 +232,8 @@ class Ddma(wiring.Component):
         wiring.connect(m, sdma.diag, diagnostics.i[3])
         read_diag, write_diag = diagnostics.i[0], diagnostics.i[1]
 
-        reads_idle, reading = self._elaborate_reads(m, regs)
-        writes_idle, writing = self._elaborate_writes(m, regs)
+        reads_idle, reading = self._elaborate_reads(m, regs, platform)
+        writes_idle, writing = self._elaborate_writes(m, regs, platform)
         axi = self.axi
         passes = [getattr(axi, f"{c}valid") & getattr(axi, f"{c}ready") for c in ("ar", "r", "aw", "w", "b")]
         drive_activity(
@@ -261,6 +263,7 @@ class Ddma(wiring.Component):
             write_diag.payload.register.eq(id_error),
             write_diag.payload.value.eq(regs.write_error_id),
         ]
+        assertions.ports(m, platform, self)
         return m
 
     def _addresses(
@@ -305,7 +308,7 @@ class Ddma(wiring.Component):
         ]
         return issue
 
-    def _elaborate_reads(self, m: Module, regs: DmaRegisters) -> tuple[Signal, Signal]:
+    def _elaborate_reads(self, m: Module, regs: DmaRegisters, platform: object) -> tuple[Signal, Signal]:
         """Connect the readers; returns whether nothing is to do, and the number of outstanding bursts."""
         axi = self.axi
         m.submodules.read_splitter = split = BurstSplitter(len(ReadClient), unbased=ReadClient.PC)
@@ -319,6 +322,7 @@ class Ddma(wiring.Component):
             finish.eq(axi.rvalid & axi.rready & axi.rlast),
         ]
         m.d.sync += [under_way.eq(under_way + issue - finish), axi.rready.eq(1)]
+        assertions.bounded(m, platform, under_way, "Ddma.reads", up=issue, down=finish, given=True)
 
         # Responses: one register, then directly to the client; the split flag arrives in the same cycle.
         client_id = axi.rid[:3]
@@ -352,7 +356,7 @@ class Ddma(wiring.Component):
         m.d.comb += idle.eq(~split.pending & (under_way == 0) & ~valid)
         return idle, under_way
 
-    def _elaborate_writes(self, m: Module, regs: DmaRegisters) -> tuple[Signal, Signal]:
+    def _elaborate_writes(self, m: Module, regs: DmaRegisters, platform: object) -> tuple[Signal, Signal]:
         """Connect the writers; returns the same as `_elaborate_reads`."""
         axi = self.axi
         m.submodules.write_splitter = split = BurstSplitter(len(WriteClient))
@@ -372,6 +376,9 @@ class Ddma(wiring.Component):
             finish.eq(axi.bvalid & axi.bready),
         ]
         m.d.sync += [under_way.eq(under_way + issue - finish), axi.bready.eq(1)]
+        assertions.bounded(m, platform, under_way, "Ddma.writes", up=issue, down=finish, given=True)
+        assertions.has_room(m, platform, todo, "Ddma.todo")
+        assertions.has_value(m, platform, todo, "Ddma.todo")
 
         # Data follow their address: the first beat of a burst is sent after its AW has been accepted.
         taken = Signal(range(32))
@@ -396,7 +403,9 @@ class Ddma(wiring.Component):
                             w.i.payload.strb.eq(client.data.payload.strb),
                             client.data.ready.eq(w.i.ready),
                         ]
-        m.d.sync += taken.eq(taken + (axi.awvalid & axi.awready) - burst_end)
+        addressed = axi.awvalid & axi.awready
+        m.d.sync += taken.eq(taken + addressed - burst_end)
+        assertions.bounded(m, platform, taken, "Ddma.addressed", up=addressed, down=burst_end)
         with m.If(sent):
             m.d.sync += beat.eq(Mux(w.i.payload.last, 0, beat + 1))
         m.d.comb += [

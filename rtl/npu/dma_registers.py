@@ -4,6 +4,7 @@ from amaranth import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import DiagnosticCode, DiagnosticPort, RegisterPort
 from rkcosim.rtl.regfile import register_layout, unpack_fields
 from rkcosim.spec.regs import registers
@@ -87,4 +88,5 @@ class DmaRegisters(wiring.Component):
             m.d.sync += id_error.RD_RESP_ID.eq(self.read_error_id)
         with m.If(self.write_error):
             m.d.sync += id_error.WR_RESP_ID.eq(self.write_error_id)
+        assertions.ports(m, platform, self)
         return m

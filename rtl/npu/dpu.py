@@ -6,6 +6,7 @@ from amaranth.hdl import Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.counters import activity_layout, drive_activity
 from rkcosim.rtl.layouts import (
     LANES,
@@ -192,6 +193,7 @@ class Dpu(wiring.Component):
         checks = dpu_checks(cfg, self.rdma_comb_use, copies, packets, floats=self._floats)
         checker = add_checker(m, "DPU", self.cfg, start, self.diag, checks, late=late)
         m.d.comb += checker.late.eq(strange)
+        assertions.ports(m, platform, self)
         return m
 
     def _real_channels(self, m: Module, cfg: Any) -> Value:

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import IDLE, LANES, ElementOctet
 from rkcosim.rtl.npu.arith import (
     HIGHEST,
@@ -113,6 +114,7 @@ class EwOperand(wiring.Component):
                 m.d.sync += values[lane].eq(chosen)
             with m.Elif(go2 & have1):
                 m.d.sync += values[lane].eq(limited)
+        assertions.ports(m, platform, self)
         return m
 
 

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import LANES, BsOctet
 from rkcosim.rtl.npu import float32
 from rkcosim.rtl.npu.arith import Shift, extend, round_shift, shift_of, wire
@@ -210,6 +211,7 @@ class FloatUnit(wiring.Component):
             m.d.sync += [values[lane].eq(self.source.payload.main[lane][:32]) for lane in range(LANES)]
         with m.If(self.start):
             m.d.sync += [full.eq(0), self.result.valid.eq(0)]
+        assertions.ports(m, platform, self)
         return m
 
     def _settings(self, m: Module) -> data.View:

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import IDLE, LANES
 from rkcosim.rtl.npu.arith import held, wire
 from rkcosim.rtl.npu.dpu_frame import PipeOut
@@ -113,4 +114,5 @@ class MaximumRow(wiring.Component):
             ]
         with m.If(self.start):
             m.d.sync += [opening.eq(1), stripe.eq(0), place.eq(0), emits.eq(0)]
+        assertions.ports(m, platform, self)
         return m

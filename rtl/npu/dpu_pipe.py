@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import BsOctet, ElementOctet
 from rkcosim.rtl.npu.arith import held
 from rkcosim.rtl.npu.dpu_cvt import OutputConverter
@@ -175,4 +176,5 @@ class DpuPipe(wiring.Component):
             self.result.payload.tag.eq(tag[STAGES]),
             self.result.payload.data.eq(Cat(*output.value)),
         ]
+        assertions.ports(m, platform, self)
         return m

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.counters import activity_layout, drive_activity, levels_layout
 from rkcosim.rtl.layouts import (
     LANES,
@@ -150,6 +151,7 @@ class DpuRdma(wiring.Component):
             self.levels.BRDMA_BEATS.eq(bs.beats),
         ]
         add_checker(m, "DPU_RDMA", cfg, start, self.diag, self._checks())
+        assertions.ports(m, platform, self)
         return m
 
     def _residual(self) -> Value:

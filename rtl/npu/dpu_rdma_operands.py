@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import AXI_BITS, BsOctet, ReadPort
 from rkcosim.spec.regs.counters import LEVEL_BITS
 
@@ -138,4 +139,9 @@ class OperandReader(wiring.Component):
                 second.eq(0),
                 octet.eq(0),
             ]
+        assertions.has_room(m, platform, fifo, "OperandReader.fifo")
+        assertions.has_value(m, platform, fifo, "OperandReader.fifo")
+        reserved = Mux(asked, burst, 0)
+        assertions.bounded(m, platform, room, "OperandReader.room", up=pop, down=reserved, most=FIFO_BEATS)
+        assertions.ports(m, platform, self)
         return m

@@ -8,6 +8,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import IDLE, LANES, ElementOctet, ReadPort, ReadRequest
 from rkcosim.rtl.npu.dpu_types import Precision, Width
 from rkcosim.rtl.npu.float32 import widen_bf16, widen_fp16
@@ -265,6 +266,7 @@ class RequestWalk(wiring.Component):
             m.d.sync += surface.eq(first)
             m.d.sync += [signal.eq(0) for signal in (phase, base, done, pixel, place)]
             m.d.sync += [signal.eq(0) for signal in (x, x0, line, line0, offset, offset0)]
+        assertions.ports(m, platform, self)
         return m
 
 
@@ -392,6 +394,7 @@ class StripeDelivery(wiring.Component):
         with m.If(self.start):
             m.d.sync += [delivering.eq(1), left.eq(shape.pixels_m1), surfaces.eq(shape.surfaces)]
             m.d.sync += [signal.eq(0) for signal in (place, pixel, octet, again, base, phase)]
+        assertions.ports(m, platform, self)
         return m
 
 
@@ -506,4 +509,19 @@ class StripeReader(wiring.Component):
                 port.en.eq(delivery.read),
                 delivery.words[bank].eq(port.data),
             ]
+        assertions.has_value(m, platform, runs, "StripeReader.runs")
+        for count, name, up, down in (
+            (free, "free", delivery.release, walk.reserve),
+            (ready, "ready", complete, delivery.release),
+        ):
+            assertions.bounded(
+                m,
+                platform,
+                count,
+                f"StripeReader.{name}",
+                up=up & ~self.start,
+                down=down & ~self.start,
+                most=RING_ATOMS // 16,
+            )
+        assertions.ports(m, platform, self)
         return m

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import BsOctet
 
 GROUP_OCTETS = 8
@@ -71,4 +72,5 @@ class OperandTable(wiring.Component):
             m.d.sync += use.eq(~use)
         with m.If(self.clear):
             m.d.sync += [fill.eq(0), use.eq(0), count[0].eq(0), count[1].eq(0)]
+        assertions.ports(m, platform, self)
         return m

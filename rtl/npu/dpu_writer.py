@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import IDLE, LANES, PpuAtom, WritePort
 from rkcosim.rtl.npu.arith import held, wire
 from rkcosim.rtl.npu.atom_writer import ATOM_BITS, AtomWriter
@@ -106,6 +107,9 @@ class StripeBuffer(wiring.Component):
             m.d.sync += empties.eq(~empties)
         with m.If(self.start):
             m.d.sync += [fills.eq(0), empties.eq(0)]
+        taken = given.done & ~given.valid
+        assertions.always(m, platform, ~taken, "StripeBuffer.stripe: a stripe is released that is not full")
+        assertions.ports(m, platform, self)
         return m
 
     def _place(self, m: Module, memories: tuple[Memory, Memory], fills: Signal, keep: Signal) -> None:
@@ -282,4 +286,5 @@ class StripeWriter(wiring.Component):
         with m.If(self.start):
             m.d.sync += over.eq(0)
         m.d.comb += self.finished.eq(over & ~surfaces.busy & ~packets.busy & writer.idle)
+        assertions.ports(m, platform, self)
         return m

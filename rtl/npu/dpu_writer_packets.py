@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.npu.arith import held
 from rkcosim.rtl.npu.atom_writer import ATOM_BITS, AtomRun
 from rkcosim.rtl.npu.dpu_modes import PACKET_M1, PacketSizes, area_of
@@ -197,6 +198,7 @@ class PacketWalk(wiring.Component):
                         m.d.sync += [y.eq(0), line.eq(0), area.eq(area + jump)]
         with m.If(start):
             m.d.sync += [signal.eq(0) for signal in (element, x, y, line, area, spot)]
+        assertions.ports(m, platform, self)
         return m
 
 

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import IDLE
 from rkcosim.rtl.npu.arith import held
 from rkcosim.rtl.npu.atom_writer import AtomRun
@@ -402,4 +403,5 @@ class SurfaceWalk(wiring.Component):
             m.d.sync += [
                 signal.eq(0) for signal in (offset, offset0, series_at, series_at0, step_in, step_in0)
             ]
+        assertions.ports(m, platform, self)
         return m

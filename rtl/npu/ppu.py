@@ -10,6 +10,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.counters import activity_layout, drive_activity
 from rkcosim.rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, PpuAtom, WritePort
 from rkcosim.rtl.npu.arith import held
@@ -178,6 +179,7 @@ class Ppu(wiring.Component):
             INPUT=sequence.waits | sequence.hangs | (sequence.row & columns.starved),
             BUSY=sequence.prepares | sequence.row | sequence.completes | sequence.done,
         )
+        assertions.ports(m, platform, self)
         return m
 
     def _choose_input(

@@ -5,6 +5,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import IDLE
 from rkcosim.rtl.npu import float32
 from rkcosim.rtl.npu.arith import extend, wire
@@ -168,6 +169,7 @@ class PpuFinish(wiring.Component):
                         atom.data.eq(Cat(part, out)),
                         atom.index.eq(Cat(part_index, index_out)),
                     ]
+        assertions.ports(m, platform, self)
         return m
 
     def _constants(self, m: Module) -> data.View:

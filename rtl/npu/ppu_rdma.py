@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.counters import activity_layout, drive_activity, levels_layout
 from rkcosim.rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, PpuAtom, ReadPort
 from rkcosim.rtl.npu.atom_reader import AtomReader
@@ -137,4 +138,5 @@ class PpuRdma(wiring.Component):
             MEMORY=fsm.ongoing("RUN") | fsm.ongoing("DRAIN"),
         )
         m.d.comb += self.levels.PPU_RDMA_BEATS.eq(reader.beats)
+        assertions.ports(m, platform, self)
         return m

@@ -5,6 +5,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.npu.ppu_lanes import partial_of
 from rkcosim.rtl.npu.ppu_windows import ROW_CAPACITY, part_of
 
@@ -228,4 +229,5 @@ class PartRegister(wiring.Component):
             m.d.sync += [payload.place.eq(self.place), self.full.eq(1)]
         with m.Elif(self.part.ready):
             m.d.sync += self.full.eq(0)
+        assertions.ports(m, platform, self)
         return m

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import PpuAtom
 from rkcosim.spec.types import POOL_SURFACES
 
@@ -96,4 +97,5 @@ class PpuStripes(wiring.Component):
                 with m.If(out_pixel == now[:4]):
                     m.d.sync += [out_pixel.eq(0), out_bank.eq(~out_bank)]
                     m.d.sync += full.bit_select(out_bank, 1).eq(0)
+        assertions.ports(m, platform, self)
         return m

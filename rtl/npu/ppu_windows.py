@@ -5,6 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import PpuAtom
 from rkcosim.rtl.npu.ppu_lanes import IntegerPartial, Partial, PoolTask, Tap, join, partial_of, tap_lanes
 from rkcosim.spec.types import OPEN_RESULTS, POOL_SURFACES
@@ -173,6 +174,7 @@ class ColumnWindows(wiring.Component):
                 m.d.sync += op_index.eq(Mux(op_end, 0, op_index + 1))
             with m.If(op_end):
                 m.d.sync += surface.eq(Mux(column_end, 0, surface + 1))
+        assertions.ports(m, platform, self)
         return m
 
 
@@ -273,4 +275,5 @@ class RowWindows(wiring.Component):
         with m.If(valid):
             joined = join(m, self.task, first, read.data, held)
             m.d.comb += [self.o.payload.eq(joined), write.data.eq(joined)]
+        assertions.ports(m, platform, self)
         return m

@@ -5,6 +5,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import WritePort
 from rkcosim.rtl.npu.atom_writer import AtomWriter
 from rkcosim.rtl.npu.ppu_finish import Pooled
@@ -78,6 +79,7 @@ class PpuWriter(wiring.Component):
         with m.Elif(writer.atoms.valid & writer.atoms.ready):
             m.d.sync += left_in_run.eq(left_in_run - 1)
         self._runs(m, writer, phase)
+        assertions.ports(m, platform, self)
         return m
 
     def _runs(self, m: Module, writer: AtomWriter, phase: Signal) -> None:

@@ -5,6 +5,7 @@ from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import WriteBeat, WritePort
 from rkcosim.rtl.npu.atom_writer import BURST_BEATS
 from rkcosim.spec.regs.counters import LEVEL_BITS
@@ -74,4 +75,8 @@ class WriteBuffer(wiring.Component):
                 port.data.valid.eq(client.data.valid),
                 client.data.ready.eq(port.data.ready),
             ]
+        assertions.bounded(m, platform, owed, "WriteBuffer.owed", up=asked, down=left)
+        up, down = entered & gathering, asked & gathering
+        assertions.bounded(m, platform, complete, "WriteBuffer.complete", up=up, down=down)
+        assertions.ports(m, platform, self)
         return m

@@ -271,6 +271,9 @@ class Driver:
 
         try:
             run = scheduler.run(self._file, queue)
+        except KeyboardInterrupt:
+            self.soft_reset(job.core_mask)  # the cores still work on the job, and would refuse the next one
+            raise
         finally:
             with lock:
                 for left in list(self._file.jobs):  # the device raised an exception

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -73,7 +74,11 @@ def encoded(register: Register, field: Field | None, value: Value, before: int =
     RegcmdError
         For a value that does not fit; the message has BLOCK.REGISTER.FIELD and the limits.
     """
-    number = value if isinstance(value, str) else int(value.__index__())
+    try:
+        number = value if isinstance(value, str) else operator.index(value)
+    except TypeError:
+        place = register.path if field is None else f"{register.path}.{field.name}"
+        raise RegcmdError(f"{place}: {value!r} is neither a whole number nor a name") from None
     try:
         if field is not None:
             return register.update(before, **{field.name: number})

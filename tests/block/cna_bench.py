@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from rkcosim.spec.config import ENTRY_BYTES, NpuConfig
+from rkcosim.spec.config import ENTRY_BYTES, SMALL, NpuConfig
 
 _TABLE = np.random.default_rng(11).integers(0, 256, 1 << 16, dtype=np.uint8)
 
@@ -46,8 +46,15 @@ class Memory:
         self.requests: list[tuple[int, int]] = []
         self.held = None
 
-    def drive(self, ctx, port) -> None:
-        """Set the inputs of the port for this cycle."""
+    def drive(self, ctx, port, level=None, most: int = SMALL.read_fifo_beats) -> None:
+        """Set the inputs of the port for this cycle.
+
+        `level` is the loader's number of beats that it has reserved room for: at least those that it requests
+        and that are under way, and at most `most`.
+        """
+        if level is not None:
+            asks = ctx.get(port.req.payload).beats_m1 + 1 if ctx.get(port.req.valid) else 0
+            assert len(self.waiting) + asks <= ctx.get(level) <= most
         ctx.set(port.req.ready, self.rng.random() >= self.stall)
         send = bool(self.waiting) and self.waiting[0][0] <= self.cycle and self.rng.random() >= self.stall
         ctx.set(port.rsp.valid, send)

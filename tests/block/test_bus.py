@@ -349,3 +349,71 @@ def test_windows_without_a_block():
 
 def test_op_enable_bits_are_those_of_the_mask():
     assert op_enable_fields() == {"CNA": 0, "CORE": 2, "DPU": 3, "DPU_RDMA": 4, "PPU": 5, "PPU_RDMA": 6}
+
+
+@pytest.mark.parametrize("busy", [0.4, 1.0])
+def test_every_output_of_the_fabric_follows_one_initiator(busy):
+    """In each cycle the blocks see the access of one initiator, which sees their answer; the other waits."""
+    rng, dut = random.Random(9), RegisterFabric()
+    names = [block.lower() for block in BLOCKS]
+    windows = {R[block].base >> 12: block.lower() for block in BLOCKS}
+    initiators = {"host": dut.host, "fetch": dut.fetch}
+    enable = R["GLOBAL"]["OPERATION_ENABLE"].offset
+    places = [*(window << 12 for window in range(16)), enable]
+    outputs = {
+        f"{one}.{name}": getattr(initiators[one], name)
+        for one in initiators
+        for name in ("ready", "rdata", "error")
+    }
+    for block in names:
+        port = getattr(dut, block)
+        outputs |= {f"{block}.{name}": getattr(port, name) for name in ("write", "read", "offset", "wdata")}
+    outputs |= {"op_enable": dut.op_enable, "diag": dut.diag.valid, "watch": dut.watch.valid}
+    outputs["watch.fetched"] = dut.watch.fetched
+
+    def expected(chosen, wants, answers):
+        write, read, offset, wdata = wants[chosen]
+        window = offset >> 12
+        block = windows.get(window)
+        ready, rdata = answers[block] if block else (1, 0)
+        hanging = window == 2
+        error, none = hanging and read, not block and offset != enable
+        want = {f"{one}.ready": one == chosen and bool(ready) for one in initiators}
+        want |= {f"{one}.rdata": rdata for one in initiators} | {f"{one}.error": error for one in initiators}
+        for name in names:
+            here = name == block
+            want |= {f"{name}.write": write and here, f"{name}.read": read and here}
+            want |= {f"{name}.offset": offset & 0xFFF, f"{name}.wdata": wdata}
+        want["op_enable"] = wdata & 127 if write and offset == enable else 0
+        want["diag"] = none and (write or (read and hanging))
+        want["watch"] = write and bool(ready)
+        want["watch.fetched"] = want["watch"] and chosen == "fetch"
+        return want
+
+    async def bench(ctx):
+        wants = {one: (0, 0, 0, 0) for one in initiators}
+        waits = dict.fromkeys(initiators, False)
+        for cycle in range(600):
+            for one, port in initiators.items():
+                if not waits[one]:
+                    kind = rng.choice([(1, 0), (0, 1)]) if rng.random() < busy else (0, 0)
+                    wants[one] = (
+                        *kind,
+                        rng.choice(places) + rng.choice([0, 0, 4, 0x10]),
+                        rng.getrandbits(32),
+                    )
+                for name, value in zip(("write", "read", "offset", "wdata"), wants[one], strict=True):
+                    ctx.set(getattr(port, name), value)
+            answers = {name: (rng.random() < 0.6, rng.getrandbits(32)) for name in names}
+            for name, (ready, rdata) in answers.items():
+                ctx.set(getattr(dut, name).ready, ready)
+                ctx.set(getattr(dut, name).rdata, rdata)
+            _, _, *found = await ctx.tick().sample(*outputs.values())
+            active = [one for one in initiators if any(wants[one][:2])] or ["host"]
+            seen = dict(zip(outputs, map(int, found), strict=True))
+            fits = [one for one in active if expected(one, wants, answers) == seen]
+            assert fits, f"cycle {cycle}: {wants}, {answers}: {seen}"
+            for one in initiators:
+                waits[one] = any(wants[one][:2]) and not seen[f"{one}.ready"]
+
+    simulate(dut, bench)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from rkcosim.rtl.npu.cbuf import Cbuf
+from rkcosim.rtl.npu.cbuf import Cbuf, FillTurn
 from rkcosim.spec.config import SMALL
 
 ENTRIES = SMALL.cbuf_entries
@@ -30,6 +30,27 @@ def random_fill(rng: random.Random, low: int, high: int) -> dict:
         "entry2": entry2,
         "column2": column2,
     }
+
+
+def test_fills_of_both_sides_take_turns():
+    """The side that was not served last goes first, whatever else happens in between."""
+    rng = random.Random(4)
+    dut = FillTurn()
+
+    async def bench(ctx):
+        weight = 0
+        for _ in range(400):
+            valid, take = rng.randrange(2), rng.randrange(2)
+            ctx.set(dut.valid, valid)
+            ctx.set(dut.take_weight, take)
+            *_, seen = await ctx.tick().sample(dut.weight)
+            assert seen == weight
+            weight = 1 - take if valid else weight
+
+    sim = Simulator(dut)
+    sim.add_clock(1e-6)
+    sim.add_testbench(bench)
+    sim.run()
 
 
 def apply(model: np.ndarray, fill: dict) -> None:

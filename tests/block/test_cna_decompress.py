@@ -6,13 +6,21 @@ import random
 
 import numpy as np
 import pytest
+from amaranth.hdl import Module, Signal
 
 from rkcosim.rtl.layouts import DiagnosticCode
+from rkcosim.rtl.npu.cna_decompress import (
+    RUN_ATOMS,
+    STORED_ATOMS,
+    CodeReader,
+    Decompressor,
+    SegmentDecoder,
+)
 from rkcosim.rtl.npu.cna_weight import WeightLoader
 from rkcosim.spec.config import SMALL
 from rkcosim.spec.layouts.compressed import SegmentCode, compress_weights
 from rkcosim.spec.regs import registers
-from rkcosim.spec.weight_code import REGNUM
+from rkcosim.spec.weight_code import PREFIXES, REGNUM, WIDEST
 from tests.block.cna_bench import Image, Memory, configure
 from tests.simulation import shared, simulation
 from tests.twins.packed_weights import segment_places, some_code, some_weights
@@ -65,7 +73,7 @@ def load(jobs, rng: random.Random, *, latency=(3, 3), stall=0.0, hangs=False):
             ctx.set(dut.start, 0)
             cycles = 0
             for cycle in range(1, 600 if hangs else 20_000):
-                memory.drive(ctx, dut.read)
+                memory.drive(ctx, dut.read, dut.beats)
                 ready = rng.random() >= stall
                 ctx.set(dut.fill.ready, ready)
                 sample = await ctx.tick().sample(
@@ -112,12 +120,12 @@ def test_random_weights(seed):
 
 
 def test_rate():
-    """One weight per cycle and segment: 16 bytes per cycle after the headers."""
+    """One weight per cycle and segment: 16 bytes per cycle after the headers, and no cycle is lost."""
     stream = np.random.default_rng(1).integers(0, 256, 128 * 25, dtype=np.uint8)
     content, amounts = compress_weights(stream)
     ((image, _, told, cycles),) = load([(settings((5, 5), amounts), content)], random.Random(1))
     assert not told and (image.bytes[START : START + stream.size] == stream).all()
-    assert stream.size // 16 <= cycles < stream.size // 16 * 3 // 2 + 90
+    assert stream.size // 16 <= cycles == 315
 
 
 def test_passes_through():
@@ -213,3 +221,160 @@ def test_too_few_bits():
     assert told == [("SIZE_MISMATCH", OFFSET["DCOMP_AMOUNT3"], short[3])] and cycles is None
     assert 0 < image.atoms < 72
     assert (image.bytes[START : START + 16 * image.atoms] == stream[: 16 * image.atoms]).all()
+
+
+def test_the_first_code_of_a_string():
+    """Each output of the reader of codes in each cycle, against a reading bit by bit."""
+    rng = random.Random(7)
+    dut = CodeReader()
+
+    def expected(bits: str, runs: bool, classes: list[int]) -> dict[str, int]:
+        rank = next(n for n, prefix in enumerate(PREFIXES) if bits.startswith(prefix))
+        prefix, kind = PREFIXES[rank], classes[rank]
+        run, bad_class = runs and not kind, kind > WIDEST
+        bits = bits[len(prefix) :]
+        tail = kind if 1 <= kind <= WIDEST else 1
+        width = len(prefix) + tail + (runs and kind == WIDEST)
+        return {
+            "rank": rank,
+            "run": run,
+            "unknown": bad_class or (run and bits[0] == "1"),
+            "width": width,
+            "short": len(prefix) if bad_class else width,
+        }
+
+    async def bench(ctx):
+        for _ in range(1500):
+            have, runs = rng.randrange(17), rng.random() < 0.5
+            bits = "".join(rng.choice("01") for _ in range(16))
+            classes = [rng.choice([0, 0, *range(1, 16)]) for _ in range(8)]
+            ctx.set(dut.bits, int(bits[::-1], 2))
+            ctx.set(dut.have, have)
+            ctx.set(dut.runs, runs)
+            ctx.set(dut.classes, sum(kind << 4 * n for n, kind in enumerate(classes)))
+            want = expected(bits, runs, classes)
+            want["short"] = have < want["short"]
+            *_, rank, run, unknown, width, short = await ctx.tick().sample(
+                dut.rank, dut.run, dut.unknown, dut.width, dut.short
+            )
+            found = {"rank": rank, "run": run, "unknown": unknown, "width": width, "short": short}
+            assert found == want, (bits, have, runs, classes)
+
+    m = Module()  # with a clock, which the reader lacks
+    m.submodules.reader = dut
+    m.d.sync += Signal().eq(dut.short)
+    simulation(m).run(bench)
+
+
+def test_a_segment_that_cannot_be_decoded_is_said_at_once():
+    """From the second cycle after a header that is not known until the next segment, in each cycle."""
+    rng, dut = random.Random(8), SegmentDecoder()
+
+    async def bench(ctx):
+        stuck_from = None
+        for cycle in range(600):
+            phase = cycle % 30
+            good = cycle // 30 % 3 == 2
+            if phase == 0:
+                stuck_from, arrives = None, rng.randrange(3, 20)
+            ctx.set(dut.clear, phase == 0)
+            ctx.set(dut.asked, phase == 1)
+            ctx.set(dut.atom.valid, phase == arrives)
+            ctx.set(dut.atom.payload, 0 if good else 0x10)
+            *_, stuck, room, valid = await ctx.tick().sample(dut.stuck, dut.room, dut.quad.valid)
+            if phase:
+                assert stuck == (stuck_from is not None and cycle >= stuck_from), f"cycle {cycle}"
+                assert room and not valid
+            if phase == arrives and not good:
+                stuck_from = cycle + 2
+
+    simulation(dut).run(bench)
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4])
+def test_the_decompressor_is_active_until_its_last_weights(stall):
+    """`active` is high from the start on, and falls when the last atom has been fetched and taken."""
+    rng, dut = random.Random(11), Decompressor()
+    jobs = []
+    for taps in ((1, 1), (1, 2), (1, 1)):
+        stream, codes = some_weights(rng, taps[0] * taps[1])
+        jobs.append((taps, stream, *compress_weights(stream, codes)))
+
+    async def bench(ctx):
+        for taps, stream, content, amounts in jobs:
+            configure(ctx, dut.cfg, settings(taps, amounts))
+            atoms = [content[at : at + 16].tobytes() for at in range(0, content.size, 16)]
+            beats, got, left, since = [], b"", stream.size // 16, 0
+            ctx.set(dut.start, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            was_active = 0
+            for _ in range(4000):
+                takes = rng.random() >= stall
+                ctx.set(dut.atoms.ready, takes)
+                ctx.set(dut.run.ready, 1)
+                ctx.set(dut.fetched.valid, bool(beats))
+                if beats:
+                    ctx.set(dut.fetched.payload, beats[0])
+                *_, active, valid, weights, asks, run, ready = await ctx.tick().sample(
+                    *(dut.active, dut.atoms.valid, dut.atoms.payload),
+                    *(dut.run.valid, dut.run.payload, dut.fetched.ready),
+                )
+                if not active:
+                    break
+                was_active += 1
+                since += 1
+                if beats and ready:
+                    beats.pop(0)
+                    since = 0
+                if valid and takes:
+                    since = 0
+                    got += weights.to_bytes(16, "little")
+                    left -= 1
+                if asks:
+                    first, last = run.addr, run.addr + run.atoms - 1
+                    for pair in range(first // 2, last // 2 + 1):
+                        data = b"".join(
+                            atoms[at] if 0 <= (at := 2 * pair + half - BASE // 16) < len(atoms) else bytes(16)
+                            for half in range(2)
+                        )
+                        inside = [first <= 2 * pair + half <= last for half in range(2)]
+                        beats.append(
+                            {"data": int.from_bytes(data, "little"), "low": inside[0], "high": inside[1]}
+                        )
+            assert was_active and got == stream.tobytes() and not beats
+            assert since == 1, "active falls in the second cycle after the last transfer"
+            for _ in range(rng.randrange(1, 5)):
+                assert not ctx.get(dut.active)
+                await ctx.tick()
+
+    simulation(dut).run(bench)
+
+
+def test_each_of_several_tasks_is_reported():
+    """A task that cannot be decoded does not keep the loader from telling the same about the next one."""
+    rng = random.Random(12)
+    stream, _ = some_weights(rng, 1)
+    content, amounts = compress_weights(stream, [some_code(rng, runs=False) for _ in range(16)])
+    broken = content.copy()
+    broken[segment_places(amounts)[2]] = 3
+    for _, _, told, cycles in load([(settings((1, 1), amounts), broken)] * 3, rng, hangs=True):
+        assert told == [("WEIGHT_CODE", OFFSET["DCOMP_AMOUNT2"], 3)] and cycles is None
+
+
+def test_the_room_of_a_segment_in_each_cycle():
+    """Requests take it, a segment that begins has all of it; what is not requested is not taken."""
+    rng, dut = random.Random(13), SegmentDecoder()
+
+    async def bench(ctx):
+        room = STORED_ATOMS
+        for _ in range(500):
+            clear = rng.random() < 0.15
+            asked = rng.randrange(RUN_ATOMS + 1) if room >= RUN_ATOMS and rng.random() < 0.7 else 0
+            ctx.set(dut.clear, clear)
+            ctx.set(dut.asked, asked)
+            *_, has = await ctx.tick().sample(dut.room)
+            assert has == (room >= RUN_ATOMS)
+            room = STORED_ATOMS if clear else room - asked
+
+    simulation(dut).run(bench)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rkcosim.rtl.layouts import DiagnosticCode
-from rkcosim.rtl.npu.cna_feature import FeatureLoader
+from rkcosim.rtl.npu.cna_feature import GROUP_ROWS, CubeWalk, FeatureLoader
 from rkcosim.spec.config import RK3588, SMALL, NpuConfig
 from rkcosim.spec.regs import registers
 from tests.block.cna_bench import Image, Memory, configure, converted, memory_bytes, random_cvt
@@ -144,7 +144,7 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
             ctx.set(dut.start, 0)
             cycles, rows, asked = 1, 0, None
             while True:
-                memory.drive(ctx, dut.read)
+                memory.drive(ctx, dut.read, dut.beats, cfg.read_fifo_beats)
                 ready = rng.random() >= stall
                 ctx.set(dut.fill.ready, ready)
                 sample = await ctx.tick().sample(
@@ -175,7 +175,7 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
                 if done:
                     break
                 assert cycles < 60_000, f"{task} does not end"
-            assert not memory.waiting and asked == len(memory.requests)
+            assert not memory.waiting and asked == len(memory.requests) and not ctx.get(dut.beats)
             assert rows == task.height
             results.append((image, memory, diagnostics, cycles))
 
@@ -410,3 +410,38 @@ def test_empty_size_ends():
     ((_, memory, diagnostics, _),) = run_loader([task], lambda *_: None, random.Random(5))
     assert memory.requests == []
     assert [code for code, *_ in diagnostics] == [DiagnosticCode.EMPTY_SIZE]
+
+
+def test_the_order_of_rows_in_each_cycle():
+    """Groups of rows, surfaces and rows, with pauses; each row says whether it is the last one."""
+    rng, dut = random.Random(3), CubeWalk()
+    jobs = []
+    for _ in range(30):
+        grouped, surfaces, rows = rng.randrange(2), rng.randrange(1, 4), rng.randrange(1, 11)
+        size = GROUP_ROWS if grouped else 1
+        groups = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
+        places = [
+            (row - here[0], surface, row == here[-1], surface == surfaces - 1, row == rows - 1)
+            for here in groups
+            for surface in range(surfaces)
+            for row in here
+        ]
+        jobs.append((grouped, surfaces, rows, places))
+
+    async def bench(ctx):
+        for grouped, surfaces, rows, places in jobs:
+            for port, value in ((dut.grouped, grouped), (dut.surfaces, surfaces), (dut.rows, rows)):
+                ctx.set(port, value)
+            ctx.set(dut.start, 1)
+            await ctx.tick()
+            ctx.set(dut.start, 0)
+            for row, surface, last_row, last_surface, last in places:
+                for step in (*([0] * rng.choice([0, 0, 2])), 1):
+                    ctx.set(dut.step, step)
+                    _, _, *seen = await ctx.tick().sample(
+                        dut.row, dut.surface, dut.last_row, dut.last_surface, dut.last_group
+                    )
+                    assert seen == [row, surface, last_row, last_surface, last]
+            ctx.set(dut.step, 0)
+
+    simulation(dut).run(bench)

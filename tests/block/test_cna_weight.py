@@ -55,7 +55,7 @@ def run_loader(jobs, rng: random.Random, *, latency=(3, 3), stall=0.0, slow=0.0)
             ctx.set(dut.start, 0)
             cycles, released, chunk, done = 1, 0, 0, False
             while not (done and (released == total or reuse)):
-                memory.drive(ctx, dut.read)
+                memory.drive(ctx, dut.read, dut.beats)
                 ready = rng.random() >= stall
                 ctx.set(dut.fill.ready, ready)
                 sample = await ctx.tick().sample(
@@ -86,6 +86,7 @@ def run_loader(jobs, rng: random.Random, *, latency=(3, 3), stall=0.0, slow=0.0)
                 image.see(valid, ready, fill)
                 assert not (done and now_done)
                 done = done or bool(now_done)
+                assert not done or not ctx.get(dut.beats)
                 if d_valid:
                     diagnostics.append((d_payload.code, d_payload.register, d_payload.value))
                 cycles += 1
@@ -133,7 +134,7 @@ def test_ring_is_filled_to_the_last_byte():
         ctx.set(dut.start, 0)
         ctx.set(dut.fill.ready, 1)
         for _ in range(400):
-            memory.drive(ctx, dut.read)
+            memory.drive(ctx, dut.read, dut.beats)
             sample = await ctx.tick().sample(
                 dut.read.req.valid,
                 dut.read.req.ready,
@@ -168,7 +169,7 @@ def test_gives_way_to_features():
         ctx.set(dut.fill.ready, 1)
         ctx.set(dut.give_way, 1)
         for cycle in range(400):
-            memory.drive(ctx, dut.read)
+            memory.drive(ctx, dut.read, dut.beats)
             sample = await ctx.tick().sample(
                 dut.read.req.valid,
                 dut.read.req.ready,

@@ -128,6 +128,31 @@ def simulate(dut, memory, finished, benches, background=(), limit=20_000, setup=
     sim.run()
 
 
+def at_work(dut):
+    """A testbench: DDMA is busy from an offered request on until the answer, and then no longer."""
+
+    async def watch(ctx):
+        reads = [(p.req.valid, p.req.ready, p.rsp.valid, p.rsp.payload) for p in dut.reads]
+        writes = [(p.req.valid, p.req.ready, p.done) for p in dut.writes]
+        ports = [signal for one in (*reads, *writes) for signal in one]
+        open_reads = open_writes = quiet = 0
+        async for _, _, idle, pending, *seen in ctx.tick().sample(dut.idle, dut.writes_pending, *ports):
+            asked = [seen[4 * n : 4 * n + 4] for n in range(len(reads))]
+            written = [seen[4 * len(reads) + 3 * n :][:3] for n in range(len(writes))]
+            writing = open_writes or any(valid for valid, *_ in written)
+            busy = open_reads or writing or any(valid for valid, *_ in asked)
+            assert not (busy and idle) and (pending or not writing)
+            quiet = 0 if busy else quiet + 1
+            assert idle or not quiet
+            open_reads += sum(valid and ready for valid, ready, *_ in asked)
+            open_reads -= sum(valid and payload.last for *_, valid, payload in asked)
+            open_writes += sum(valid and ready for valid, ready, _ in written) - sum(
+                row[2] for row in written
+            )
+
+    return watch
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_random_traffic_of_all_clients(seed):
     print(f"seed {seed}")
@@ -167,6 +192,7 @@ def test_random_traffic_of_all_clients(seed):
     async def setup(ctx):
         ctx.set(dut.dma_base, base)
 
+    background.append(at_work(dut))
     simulate(
         dut,
         memory,
@@ -183,6 +209,31 @@ def test_random_traffic_of_all_clients(seed):
     assert memory.data == final
     assert memory.peak_writes <= 15
     assert any(a % 4096 == 0 for _, a, _ in memory.reads) and len(memory.reads) > 8 * 25
+
+
+def test_it_is_busy_with_single_requests():
+    """Requests that follow the answer of the one before, of readers and writers in turn."""
+    dut = Ddma()
+    memory = AxiMemory(dut.axi, image(2))
+    done = [0]
+
+    async def ask(ctx):
+        for n in range(12):
+            port = dut.writes[n % 2] if n % 3 == 0 else dut.reads[n % 8]
+            ctx.set(port.req.payload, {"addr": 64 * n, "beats_m1": 0})
+            ctx.set(port.req.valid, 1)
+            await ctx.tick().until(port.req.ready)
+            ctx.set(port.req.valid, 0)
+            if n % 3 == 0:
+                ctx.set(port.data.payload, {"data": n, "strb": 1, "last": 1})
+                ctx.set(port.data.valid, 1)
+                await ctx.tick().until(port.data.ready)
+                ctx.set(port.data.valid, 0)
+            await ctx.tick().until(port.done if n % 3 == 0 else port.rsp.valid)
+            await cycles(ctx, n % 4 + 1)
+            done[0] += 1
+
+    simulate(dut, memory, lambda: done[0] == 12, [ask], [at_work(dut)])
 
 
 def test_a_request_over_a_page_is_two_bursts_and_one_answer():
@@ -287,13 +338,20 @@ def test_errors_are_reported_once_a_burst_and_data_still_arrives():
     memory = AxiMemory(dut.axi, image(5), bad=range(0x1000, 0x2000))
     got, done, seen, pulses = [], [0], [], [0, 0]
     ask, take = reader(dut.reads[ReadClient.BRDMA], [(0x0F00, 16), (0x0000, 4), (0x1400, 3)], got)
-    jobs = [(0x1800, [(1, 1)]), (0x3000, [(2, 1)])]
+    jobs = [(0x1800, [(1, 1)]), (0x3000, [(2, 1)]), (0x1900, [(3, 1)])]
     ask_w, give, count = writer(dut.writes[WriteClient.PPU], jobs, done)
     values = {}
 
     async def watch(ctx):
+        axi, bad, due = dut.axi, set(), (False, False)
         signals = (dut.read_error, dut.write_error, dut.diag.valid, dut.diag.payload)
-        async for _, _, read, write, valid, payload in ctx.tick().sample(*signals):
+        beats = (axi.rvalid, axi.rid, axi.rresp, axi.rlast, axi.bvalid, axi.bresp)
+        sampled = ctx.tick().sample(*signals, *beats)
+        async for _, _, read, write, valid, payload, comes, rid, resp, last, ends, answer in sampled:
+            assert (read, write) == due, "errors are told in the cycle after the beat or answer"
+            due = bool(comes and resp > 1 and rid not in bad), bool(ends and answer > 1)
+            if comes:
+                bad = bad - {rid} if last else bad | {rid} if resp > 1 else bad
             pulses[0] += read
             pulses[1] += write
             if valid:
@@ -308,15 +366,16 @@ def test_errors_are_reported_once_a_burst_and_data_still_arrives():
     simulate(
         dut,
         memory,
-        lambda: len(got) == 3 and done[0] == 2,
+        lambda: len(got) == 3 and done[0] == 3,
         [ask, ask_w, give],
         [take, count, watch],
         after=after,
     )
-    assert pulses == [2, 1]
+    assert pulses == [2, 2]
     assert sorted(seen) == [
         (DiagnosticCode.READ_ERROR, ReadClient.BRDMA),
         (DiagnosticCode.READ_ERROR, ReadClient.BRDMA),
+        (DiagnosticCode.WRITE_ERROR, WriteClient.PPU),
         (DiagnosticCode.WRITE_ERROR, WriteClient.PPU),
     ]
     assert values["error"] == {"RD_RESP_ID": ReadClient.BRDMA, "WR_RESP_ID": WriteClient.PPU}

@@ -24,6 +24,8 @@ from tests.twins.dpu_model import ew_value
 from tests.twins.rdma_model import Fields, Registers
 from tests.twins.rdma_model import signed as signed_of
 
+pytestmark = pytest.mark.withdraws("elements that no octet uses are withdrawn at the end of a task")
+
 SEED = seeds.seed(__name__)
 FIRST, LAST = 5, 8
 """Stage ahead of the one that uses the operand, and stage with the result."""
@@ -51,6 +53,8 @@ class EwPipe(wiring.Component):
     float_slot: In(4)
     operand_ready: Out(1)
     operand_value: Out(signed(32)).array(LANES)
+    waits: Out(1)  # an octet that needs its operand is in front of the stage
+    may_advance: Out(1)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -81,6 +85,8 @@ class EwPipe(wiring.Component):
             ew.operand_ready.eq(operand.operand_ready),
             self.take.eq(ew.take),
             self.operand_ready.eq(operand.operand_ready),
+            self.waits.eq(~late_floats & flow.valid[FIRST + 1]),
+            self.may_advance.eq(ew.may_advance),
             self.result.valid.eq(flow.valid[LAST]),
             self.result.payload.as_value().eq(Cat(*ew.value)),
         ]
@@ -211,6 +217,7 @@ def run(jobs: list[Job], stalls: tuple[float, float, float] | None, seed: int = 
     taken: list[list[int]] = []
     takes: list[int] = []
     cycles: list[int] = []
+    now: list[Job] = []
 
     def feed(port: Any, queue: deque[Any], which: int) -> None:
         async def serve(ctx: Any) -> None:
@@ -243,9 +250,23 @@ def run(jobs: list[Job], stalls: tuple[float, float, float] | None, seed: int = 
                 got.append(values)
 
     async def watch(ctx: Any) -> None:
-        async for _, _, active, ready, take in ctx.tick().sample(dut.active, dut.ew.ready, dut.take):
+        first, second = False, False  # whether the two stages of the operand have an element
+        signals = (dut.start, dut.active, dut.ew.valid, dut.ew.ready, dut.take, dut.float_take)
+        ports = (dut.operand_ready, dut.waits, dut.may_advance)
+        async for _, _, *seen in ctx.tick().sample(*signals, *ports):
+            start, active, valid, ready, take, float_take, has, waits, may_advance = map(bool, seen)
             assert active or not ready, "elements are read outside of a task"
+            assert may_advance == (has or not waits), "the stage waits for its operand, and for nothing else"
+            assert start or not now or has == (second or not now[0].fetches), "an element takes two cycles"
             takes.append(take)
+            used = float_take if now and now[0].late_floats else take
+            moves = used or not second
+            first, second = (
+                (valid and ready and now[0].fetches) if moves or not first else first,
+                first if moves else second,
+            )
+            if start:
+                first = second = False
 
     async def floats(ctx: Any, job: Job) -> None:
         """Use the operands as the float unit does: one per octet, when it is valid."""
@@ -272,12 +293,14 @@ def run(jobs: list[Job], stalls: tuple[float, float, float] | None, seed: int = 
             takes.clear()
             configure(ctx, dut.cfg, "DPU", job.dpu)
             pause = pauses[1]
+            now.clear()
             if job.late_floats:  # octets pass without any element
                 pauses[1] = 1.0
             elements.extend({"data": [v % (1 << 32) for v in octet]} for octet in job.elements)
             ctx.set(dut.start, 1)
             await ctx.tick()
             ctx.set(dut.start, 0)
+            now.append(job)
             for _ in range(rng.randrange(4)):  # elements may be offered before the task is active
                 await ctx.tick()
             ctx.set(dut.active, 1)

@@ -62,11 +62,12 @@ def run(tasks: list[tuple[dict, list[dict], int]], rng: random.Random, stall: fl
             ctx.set(dut.start, 1)
             await ctx.tick()
             ctx.set(dut.start, 0)
-            waiting, found = list(given), []
+            waiting, found, offers = list(given), [], False
             for _ in range(40 * len(given) + 400):
                 if not waiting and len(found) == count:
                     break
-                offers, takes = bool(waiting) and rng.random() >= stall, rng.random() >= stall
+                offers = bool(waiting) and (offers or rng.random() >= stall)  # an offer stays
+                takes = rng.random() >= stall
                 ctx.set(dut.source.valid, offers)
                 if offers:
                     ctx.set(dut.source.payload, waiting[0])
@@ -77,6 +78,7 @@ def run(tasks: list[tuple[dict, list[dict], int]], rng: random.Random, stall: fl
                     found.append(([int(v) for v in payload.data], int(payload.tag.slot), payload.tag))
                 if offers and ready:
                     waiting.pop(0)
+                    offers = False
             ctx.set(dut.source.valid, 0)
             results.append(found)
 

@@ -5,6 +5,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from amaranth.hdl import Module
 from amaranth.hdl import signed as signed_shape
 from amaranth.lib import wiring
@@ -42,6 +43,8 @@ from tests.twins.rdma_model import (
     shift_round,
     signed,
 )
+
+pytestmark = pytest.mark.withdraws("what a task leaves over is withdrawn at its end")
 
 LIMIT = 3000
 

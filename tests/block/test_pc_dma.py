@@ -193,6 +193,7 @@ def test_a_list_longer_than_the_fifo(seed):
         assert took < 1.1 * 1500, "one word a cycle"
 
 
+@pytest.mark.withdraws("all inputs are random in each cycle")
 def test_outputs_of_the_core_do_not_follow_inputs_within_a_cycle():
     """Every top-level output comes from a register, including ready."""
     words = task(body(random.Random(2), 40), CONV)

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from rkcosim.rtl.bus import SkidBuffer
+from tools.mutation import faulty_ports
+from tools.proofs import solve
 from tools.proofs.__main__ import main, measured, wrong
 from tools.proofs.bench import Bench
 from tools.proofs.catalog import PROOFS
@@ -39,6 +42,21 @@ def test_a_claim_that_does_not_hold_is_named() -> None:
     (found,) = measured(proof)["faults"]
     assert found["holds"] is False
     assert re.fullmatch(r"the \w+ loader waits at most one fill.* \(in cycle \d+\)", found["text"])
+
+
+def test_assertions_of_the_rtl_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They hold; with an offer that comes and goes they do not, and the proof says so."""
+    proof = next(proof for proof in PROOFS if proof.name == "skid_buffer")
+    holds = solve.assertions_hold(proof)
+    assert holds is not None and holds.holds
+    monkeypatch.setattr(SkidBuffer, "elaborate", SkidBuffer.elaborate)  # restored at the end
+    faulty_ports.plant(faulty_ports.PortFault("bus.SkidBuffer", "o__valid", "raised"))
+    fails = solve.assertions_hold(proof)
+    assert fails is not None and fails.holds is False
+    found = measured(proof) | {"asserted": {"holds": False, "text": "in cycle 3"}}
+    assert wrong(proof, found) == ["skid_buffer: an assertion of the RTL fails in cycle 3"]
+    without = {name: next(p for p in PROOFS if p.name == name) for name in ("fill_turn", "pc_words")}
+    assert not any(solve.assertions_hold(one) for one in without.values())
 
 
 def test_a_fault_that_is_not_found_is_reported() -> None:

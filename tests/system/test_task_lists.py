@@ -18,9 +18,13 @@ ROOT = Path(__file__).resolve().parents[2]
 POOL = ROOT / "examples" / "streams" / "pool.json"
 
 
-@pytest.mark.parametrize("name", [name for name in ALL_ENGINES if name != "amaranth"])
+SLOW = pytest.param("amaranth", marks=pytest.mark.heavy)
+"""Amaranth's simulator takes seconds for each hundred cycles."""
+
+
+@pytest.mark.parametrize("name", [SLOW if name == "amaranth" else name for name in ALL_ENGINES])
 def test_max_pooling_of_numpy_on_each_engine(name):
-    features = cube(6, 9, seed=3)
+    features = cube(3, 4, seed=3) if name == "amaranth" else cube(6, 9, seed=3)
     tasks = pool_list(features, times=2)
     try:
         result = tasks.run(name)
@@ -66,8 +70,11 @@ def test_three_cores_together_deterministic_in_cycles():
     with open_engine(threads=1) as engine:
         first = three(engine)
         assert engine.memory.ranges == {}
-    with open_engine() as engine:
-        assert three(engine) == first
+    for name in ("verilator", "fast", "changes"):
+        with open_engine(name) as engine:
+            assert three(engine) == first
+    with open_engine("golden") as engine:
+        assert [data for *_, data in three(engine)] == [data for *_, data in first]
     starts = [start for _, start, _ in first]
     ends = [start + cycles for cycles, start, _ in first if start is not None and cycles is not None]
     assert max(starts) < min(ends), "the cores worked at the same time"
@@ -127,6 +134,23 @@ def test_a_hang_ends_at_its_bound():
         assert caught.value.task == 0 and caught.value.core == 0 and "PPU" in caught.value.state
         assert caught.value.result.tasks[0].end is None
         assert pool_list(cube(6, 6)).run(engine).compare(), "the core was reset"
+
+
+def test_an_interrupted_run_does_not_go_on():
+    """Ctrl-C in a run of an open engine: the core is reset and the memory is free again."""
+    with open_engine(cores=1) as engine:
+        run = engine.run_until_irq
+
+        def interrupted(core_mask: int, max_cycles: int) -> int:
+            run(core_mask, min(max_cycles, 100))
+            raise KeyboardInterrupt
+
+        engine.run_until_irq = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            pool_list(cube(6, 6)).run(engine)
+        assert engine.memory.ranges == {}
+        engine.run_until_irq = run  # type: ignore[method-assign]
+        assert pool_list(cube(6, 6)).run(engine).compare()
 
 
 def test_cancelling_and_closing():

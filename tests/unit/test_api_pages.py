@@ -222,6 +222,16 @@ def test_names_are_found_where_they_are_defined(sample: Path):
         sources.public("rkcosim.sample.Thing")
 
 
+def test_a_decorator_gives_its_result():
+    text = (ROOT / "docs" / "api" / "tnn.md").read_text("utf-8")
+    assert "def Init(self, config: ModelConfig) -> Status: ..." in text and "@returns_status" not in text
+
+
+def test_no_page_has_directives():
+    for file in (ROOT / "docs" / "api").glob("*.md"):
+        assert "\n:::" not in file.read_text("utf-8"), f"{file.name}: a section is <!-- NAME: begin/end -->"
+
+
 def test_links_of_plain_words_stay_on_their_page():
     found: Index = index()
     assert found.link("save", "engines") == "`save`" and found.link("save", "waves") == "[`save`](#save)"

@@ -5,22 +5,27 @@ The expected outputs are those of onnxruntime and LiteRT on the same file and ar
 
 from __future__ import annotations
 
+import copy
 import gc
 import io
 import json
+import pickle
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import rkcosim
 from rkcosim.base import PACKAGE
-from rkcosim.compiler import compile_model
+from rkcosim.compiler import ModelError, compile_model
 from rkcosim.compiler.preprocessing import Preprocessing
+from rkcosim.measure.models.references import ReferenceProblem
 from rkcosim.model import ClosedError, Outputs, SaveError
 from rkcosim.rknn_file.writer import write_rknn
 from tests.makers import batch_models, tflite_networks
@@ -443,3 +448,192 @@ def test_a_vendor_file_takes_what_programs_give():
         assert np.array_equal(model(pixels), network(numbers))
         assert np.array_equal(model(pixels[0].astype(np.float32)), network(numbers))
         assert model.outputs[0].dtype == np.float32
+
+
+_value = helper.make_tensor_value_info
+
+
+def _conv(name: str = "x", channels: int = 4, seed: int = 0) -> onnx.ModelProto:
+    """A convolution of float32 (1, 3, 8, 8), whose input has the name."""
+    weights = np.random.default_rng(seed).normal(size=(channels, 3, 3, 3)).astype(np.float32)
+    return _proto(
+        [helper.make_node("Conv", [name, "w"], ["y"], name="conv")],
+        [_value(name, TensorProto.FLOAT, [1, 3, 8, 8])],
+        [_value("y", TensorProto.FLOAT, [1, channels, 6, 6])],
+        {"w": weights},
+    )
+
+
+def _onnxruntime(proto: onnx.ModelProto, feed: dict[str, Any]) -> list[np.ndarray]:
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return [np.asarray(found) for found in session.run(None, feed)]
+
+
+IMAGE = np.random.default_rng(5).normal(size=(1, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["ReduceSum", "ReduceMax", "Size"])
+def test_an_output_without_dimensions_has_none(kind: str):
+    options = {} if kind == "Size" else {"keepdims": 0}
+    dtype = TensorProto.INT64 if kind == "Size" else TensorProto.FLOAT
+    proto = _proto(
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
+            helper.make_node(kind, ["c"], ["y"], name="all", **options),
+        ],
+        [_value("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [_value("y", dtype, [])],
+        {"w": np.random.default_rng(1).normal(size=(4, 3, 3, 3)).astype(np.float32)},
+    )
+    wanted = _onnxruntime(proto, {"x": IMAGE})[0]
+    with rkcosim.load(proto, engine="golden") as model:
+        found = model(IMAGE)
+    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype) == ((), wanted.dtype)
+    assert np.allclose(found, wanted, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["self", "arrays", "named", "class", "x:0", "<b>", "a b"])
+def test_an_input_of_any_name_is_given_by_name(name: str):
+    proto = _conv(name)
+    with rkcosim.load(proto, engine="golden") as model:
+        found = model(**{name: IMAGE})
+        assert np.array_equal(found, model({name: IMAGE}))
+        assert name in model.inputs
+        assert "z" not in model.inputs
+        assert "conv" in model.layers
+        assert model.inputs[0] in model.inputs
+        outputs = model.run(IMAGE)
+        assert "y" in outputs
+        assert "z" not in outputs
+    assert np.allclose(found, _onnxruntime(proto, {name: IMAGE})[0], rtol=1e-2, atol=1e-2)
+
+
+def test_two_models_of_one_engine_take_turns():
+    protos = [_conv(channels=4, seed=1), _conv(channels=16, seed=2)]
+    with rkcosim.open_engine("golden") as engine:
+        models = [rkcosim.load(proto, engine=engine) for proto in protos]
+        found: list[tuple[int, np.ndarray]] = []
+        threads = [
+            threading.Thread(target=lambda n=n: [found.append((n, models[n](IMAGE))) for _ in range(4)])
+            for n in (0, 1, 0, 1)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    wanted = [_onnxruntime(proto, {"x": IMAGE})[0] for proto in protos]
+    assert len(found) == 16
+    for number, y in found:
+        assert np.allclose(y, wanted[number], rtol=1e-2, atol=1e-2)
+
+
+def test_a_model_shares_the_engine_that_another_model_opened():
+    protos = [_conv(channels=4, seed=1), _conv(channels=16, seed=2)]
+    with rkcosim.load(protos[0], engine="golden") as first:
+        before = first(IMAGE)
+        second = rkcosim.load(protos[1], engine=first.engine)
+        wanted = _onnxruntime(protos[1], {"x": IMAGE})[0]
+        assert np.allclose(second(IMAGE), wanted, rtol=1e-2, atol=1e-2)
+        assert np.array_equal(first(IMAGE), before)
+    with pytest.raises(ClosedError, match="its engine has been closed"):
+        second(IMAGE)
+
+
+def test_an_engine_that_models_shared_is_freed():
+    engine = rkcosim.open_engine("golden")
+    with rkcosim.load(_conv(), engine=engine) as model:
+        model(IMAGE)
+    engine.close()
+    kept = weakref.ref(engine)
+    del engine, model
+    gc.collect()
+    assert kept() is None
+
+
+def test_a_model_is_not_copied():
+    with rkcosim.load(_conv(), engine="golden") as model:
+        for work in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="neither copied nor pickled, because it has an engine"):
+                work(model)
+        report = pickle.loads(pickle.dumps(model.profile(IMAGE)))
+        assert np.array_equal(report.outputs["y"], model(IMAGE))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"engine": 3}, "engine must be one of .*, or an open engine, not 3"),
+        ({"cores": True}, "cores must be 1, 2 or 3, not True"),
+        ({"cores": 1.0}, "cores must be 1, 2 or 3, not 1.0"),
+        ({"dram": 5}, "dram must be a speed .*, not 5"),
+        ({"fallback": "no"}, "fallback must be True or False, not 'no'"),
+        ({"exact": "no"}, "exact must be True or False, not 'no'"),
+        ({"outputs": "y"}, r"outputs must be a sequence of names, not the text 'y': give \['y'\]"),
+        ({"outputs": [1]}, r"outputs must be names, not \[1\]"),
+        ({"shapes": [1, 3, 8, 8]}, "shapes must be a mapping"),
+    ],
+)
+def test_an_option_of_another_kind_is_named(options: dict[str, Any], text: str):
+    with pytest.raises(ValueError, match=text):
+        rkcosim.load(_conv(), **{"engine": "golden", **options})
+
+
+@pytest.mark.parametrize("wrong", [None, 5, [], onnx.GraphProto()])
+def test_what_is_no_model_is_named(wrong: Any):
+    with pytest.raises(ValueError, match=f"model must be a path, .* not {type(wrong).__name__}"):
+        rkcosim.load(wrong)
+
+
+def test_the_name_of_a_model_is_said_once():
+    with pytest.raises(ModelError, match=r"^model: not an ONNX model"):
+        rkcosim.load(b"abc")
+
+
+def test_wrong_arguments_of_reports_are_named():
+    model = rkcosim.load(_conv(), engine="golden")
+    samples = np.stack([IMAGE, IMAGE])
+    wrong: list[tuple[Any, str]] = [
+        (lambda: model.estimate(cores=0), "cores must be 1, 2 or 3, not 0"),
+        (lambda: model.estimate(plan="x"), "plan must be 'ours' or 'rknn', not 'x'"),
+        (lambda: model.estimate(clock="x"), "the clock must be 10 to 5000 MHz, not 'x'"),
+        (lambda: model.profile(IMAGE).milliseconds(0), "the clock must be 10 to 5000 MHz, not 0"),
+        (lambda: model.profile(IMAGE).board_milliseconds(-5), "the clock must be 10 to 5000 MHz, not -5"),
+        (lambda: model.compare(IMAGE, IMAGE), "takes the inputs once and the name of one runtime"),
+        (lambda: model.compare("onnxruntime", "litert"), "takes the inputs once and the name of one runtime"),
+        (lambda: model.compare("torch", IMAGE), "the runtime must be one of .*, not 'torch'"),
+        (lambda: model.quantize(samples, method="x"), "method must be one of .*, not 'x'"),
+        (lambda: model.quantize(samples, mixed=-1), "mixed must be a number of layers, not -1"),
+        (lambda: model.quantize(samples, percentile=float("nan")), "percentile must be 0 to 100, not nan"),
+        (lambda: model.quantize(samples, keep="conv"), "keep must be a sequence of names"),
+        (lambda: model.quantize(samples * np.nan), "input 'x' has numbers that are not finite"),
+        (lambda: model.quantize(None), "samples are arrays or a path, not NoneType"),
+        (lambda: model({"x": IMAGE}, x=IMAGE), "input 'x' is given in the mapping and by name"),
+        (lambda: model(np.ma.masked_less(IMAGE, 0)), "input 'x' has masked elements"),
+    ]
+    for call, text in wrong:
+        with pytest.raises(ValueError, match=text):
+            call()
+    with pytest.raises(ReferenceProblem, match=r"^[^/]*: litert does not read this format"):
+        model.compare("litert", IMAGE)
+
+
+@pytest.mark.parametrize("name", ["golden", "fast"])
+def test_an_interrupted_run_leaves_the_engine_usable(name: str, monkeypatch: pytest.MonkeyPatch):
+    proto = _conv()
+    with rkcosim.load(proto, engine=name) as model:
+        engine = model.engine
+        wait = engine.run_until_irq
+        seen: list[int] = []
+
+        def interrupted(core_mask: int, max_cycles: int) -> int:
+            seen.append(core_mask)
+            if len(seen) == 1:
+                raise KeyboardInterrupt
+            return wait(core_mask, max_cycles)
+
+        monkeypatch.setattr(engine, "run_until_irq", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model(IMAGE)
+        found = model(IMAGE)
+        assert len(seen) > 1
+    assert np.allclose(found, _onnxruntime(proto, {"x": IMAGE})[0], rtol=1e-2, atol=1e-2)

@@ -1,6 +1,7 @@
 """`python -m tools.mutation.handshakes`: faults of the ports of components, and the tests that find them."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,17 @@ from amaranth.sim import Simulator
 
 from tools.mutation import faulty_ports, handshakes
 from tools.mutation.faulty_ports import COUNT_FAULTS, PULSE_FAULTS, PortFault, faults_of, plant
-from tools.mutation.handshakes import FOUND, SURVIVED, Finding, Use, counted, page, planned, reason_of
+from tools.mutation.handshakes import (
+    FOUND,
+    SURVIVED,
+    Finding,
+    Use,
+    counted,
+    finders,
+    page,
+    planned,
+    reason_of,
+)
 
 
 class Follower(wiring.Component):
@@ -131,9 +142,12 @@ def test_own_tests_come_first_and_survivors_are_counted() -> None:
         Finding(str(first), FOUND, "own.py::t", 2.0, ""),
         Finding(str(second), SURVIVED, "-", 30.0, ""),
     ]
-    assert counted(findings, {})[-1] == ("all", 1, 0, 1)
+    assert counted(findings, {})[-1] == ("all", 1, 0, 1, 1)
+    mended = replace(findings[1], result=FOUND, first=SURVIVED)
+    assert counted([findings[0], mended], {})[-1] == ("all", 2, 0, 0, 1)
+    assert finders("a.A", findings, ["own.py"]) == ["own.py::t"] and not finders("a.A", findings, ["core.py"])
     known = {"b.B: y *": "Only the rate changes."}
-    assert counted(findings, known)[-1] == ("all", 1, 1, 0) and reason_of(str(first), known) is None
+    assert counted(findings, known)[-1] == ("all", 1, 1, 0, 0) and reason_of(str(first), known) is None
     text = page(findings, known, 2)
     assert "Only the rate changes. `b.B: y held`." in text and "## Faults that survive\n\nNone." in text
 

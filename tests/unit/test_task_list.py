@@ -52,6 +52,12 @@ def test_registers_of_a_list_are_the_words_of_the_builder():
             "no code named 'MAXIMUM'; known: AVERAGE, MAX, MIN",
         ),
         ("PPU.OPERATION_MODE_CFG.USE_CNT", 8, "PPU.OPERATION_MODE_CFG.USE_CNT: 8 is outside 0..7"),
+        ("PPU.DATA_CUBE_IN_WIDTH", 1.5, "PPU.DATA_CUBE_IN_WIDTH: 1.5 is neither a whole number nor a name"),
+        (
+            "PPU.OPERATION_MODE_CFG.USE_CNT",
+            2.5,
+            "PPU.OPERATION_MODE_CFG.USE_CNT: 2.5 is neither a whole number nor a name",
+        ),
         ("PPU.OPERATION_MODE_CFG", 1 << 31, "has bits 0x80000000 that belong to no field"),
         ("PPU.OPERATION_MODE_CFG", 1 << 32, "is outside 0..0xFFFFFFFF"),
         ("PPU.OPERATION_MODE_CFG", "MAX", "'MAX' is a value for one of its fields"),

@@ -1,7 +1,8 @@
 """Faults at the ports of a component: handshakes and counts that are late, held, raised, dropped or wrong.
 
 A fault lies between the component and everything around it: the component itself keeps its own value, so the
-two sides disagree about what happened. It is planted when the component is elaborated, in every instance.
+two sides disagree about what happened. It is planted when the component is elaborated, in every instance. The
+assertions of the component's ports (rtl/assertions.py) see what its surroundings see.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from amaranth.hdl._xfrm import FragmentTransformer, StatementTransformer, ValueT
 from amaranth.lib import wiring
 
 import rkcosim.rtl
+from rkcosim.rtl.assertions import CHECKS
 
 PULSE_FAULTS = ("late", "held", "raised", "dropped")
 """Faults of one bit: one cycle later; one cycle longer; also high in every fourth of the cycles in which it
@@ -127,6 +129,11 @@ class _Replacement(FragmentTransformer, ValueTransformer, StatementTransformer):
 def _with_fault(fragment: Fragment, port: Signal, kind: str) -> Fragment:
     own = Signal(port.shape(), name=f"{port.name}_own", init=port.init)
     m = Module()
+    for place, (part, name, _) in enumerate(fragment.subfragments):
+        if name == CHECKS:
+            del fragment.subfragments[place]
+            m.submodules[CHECKS] = part
+            break
     m.submodules.own = _Replacement(port, own)(fragment)
     m.d.comb += port.eq(_faulty(m, own, kind))
     return Fragment.get(m, None)

@@ -21,6 +21,7 @@ from rkcosim.base import PACKAGE
 from rkcosim.measure.perf.page import PageError, read_section, write_section
 from rkcosim.waves.whole_file import whole_file
 from tools.pages.api import API
+from tools.pages.commands import PAGES as COMMAND_PAGES
 
 ROOT = Path(PACKAGE)
 
@@ -155,6 +156,28 @@ def _needs_griffe() -> None:
         raise PageError("docs/api is made with griffelib, of the extra `dev`: pip install griffelib")
 
 
+def _commands_table() -> str:
+    from tools.pages.commands import commands_table
+
+    return commands_table()
+
+
+def _python_table() -> str:
+    from tools.pages.commands import python_table
+
+    return python_table()
+
+
+def _page_lines(page: str, names: tuple[str, ...]) -> str:
+    from tools.pages.commands import page_lines
+
+    return page_lines(page, names)
+
+
+def _python(page: str, names: tuple[str, ...]) -> Made:
+    return Made(page, partial(_page_lines, page, names), "python")
+
+
 PAGES: dict[str, Made] = {
     "lint": Made("docs/lint.md", _lint),
     "registers": Made("build/registers.md", _registers, kept=False),
@@ -167,6 +190,9 @@ PAGES: dict[str, Made] = {
     "outside": Made("docs/results/outside.md", _outside),
     "zoo": Made("docs/results/zoo.md", _zoo),
     **{f"api-{name}": Made(f"docs/api/{name}.md", partial(_api, name)) for name in API},
+    "python": Made("docs/commandline.md", _commands_table, "python"),
+    "python-index": Made("docs/api/index.md", _python_table, "python"),
+    **{f"python-{Path(page).stem}": _python(page, names) for page, names in COMMAND_PAGES.items()},
     "api-names": Made("docs/api/names.txt", _names),
     "results": Made("docs/results/index.md", _results, "figures"),
 }

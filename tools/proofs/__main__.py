@@ -49,8 +49,12 @@ def one(name: str, fault: int | None) -> dict[str, Any]:
 
     if fault is not None:
         return asdict(solve.find_failure(proof))
-    result = solve.prove(proof)
-    return asdict(result) | {"false": asdict(solve.false_claim(proof)), "text": proof.text()}
+    result, asserted = solve.prove(proof), solve.assertions_hold(proof)
+    return asdict(result) | {
+        "false": asdict(solve.false_claim(proof)),
+        "asserted": asserted and asdict(asserted),
+        "text": proof.text(),
+    }
 
 
 def _apart(proof: Proof, fault: int | None) -> dict[str, Any]:
@@ -79,6 +83,8 @@ def wrong(proof: Proof, found: dict[str, Any]) -> list[str]:
     out = [f"{proof.name}: the claim {claim['name']!r} fails {claim['text']}" for claim in failed]
     if found["false"]["holds"] is not False:
         out.append(f"{proof.name}: the states that must be reachable are not all reached")
+    if found["asserted"] and found["asserted"]["holds"] is not True:
+        out.append(f"{proof.name}: an assertion of the RTL fails {found['asserted']['text']}")
     for fault, result in zip(proof.faults, found["faults"], strict=True):
         if result.get("holds") is not False:
             out.append(f"{proof.name}: a fault is not found: {fault.meaning} {result.get('error', '')}")

@@ -27,7 +27,32 @@ from amaranth.hdl import (
 )
 from amaranth.lib import wiring
 
-Asserted = int | Literal["all", "false"]
+from rkcosim.rtl.assertions import Assertions
+
+Asserted = int | Literal["all", "false", "rtl"]
+
+
+class Collected(Assertions):
+    """A platform that makes claims of the assertions of the RTL (rkcosim.rtl.assertions).
+
+    What the surroundings of a block have to see to is assumed.
+
+    Members
+    -------
+    claims : conditions of one bit by their texts, in the order of their elaboration; some texts repeat.
+    """
+
+    def __init__(self) -> None:
+        self.claims: list[tuple[str, Signal]] = []
+
+    def claim(self, m: Module, condition: Value, text: str, given: bool) -> None:
+        """Keep a condition for `Bench.top`."""
+        if given:
+            m.d.comb += Assume(condition)
+        else:
+            held = Signal(name=f"rtl_{len(self.claims)}")
+            m.d.comb += held.eq(condition)
+            self.claims.append((text, held))
 
 
 class Bench(Elaboratable):
@@ -36,6 +61,10 @@ class Bench(Elaboratable):
     Inputs that nobody drives are free: the solver chooses their value in every cycle. Claims are checked in
     every cycle, from the first one after the initial state on.
 
+    Parameters
+    ----------
+    assertions : elaborate the block with the assertions of the RTL, for `top("rtl")`.
+
     Members
     -------
     m : the module to which a proof adds the block and its own registers.
@@ -43,7 +72,8 @@ class Bench(Elaboratable):
     claims : names of the claims, in the order in which they were made.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, assertions: bool = False) -> None:
+        self.collected = Collected() if assertions else None
         self.m = Module()
         self.clock = ClockDomain("sync")
         self.m.domains.sync = self.clock
@@ -124,7 +154,7 @@ class Bench(Elaboratable):
             made = {"Signal": signal} if hasattr(module, "Signal") else {}
             for name, value in {**made, **replaced}.items():
                 stack.enter_context(mock.patch.object(module, name, value))
-            elaborated: Module = block.elaborate(None)
+            elaborated: Module = block.elaborate(self.collected)
         block._MustUse__used = True  # the elaborated module is used in its place
         return elaborated, found
 
@@ -187,14 +217,16 @@ class Bench(Elaboratable):
 
         Parameters
         ----------
-        asserted : the number of a claim, all claims, or the false claim that not every state of `reach` is
-            ever seen.
+        asserted : the number of a claim, all claims, the false claim that not every state of `reach` is
+            ever seen, or the assertions of the RTL ("rtl").
 
         Raises
         ------
         ValueError
             If there are no such claims.
         """
+        if asserted == "rtl":
+            return self._with_assertions()
         false = asserted == "false"
         chosen = (
             self._reached if false else self._claims if asserted == "all" else [self._claims[int(asserted)]]
@@ -207,11 +239,21 @@ class Bench(Elaboratable):
             self.m.d.comb += together.eq(~reduce(and_, seen))
         else:
             self.m.d.comb += together.eq(reduce(and_, chosen))
-        # ABC's engines need a register; the condition is asserted one cycle later.
-        held = Signal(init=1, name="asserted_before")
-        self.m.d.sync += held.eq(together)
-        self.m.d.comb += Assert(held)
+        _asserted(self.m, together)
         return self._elaborated()
+
+    def _with_assertions(self) -> tuple[Fragment, Sequence[Signal]]:
+        inner, ports = self._elaborated()
+        claims = self.collected.claims if self.collected is not None else []
+        if not claims:
+            raise ValueError("the block has no assertions, or the bench was made without them")
+        m, together = Module(), Signal(name="asserted")
+        del inner.domains["sync"]  # it is that of the design around it
+        m.domains.sync = self.clock
+        m.submodules.bench = inner
+        m.d.comb += together.eq(reduce(and_, (held for _, held in claims)))
+        _asserted(m, together)
+        return Fragment.get(m, None), ports
 
     def apart(self) -> tuple[Fragment, Sequence[Signal]]:
         """Return the design with an assertion for each claim and a cover for the states of `reach`.
@@ -228,7 +270,7 @@ class Bench(Elaboratable):
         with ExitStack() as stack:
             for module, name, value in self._patches:
                 stack.enter_context(mock.patch.object(module, name, value))
-            return Fragment.get(self, None), self._ports
+            return Fragment.get(self, self.collected), self._ports
 
     def _kept(self, value: Signal) -> Value:
         kept = Signal(name=f"seen_{value.name}")
@@ -284,6 +326,13 @@ class _OneRow(Elaboratable):
                 with m.If(port.en):
                     m.d.sync += port.data.eq(value)
         return m
+
+
+def _asserted(m: Module, condition: Signal) -> None:
+    """Assert a condition one cycle later: ABC's engines need a register."""
+    held = Signal(init=1, name="asserted_before")
+    m.d.sync += held.eq(condition)
+    m.d.comb += Assert(held)
 
 
 def named(bench: Bench, name: str, value: Value) -> Signal:

@@ -173,6 +173,7 @@ PROOFS = (
             ),
         ),
         reduced="a stream of words instead of the fetcher",
+        unchecked="a word may stop being executed, since `settled` and `dpu_busy` are free",
         together=120,
     ),
     Proof(
@@ -203,6 +204,7 @@ PROOFS = (
         depth=28,
         slow=True,
         seconds=300,
+        unchecked="a word may stop being executed, since `settled` and `dpu_busy` are free",
         together=300,
     ),
     Proof(
@@ -459,6 +461,7 @@ PROOFS = (
             ),
         ),
         reduced="stripes of 2 pixels, 7 pixels, 7 surfaces in groups of 2, 4 bits of each atom",
+        unchecked="a read of another row may give another value in each cycle",
         together=120,
     ),
     Proof(

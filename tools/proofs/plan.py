@@ -44,6 +44,7 @@ class Proof:
     slow : not run by the test command.
     seconds : bound of one run of the solver, after which a claim is checked to `depth` only.
     together : bound of the run with all claims, after which they are checked one by one.
+    unchecked : why the block's assertions in the RTL (rtl/assertions.py) are not checked; empty: they are.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Proof:
     slow: bool = False
     seconds: int = 120
     together: int = 30
+    unchecked: str = ""
 
     def build(self, bench: Bench) -> None:
         """Add block, assumptions and claims to `bench`."""

@@ -172,11 +172,38 @@ def false_claim(proof: Proof) -> Verdict:
     return _run(proof, "false", every_cycle=False)[0]
 
 
+def assertions_hold(proof: Proof) -> Verdict | None:
+    """Check the assertions of a proof's block in the RTL, in all cycles, or else within the proof's depth.
+
+    Returns None if the block has none, or if the proof says why they are not checked.
+
+    Raises
+    ------
+    ProofError
+        If Yosys or ABC fails.
+    """
+    if proof.unchecked or not has_assertions(proof):
+        return None
+    always, _ = _run(proof, "rtl", every_cycle=True, seconds=min(proof.together, proof.seconds))
+    if always.holds is not None:
+        return always
+    found, _ = _run(proof, "rtl", every_cycle=False)
+    return replace(found, text=f"in the first {proof.depth} cycles") if found.holds else found
+
+
+def has_assertions(proof: Proof) -> bool:
+    """Return whether the block of a proof has assertions in the RTL about what it does."""
+    bench = Bench(assertions=True)
+    proof.build(bench)
+    bench.top("all")
+    return bench.collected is not None and bool(bench.collected.claims)
+
+
 def _run(
     proof: Proof, asserted: Asserted, *, every_cycle: bool, depth: int = 0, seconds: int = 0
 ) -> tuple[Verdict, Sequence[str]]:
     """Check a claim; also return the names of all claims."""
-    bench = Bench()
+    bench = Bench(assertions=asserted == "rtl")
     proof.build(bench)
     top, ports = bench.top(asserted)
     depth, limit = depth or proof.depth, seconds or proof.seconds

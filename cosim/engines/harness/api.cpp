@@ -52,6 +52,9 @@ uint64_t rk_take_diagnostics(System* s) {
     return fresh;
 }
 uint64_t rk_cycle(const System* s) { return s->cycle; }
+// After RUN_MODEL_ERROR or LITE_MODEL_ERROR: cycle, core, place and assertion that failed; "" if it was
+// something else.
+const char* rk_failure(const System* s) { return s->failure.c_str(); }
 uint32_t rk_irq(const System* s) { return s->irq(); }
 void rk_options(System* s, uint32_t mask) { s->set_options(uint8_t(mask)); }
 void rk_may_sleep(System* s, int on) { s->may_sleep = on; }

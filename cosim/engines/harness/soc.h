@@ -7,7 +7,9 @@
 // modes.
 #pragma once
 #include <atomic>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "co_work.h"
@@ -26,6 +28,8 @@ enum LiteResult { LITE_OK = 0, LITE_TIMEOUT = 100, LITE_MODEL_ERROR = 101 };
 template <class Model>
 class Soc {
 public:
+    std::string failure;  // what failed, once failed() is true; empty if it is not known
+
     Soc(int cores, const DramConfig& config, uint8_t* memory, StepFunction external)
         : cores(cores), dram(config, memory, cores), shared(external) {
         for (int c = 0; c < cores; c++) {
@@ -266,6 +270,8 @@ private:
     uint32_t window_cycles = std::max(dram.lookahead, 1u);
     std::unique_ptr<Workers> workers;  // created for the first window that uses several threads
     std::atomic<bool> broken{false};
+    std::mutex failing;
+    uint64_t failed_in = 0;
 
     // The present window, for all threads that work on it.
     uint64_t window_end = 0;
@@ -379,11 +385,23 @@ private:
         if (tracer.on()) trace();
     }
 
+    // Keeps what the first core to fail says; cores in windows do not fail in the order of cycles.
+    void fail(uint64_t now, int c, const char* text) {
+        const std::lock_guard<std::mutex> lock(failing);
+        if (!broken.load(std::memory_order_relaxed) || now < failed_in) {
+            failed_in = now;
+            failure = *text ? "cycle " + std::to_string(now) + ", core " + std::to_string(c) + ": " + text : "";
+        }
+        broken = true;
+    }
+
     void edge(uint64_t now, int c, const CoreIn& i, CoreOut& o) {
         try {
             model[c]->edge(i);
+        } catch (const std::exception& error) {  // no exception may leave a thread or the library
+            fail(now, c, error.what());
         } catch (...) {
-            broken = true;  // no exception may leave a thread or the library
+            fail(now, c, "");
         }
         model[c]->pull(o);
         dram.counters[c].cycles_evaluated++;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "Vcore.h"
@@ -42,6 +43,13 @@ extern "C" void rk_probe(int core, int kind, int place0, int place1, const svBit
     ProbeEvent event{0, uint32_t(core), uint32_t(kind), {place0, place1}, {}};
     for (int k = 0; k < 20; k++) event.data[k] = data[k];
     rk_probe_sink->events.push_back(event);
+}
+#endif
+
+#ifdef RKCOSIM_ASSERTIONS
+// An assertion of the RTL does not hold (cosim/engines/verilog.py). `where` is the path of the module with it.
+extern "C" void rk_assertion(const char* where, const char* what) {
+    throw std::runtime_error(std::string(where) + ": " + what);
 }
 #endif
 

@@ -346,7 +346,7 @@ class StreamRun:
         self.contents, self.engine, self.core = contents, engine, core
         self.shapes, self.recorded, self.keep = shapes or {}, events, keep
         self._known = len(engine.core_diagnostics(core))
-        self._tasks = engine.task_count()
+        self._tasks = 0 if engine.has_cycles else engine.reports[core].total
         if events:
             engine.record(["task", "write", "irq", "diagnostic", "fault"])
         self._mapped = place(contents, engine.memory, core)

@@ -47,6 +47,7 @@ from rkcosim.waves.whole_file import whole_file
 
 if TYPE_CHECKING:
     from rkcosim.engines.engine import AnyEngine
+    from rkcosim.engines.submissions import Submission
     from rkcosim.verify.streams.findings import LintFindings
     from rkcosim.verify.streams.runs import Shape, StreamResult, StreamRun, StreamVerdict
 
@@ -434,11 +435,19 @@ def run_work(
 
         least = 1 + (work.core if core is None else core)
         with open_engine(engine, trace=trace, **{"cores": least, **settings}) as opened:
-            return opened.submit(work, core, max_cycles).result()
+            return _waited(opened.submit(work, core, max_cycles))
     given = {"trace": trace is not None, **dict.fromkeys(settings, True)}
     if wrong := [name for name, there in given.items() if there]:
         raise ValueError(f"{wrong[0]} is for an engine that is opened for the run; this one is open")
-    return engine.submit(work, core, max_cycles).result()
+    return _waited(engine.submit(work, core, max_cycles))
+
+
+def _waited(job: Submission[StreamResult]) -> StreamResult:
+    """Return the result of a job, which does not go on after an interruption (Ctrl-C)."""
+    try:
+        return job.result()
+    finally:
+        job.cancel()
 
 
 def listing_table(caption: str, tasks: Sequence[Sequence[int]]) -> str:

@@ -239,7 +239,9 @@ class FileNode(ABC):
         if constant is None:
             raise self.wrong("the weights are missing")
         weights = np.asarray(constant.real(), dtype=np.float32)
-        if not weights.ndim > axis or not np.isfinite(weights).all():
+        if weights.ndim <= axis:
+            raise self.wrong(f"weights '{name}' {weights.shape} have too few dimensions")
+        if not np.isfinite(weights).all():
             raise self.wrong(f"weights '{name}' {weights.shape} are not all finite")
         return weights, np.ones(weights.shape[axis]), 0
 

@@ -58,12 +58,13 @@ def described(found: Index, path: str, first: dict[str, str]) -> Iterator[tuple[
     if isinstance(thing, griffe.Class):
         for member in methods(found, thing):
             yield f"{path}.{member.name}", said_of(member)
-        for one in found.sources.line(thing):
+        line = found.sources.line(thing)
+        for one in line:
             for field in fields_of(one):
                 yield f"{path}.{field.name}", said_of(field)
-            for name in members_of(one):
-                there = one.members.get(name)
-                yield f"{path}.{name}", said_of(there) if isinstance(there, griffe.Attribute) else "member"
+        for name in sorted(name for one in line for name in members_of(one)):
+            there = next((one.members[name] for one in line if name in one.members), None)
+            yield f"{path}.{name}", said_of(there) if isinstance(there, griffe.Attribute) else "member"
 
 
 def said_of(thing: Found) -> str:

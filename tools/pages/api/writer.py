@@ -40,6 +40,9 @@ INNER = frozenset({"rkcosim.engines.system.System", "rkcosim.golden.task.npu.Gol
 DECORATORS = ("property", "staticmethod", "classmethod", "contextmanager", "abstractmethod", "overload")
 """Decorators that a signature shows."""
 
+RESULTS = {"returns_status": "Status"}
+"""Decorators that give a function another result, with its type."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -545,11 +548,8 @@ def assigned(attribute: griffe.Attribute) -> str:
 
 def definition(function: griffe.Function, name: str) -> list[str]:
     """Return the lines of a function of that name, with its decorators."""
-    lines = [
-        f"@{decorator}"
-        for one in function.decorators
-        if (decorator := str(one.value).rpartition(".")[2]) in DECORATORS
-    ]
+    names = [str(one.value).rpartition(".")[2] for one in function.decorators]
+    lines = [f"@{one}" for one in names if one in DECORATORS]
     parts: list[str] = []
     kinds = griffe.ParameterKind
     parameters = [one for one in function.parameters if not one.name.startswith("_")]
@@ -570,7 +570,8 @@ def definition(function: griffe.Function, name: str) -> list[str]:
         parts.append(f"{prefix}{one.name}{kind}{value}")
         if positional and number == positional[-1]:
             parts.append("/")
-    end = f" -> {quoted(function.returns)}: ..." if function.returns is not None else ": ..."
+    result = next((RESULTS[one] for one in names if one in RESULTS), function.returns)
+    end = f" -> {quoted(result)}: ..." if result is not None else ": ..."
     start = "async def" if "async" in function.labels else "def"
     short = f"{start} {name}({', '.join(parts)}){end}"
     if len(short) <= WIDTH:

@@ -74,8 +74,8 @@ def at_clock(memory: DramConfig | None, clock_mhz: float) -> DramConfig:
     SpeedError
         If the clock is out of range.
     """
-    if not 10 <= clock_mhz <= 5000:
-        raise SpeedError(f"the clock must be 10 to 5000 MHz, not {clock_mhz:g}")
+    if not isinstance(clock_mhz, int | float) or not 10 <= clock_mhz <= 5000:
+        raise SpeedError(f"the clock must be 10 to 5000 MHz, not {clock_mhz!r}")
     return (memory or DramConfig()).at_clock(clock_mhz / CLOCK_MHZ)
 
 
@@ -93,13 +93,13 @@ class Variant:
 def variants(
     model: bytes,
     clock_mhz: float,
-    speed: float | None,
+    memory: DramConfig | None,
     cores: int,
     now: Estimate,
 ) -> Iterator[Variant]:
-    """Yield all alternatives to an estimate of a model's file."""
+    """Yield all alternatives to an estimate of a model's file; `memory` is in cycles of 1 GHz."""
     compiled = open_model(model, cores=cores)
-    dram = memory_at(clock_mhz, speed)
+    dram = at_clock(memory, clock_mhz)
 
     def row(group: str, name: str, estimate: Estimate, clock: float = clock_mhz, note: str = "") -> Variant:
         return Variant(group, name, estimate.cycles, estimate.cycles / clock / 1000, note)
@@ -112,7 +112,7 @@ def variants(
     yield row("bandwidth", "latency doubled", estimate_model(compiled, dram=latency))
     for clock in CLOCKS:
         if clock != clock_mhz:
-            found = estimate_model(compiled, dram=memory_at(clock, speed))
+            found = estimate_model(compiled, dram=at_clock(memory, clock))
             yield row("clock", f"{clock:g} MHz", found, clock)
     if is_container(model) or is_rknn(model):
         return  # the number of cores and the division of CBUF of a compiled model are fixed

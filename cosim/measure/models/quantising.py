@@ -1,0 +1,96 @@
+"""Quantisation of a model with layers kept in floating point, and how far the result is from the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rkcosim.compiler import quantization
+from rkcosim.compiler.quantization import Accuracy, FloatModel, Settings
+from rkcosim.compiler.quantization.forms import Sample
+from rkcosim.measure.models.accuracy import npu_figures
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A quantised model.
+
+    Members
+    -------
+    data
+        Bytes of its file.
+    found
+        Its figures on the samples.
+    before
+        The figures without the layers that `mixed` and `below` have kept; `found` if they kept none.
+    kept
+        Names of all layers that stay in floating point.
+    """
+
+    data: bytes
+    found: Accuracy
+    before: Accuracy
+    kept: tuple[str, ...]
+
+
+def quantise(
+    model: FloatModel,
+    samples: Sequence[Sample],
+    settings: Settings,
+    *,
+    mixed: int = 0,
+    below: float | None = None,
+    gains: bool = False,
+    npu: bool = False,
+) -> Quantised:
+    """Quantise a model; what sensitive layers would lose is measured first.
+
+    Parameters
+    ----------
+    model, samples, settings
+        As for `FloatModel.quantize`.
+    mixed
+        Number of layers, beside those of `settings`, that stay in floating point: those that the output gains
+        most from.
+    below
+        Layers whose cosine alone is below this number stay in floating point as well; None: none of them.
+    gains
+        Whether each layer is also tried in floating point; `mixed` implies it.
+    npu
+        Whether the figures have the outputs in the NPU's arithmetic.
+
+    Raises
+    ------
+    ModelError
+        As `FloatModel.quantize` and `FloatModel.measure`.
+    """
+    made = model.quantize(samples, settings)
+    before = found = model.measure(made, samples, gains=gains or mixed > 0)
+    limit = -1.0 if below is None else below
+    more = [layer.name for layer in found.worst(len(found.layers)) if layer.alone.cosine < limit]
+    kept = settings.keep
+    if mixed:
+        kept = quantization.keep_most_important(model, samples, settings, mixed, found)
+    if mixed or more:
+        kept = tuple(dict.fromkeys([*kept, *more]))
+        made = model.quantize(samples, replace(settings, keep=kept))
+        found = model.measure(made, samples)
+    if npu:
+        found.npu = npu_figures(model, made, samples)
+    return Quantised(made, found, before, kept)
+
+
+def measure(
+    model: FloatModel, data: bytes, samples: Sequence[Sample], *, gains: bool = False, npu: bool = False
+) -> Accuracy:
+    """Compare a quantised model with its float original; parameters as for `quantise`.
+
+    Raises
+    ------
+    ModelError
+        If the two do not belong together.
+    """
+    found = model.measure(data, samples, gains=gains)
+    if npu:
+        found.npu = npu_figures(model, data, samples)
+    return found
