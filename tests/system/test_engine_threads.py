@@ -19,6 +19,10 @@ POOL = rkcosim.example("streams/pool.json")
 BOUND_S = 120.0
 
 
+FAST = pytest.param("fast", marks=pytest.mark.heavy)
+"""The engine of the timing is a further build of the whole core."""
+
+
 def _layers(count: int) -> onnx.ModelProto:
     """Convolutions of 64 channels on 64 x 64 pixels: seconds of simulation on every engine."""
     weights = np.random.default_rng(0).normal(0, 0.05, (64, 64, 3, 3)).astype(np.float32)
@@ -36,7 +40,7 @@ def _layers(count: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
 
 
-@pytest.mark.parametrize("name", ["golden", "fast"])
+@pytest.mark.parametrize("name", ["golden", FAST])
 def test_threads_wait_for_jobs_of_one_engine(name: str):
     def wait(number: int) -> None:
         try:
@@ -56,7 +60,7 @@ def test_threads_wait_for_jobs_of_one_engine(name: str):
         assert found == dict.fromkeys(range(6), True)
 
 
-@pytest.mark.parametrize("name", ["fast", "verilator"])
+@pytest.mark.parametrize("name", [FAST, "verilator"])
 def test_closing_ends_a_run_of_another_thread(name: str):
     engine = rkcosim.open_engine(name, cores=1)
     model = rkcosim.load(_layers(12), engine=engine)
@@ -85,7 +89,7 @@ def test_closing_ends_a_run_of_another_thread(name: str):
     model.close()
 
 
-@pytest.mark.parametrize("name", ["golden", "fast"])
+@pytest.mark.parametrize("name", ["golden", FAST])
 def test_closing_cancels_jobs_for_which_threads_wait(name: str):
     with rkcosim.open_engine(name, cores=1) as engine:
         jobs = [engine.submit(rkcosim.TaskList.load(POOL), 0) for _ in range(3)]

@@ -50,7 +50,7 @@ def test_a_waveform_of_one_layer(model: rkcosim.Model, tmp_path: Path):
 
 def test_three_cores_and_another_memory():
     slow = {"core_bytes_per_cycle": 2, "peak_bytes_per_cycle": 2}
-    with rkcosim.load(DIGITS, engine="fast", dram=slow) as one, rkcosim.load(DIGITS, engine="fast") as other:
+    with rkcosim.load(DIGITS, dram=slow) as one, rkcosim.load(DIGITS) as other:
         assert one.profile().cycles > 1.2 * other.profile().cycles
     with rkcosim.load(DIGITS, cores=3) as several:
         found = several.check()

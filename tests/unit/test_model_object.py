@@ -29,6 +29,7 @@ from rkcosim.measure.models.references import ReferenceProblem
 from rkcosim.model import ClosedError, Outputs, SaveError
 from rkcosim.rknn_file.writer import write_rknn
 from tests.makers import batch_models, tflite_networks
+from tests.programs import needs_program
 
 DIGITS = PACKAGE / "examples" / "digits" / "digits_int8.onnx"
 
@@ -170,8 +171,9 @@ def test_a_profile_of_the_golden_model_has_no_cycles():
     assert len(found.tasks) == 0 and "roofline" not in found._repr_html_()
 
 
+@needs_program("g++")
 def test_reports_are_short_texts_tables_frames_and_files(tmp_path: Path):
-    model = rkcosim.load(DIGITS, engine="fast")
+    model = rkcosim.load(DIGITS)
     found = model.profile()
     assert found.cycles == sum(found.run.inference_cycles) and len(repr(found)) < 120
     assert sum(task.cycles for task in found.tasks) < found.cycles
@@ -617,7 +619,7 @@ def test_wrong_arguments_of_reports_are_named():
         model.compare("litert", IMAGE)
 
 
-@pytest.mark.parametrize("name", ["golden", "fast"])
+@pytest.mark.parametrize("name", ["golden", pytest.param("fast", marks=pytest.mark.heavy)])
 def test_an_interrupted_run_leaves_the_engine_usable(name: str, monkeypatch: pytest.MonkeyPatch):
     proto = _conv()
     with rkcosim.load(proto, engine=name) as model:
