@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,15 @@ from tests.makers.small_streams import streams
 
 SHORT = 150
 """Jobs of each load; `make soak` and `make test-all` have 10,000."""
+
+
+@pytest.fixture(autouse=True)
+def without_what_is_older() -> Iterator[None]:
+    """Let objects of earlier tests of this process not be looked at: they are many, and take long."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.mark.parametrize("load", soak.LOADS)
