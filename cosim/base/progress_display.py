@@ -144,19 +144,26 @@ class PlainLines:
                 self.say(f"{words} ({clock(now - steps[0].started)}{cycles})")
 
 
-class LiveLine(PlainLines):
-    """One line of a terminal: the steps in words, a bar, and figures."""
+class StepLine(PlainLines):
+    """A line that shows the steps all the time, and takes lines of text as the detail of the last one."""
 
     def __init__(self) -> None:
-        self._bar: Any = None
         super().__init__(pause=REFRESH)
 
     def say(self, text: str) -> None:
-        """Show a line within the live line, or above it if no step can show it."""
+        """Show a line as the detail of the step in progress, or on standard error if there is none."""
         if progress.steps and not progress.steps[-1].background:
             progress.steps[-1].detail = text
         else:
             super().say(text)
+
+
+class LiveLine(StepLine):
+    """One line of a terminal: the steps in words, a bar, and figures."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        super().__init__()
 
     def _watch(self) -> None:
         seen = 0.0
@@ -243,19 +250,12 @@ class LiveLine(PlainLines):
         return "  ".join(parts), filled
 
 
-class NotebookLine(PlainLines):
+class NotebookLine(StepLine):
     """One line below a notebook's cell, which disappears at the end: the steps in words, a bar, the time."""
 
     def __init__(self) -> None:
         self._shown: Any = None
-        super().__init__(pause=REFRESH)
-
-    def say(self, text: str) -> None:
-        """Show a line as the detail of the step in progress, or on standard error if there is none."""
-        if progress.steps and not progress.steps[-1].background:
-            progress.steps[-1].detail = text
-        else:
-            super().say(text)
+        super().__init__()
 
     def _watch(self) -> None:
         try:

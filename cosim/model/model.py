@@ -30,6 +30,7 @@ from rkcosim.compiler.batch import load as place
 from rkcosim.compiler.model import naming_model
 from rkcosim.compiler.options import using_options
 from rkcosim.compiler.runtime import plan_layers
+from rkcosim.hostops.quantise import dequantize
 from rkcosim.model.outputs import Outputs
 from rkcosim.model.signature import given, inner, outer, signature
 from rkcosim.rknn_file.opening import open_model
@@ -544,7 +545,7 @@ class Model:
         x = next(iter(given_inputs), None)
         named: Any = next(iter(names), None)
         reals = [
-            ((array.astype(np.int32) - info.zero_point) * np.float32(info.scale)).astype(np.float32)
+            dequantize(array, info.scale, info.zero_point)
             if info.quantised and array.dtype.kind in "iu"
             else array
             for array, info in zip(self._of(x, seed), self._model().inputs, strict=True)

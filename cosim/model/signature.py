@@ -6,9 +6,9 @@ classes here convert between its form and the file's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ import numpy.typing as npt
 from rkcosim.base.files import identify
 from rkcosim.compiler import ModelError, TensorInfo
 from rkcosim.compiler.options import load_options
+from rkcosim.hostops.quantise import dequantize
+from rkcosim.model.by_name import NamedItems
 
 Array = npt.NDArray[Any]
 
@@ -61,7 +63,7 @@ class ModelTensor:
         values = np.asarray(codes)
         if not self.quantised or values.dtype.kind == "f":
             return values.astype(np.float32)
-        return ((values.astype(np.int32) - self.zero_point) * np.float32(self.scale)).astype(np.float32)
+        return dequantize(values, self.scale, self.zero_point)
 
     def to_codes(self, real: npt.ArrayLike) -> Array:
         """Return the codes for real numbers, rounded to the nearest and clipped; others are converted."""
@@ -73,44 +75,10 @@ class ModelTensor:
         return codes.clip(limits.min, limits.max).astype(self.dtype)
 
 
-class ModelTensors(Sequence[ModelTensor]):
+class ModelTensors(NamedItems[ModelTensor]):
     """The inputs or the outputs of a model, by number and by name."""
 
-    def __init__(self, items: Sequence[ModelTensor]) -> None:
-        self._items = tuple(items)
-
-    @overload
-    def __getitem__(self, key: int | str) -> ModelTensor: ...
-    @overload
-    def __getitem__(self, key: slice) -> tuple[ModelTensor, ...]: ...
-    def __getitem__(self, key: int | str | slice) -> ModelTensor | tuple[ModelTensor, ...]:
-        """Return the tensor of a number or name.
-
-        Raises
-        ------
-        KeyError
-            for an unknown name; the message has the names.
-        IndexError
-            for an unknown number.
-        """
-        if isinstance(key, str):
-            for item in self._items:
-                if item.name == key:
-                    return item
-            raise KeyError(f"no tensor '{key}': the names are {', '.join(self.names)}")
-        return self._items[key]
-
-    def __contains__(self, item: object) -> bool:
-        """Return whether a tensor, or one of this name, is among them."""
-        return item in self.names if isinstance(item, str) else item in self._items
-
-    def __len__(self) -> int:
-        """Return their number."""
-        return len(self._items)
-
-    def __iter__(self) -> Iterator[ModelTensor]:
-        """Yield them in the file's order."""
-        return iter(self._items)
+    what = "tensor"
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rkcosim.base import Error, html
 from rkcosim.base.extras import needed
+from rkcosim.model.by_name import NamedItems
 
 if TYPE_CHECKING:
     import pandas
@@ -44,7 +45,7 @@ class Column(Generic[Row]):
         return "-" if value is None else value if isinstance(value, str) else format(value, self.form)
 
 
-class Table(Sequence[Row]):
+class Table(NamedItems[Row]):
     """Rows of a report.  They are taken by number, or by name; notebooks show them as a table.
 
     Parameters
@@ -61,6 +62,8 @@ class Table(Sequence[Row]):
         Whether text and HTML show the rows' numbers, from 0; drawings refer to them.
     """
 
+    what = "row"
+
     def __init__(
         self,
         title: str,
@@ -70,53 +73,21 @@ class Table(Sequence[Row]):
         *,
         numbered: bool = False,
     ) -> None:
+        super().__init__(rows)
         self.title, self._numbered = title, numbered
-        self._rows, self._columns, self._record = tuple(rows), tuple(columns), records
-
-    @overload
-    def __getitem__(self, key: int | str) -> Row: ...
-    @overload
-    def __getitem__(self, key: slice) -> Sequence[Row]: ...
-    def __getitem__(self, key: int | str | slice) -> Row | Sequence[Row]:
-        """Return the row of a number or of a name, or the rows of a slice.
-
-        Raises
-        ------
-        KeyError
-            for an unknown name; the message has the names.
-        IndexError
-            for an unknown number.
-        """
-        if isinstance(key, str):
-            for row in self._rows:
-                if getattr(row, "name", None) == key:
-                    return row
-            raise KeyError(f"no row '{key}': the names are {', '.join(self.names())}")
-        return self._rows[key]
-
-    def __contains__(self, item: object) -> bool:
-        """Return whether a row, or one of this name, is in the table."""
-        return item in self.names() if isinstance(item, str) else item in self._rows
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[Row]:
-        """Yield the rows in order."""
-        return iter(self._rows)
+        self._columns, self._record = tuple(columns), records
 
     def names(self) -> list[str]:
         """Return the names of the rows, in order."""
-        return [str(getattr(row, "name", number)) for number, row in enumerate(self._rows)]
+        return list(self._names())
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return everything about each row as plain values by name."""
-        return [self._record(row) for row in self._rows]
+        return [self._record(row) for row in self._items]
 
     def _shown(self) -> list[dict[str, Any]]:
         """Return the values of the shown columns by their headings."""
-        return [{column.name: column.value(row) for column in self._columns} for row in self._rows]
+        return [{column.name: column.value(row) for column in self._columns} for row in self._items]
 
     def to_pandas(self, *, everything: bool = False) -> pandas.DataFrame:
         """Return a `pandas.DataFrame` with a row for each row.
@@ -156,13 +127,13 @@ class Table(Sequence[Row]):
     def _cells(self) -> tuple[list[list[str]], list[bool]]:
         """Return heading and rows as texts, and for each column whether it has numbers."""
         cells = [[column.name for column in self._columns]]
-        cells += [[column.text(row) for column in self._columns] for row in self._rows]
+        cells += [[column.text(row) for column in self._columns] for row in self._items]
         right = [
-            any(isinstance(column.value(row), int | float) for row in self._rows) for column in self._columns
+            any(isinstance(column.value(row), int | float) for row in self._items) for column in self._columns
         ]
         if not self._numbered:
             return cells, right
-        numbers = ["#", *map(str, range(len(self._rows)))]
+        numbers = ["#", *map(str, range(len(self._items)))]
         return [[number, *row] for number, row in zip(numbers, cells, strict=True)], [True, *right]
 
     def __repr__(self) -> str:

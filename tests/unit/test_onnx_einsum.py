@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import rkcosim
-from rkcosim.compiler.loaders.onnx_einsum import products
+from rkcosim.compiler.loaders.onnx_products import products
 
 
 def _proto(equation: str, first: tuple[int, ...], second: tuple[int, ...]) -> onnx.ModelProto:

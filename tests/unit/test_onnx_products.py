@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import rkcosim
-from rkcosim.compiler.loaders.onnx_products import by_matrices
+from rkcosim.compiler.loaders.onnx_products import products
 
 SHAPES: list[tuple[tuple[int, ...], tuple[int, ...], bool]] = [
     # shape of the input, shape of the constant, whether the constant is on the left
@@ -63,4 +63,4 @@ def test_the_npu_multiplies(shape: tuple[int, ...], matrix: tuple[int, ...], lef
 )
 def test_other_forms_stay(shape: tuple[int, ...], matrix: tuple[int, ...], left: bool):
     proto = _proto(shape, matrix, left)
-    assert by_matrices(proto).graph.node == proto.graph.node
+    assert products(proto).graph.node == proto.graph.node

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-
-from rkcosim.compiler.loaders.onnx_fold import inferred, known_shapes
 
 
 @dataclass(frozen=True)
@@ -58,29 +56,20 @@ class _Product:
         return cls(first, second, result, batch, rows, columns, summed)
 
 
-def products(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model whose Einsum nodes of two factors are MatMul nodes between transposed values.
-
-    Nodes of another form, or of unknown shapes, stay as they are.
-    """
-    if not any(node.op_type == "Einsum" for node in proto.graph.node):
-        return proto
-    made = onnx.ModelProto()
-    made.CopyFrom(proto)
-    shapes = known_shapes(inferred(made))
-    shapes |= {item.name: list(item.dims) for item in made.graph.initializer}
-    nodes: list[onnx.NodeProto] = []
-    for node in made.graph.node:
-        nodes += _of(node, shapes, made.graph) or [node]
-    del made.graph.node[:]
-    made.graph.node.extend(nodes)
-    return made
-
-
-def _of(
-    node: onnx.NodeProto, shapes: dict[str, list[int]], graph: onnx.GraphProto
+def as_product(
+    node: onnx.NodeProto, shapes: Mapping[str, list[int]], graph: onnx.GraphProto
 ) -> list[onnx.NodeProto] | None:
-    """Return the nodes that compute an Einsum; None for a node that stays as it is."""
+    """Return the nodes that compute an Einsum of two factors; None for a node that stays as it is.
+
+    Parameters
+    ----------
+    node
+        Any node.
+    shapes
+        The known shapes of values.
+    graph
+        The graph, which gets constants.
+    """
     if node.op_type != "Einsum" or node.domain not in ("", "ai.onnx") or len(node.input) != 2:
         return None
     equation = next((item.s.decode() for item in node.attribute if item.name == "equation"), "")
@@ -129,9 +118,7 @@ class _Maker:
 
     def reshape(self, source: str, shape: Sequence[int], output: str) -> str:
         """Add a Reshape and return its output."""
-        name = f"{output}_shape"
-        self._graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), name))
-        return self.add("Reshape", [source, name], output)
+        return self.add("Reshape", [source, shape_constant(self._graph, output, shape)], output)
 
     def arranged(self, source: str, indices: str, groups: tuple[str, str, str], name: str) -> str:
         """Return a factor with its indices in the order of the groups; each of the last two is one index."""
@@ -145,3 +132,10 @@ class _Maker:
             shape += [math.prod(self._sizes[index] for index in group) for group in matrix]
             value = self.reshape(value, shape, f"{stem}_matrix")
         return value
+
+
+def shape_constant(graph: onnx.GraphProto, output: str, shape: Sequence[int]) -> str:
+    """Add the constant with the shape of a Reshape that makes `output`, and return its name."""
+    name = f"{output}_shape"
+    graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), name))
+    return name

@@ -23,9 +23,8 @@ from rkcosim.compiler import several
 from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
 from rkcosim.compiler.host_runtimes import refuse_external
 from rkcosim.compiler.loaders.onnx_bounds import check_bounds
-from rkcosim.compiler.loaders.onnx_einsum import products
 from rkcosim.compiler.loaders.onnx_fold import fold, inferred, runs, shapes_of_run
-from rkcosim.compiler.loaders.onnx_products import by_matrices
+from rkcosim.compiler.loaders.onnx_products import products
 from rkcosim.compiler.loaders.onnx_windows import exact_windows
 from rkcosim.compiler.options import LoadOptions, OpenDimensions
 
@@ -82,7 +81,7 @@ def _ready(proto: onnx.ModelProto, options: LoadOptions, say: bool) -> onnx.Mode
         if item.name in guessed:
             shape = ",".join(map(str, input_shape(item)))
             progress.say(f"input '{item.name}' has open dimensions: {shape} is used (--shape changes it)")
-    fixed = by_matrices(products(exact_windows(fixed)))
+    fixed = products(exact_windows(fixed))
     _check_sizes(fixed)
     if options.fold:
         fixed = fold(fixed)

@@ -1,33 +1,39 @@
-"""MatMul by a constant in the forms that the loader knows: rows of numbers times a matrix, or a Conv."""
+"""Products of ONNX in the forms that the loader knows: two matrices, rows times a matrix, or a Conv."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from rkcosim.compiler.loaders.onnx_einsum import as_product, shape_constant
 from rkcosim.compiler.loaders.onnx_fold import inferred, known_shapes
 
 
-def by_matrices(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model whose MatMul nodes by a constant have a matrix on the right, as far as possible.
+def products(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model whose products are in the forms that the loader knows, as far as possible.
 
-    - A constant (1, ..., 1, K, N) becomes a matrix.
+    - An Einsum of two factors becomes a MatMul between transposed values (`onnx_einsum`).
+    - A constant (1, ..., 1, K, N) of a MatMul becomes a matrix.
     - Rows of several dimensions (..., M, K), of which the loader takes at most three dimensions, become one
       list of rows.
     - A constant (M, K) on the left of (1, K, N) becomes a Conv of one tap over N places of K channels.
+
+    Nodes of another form, or of unknown shapes, stay as they are.
     """
-    if not any(node.op_type == "MatMul" for node in proto.graph.node):
+    if not any(node.op_type in ("Einsum", "MatMul") for node in proto.graph.node):
         return proto
     made = onnx.ModelProto()
     made.CopyFrom(proto)
-    shapes = known_shapes(inferred(made))
     constants = {item.name: item for item in made.graph.initializer}
+    shapes = known_shapes(inferred(made)) | {name: list(item.dims) for name, item in constants.items()}
     nodes: list[onnx.NodeProto] = []
     for node in made.graph.node:
-        nodes += _rewritten(node, shapes, constants, made.graph) if node.op_type == "MatMul" else [node]
+        if node.op_type == "MatMul":
+            nodes += _rewritten(node, shapes, constants, made.graph)
+        else:
+            nodes += as_product(node, shapes, made.graph) or [node]
     del made.graph.node[:]
     made.graph.node.extend(nodes)
     return made
@@ -81,9 +87,7 @@ def _channels(
 
 
 def _reshape(graph: onnx.GraphProto, source: str, shape: list[int], output: str) -> onnx.NodeProto:
-    name = f"{output}_shape"
-    graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), name))
-    return helper.make_node("Reshape", [source, name], [output], name=output)
+    return helper.make_node("Reshape", [source, shape_constant(graph, output, shape)], [output], name=output)
 
 
 def _reshaped(graph: onnx.GraphProto, name: str, shape: list[int], output: str) -> str:
