@@ -9,15 +9,10 @@ Item = TypeVar("Item")
 
 
 class NamedItems(Sequence[Item]):
-    """A sequence whose items are taken by number, or by their member `name`.
+    """A sequence whose items are taken by number, or by their member `name`."""
 
-    Members
-    -------
-    what
-        What an item is, in messages.
-    """
-
-    what: ClassVar[str] = "item"
+    _what: ClassVar[str] = "item"
+    """What an item is, in messages."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self._items = tuple(items)
@@ -44,7 +39,7 @@ class NamedItems(Sequence[Item]):
             for item in self._items:
                 if getattr(item, "name", None) == key:
                     return item
-            raise KeyError(f"no {self.what} '{key}': the names are {', '.join(self._names())}")
+            raise KeyError(f"no {self._what} '{key}': the names are {', '.join(self._names())}")
         return self._items[key]
 
     def __contains__(self, item: Any) -> bool:

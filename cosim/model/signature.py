@@ -78,7 +78,7 @@ class ModelTensor:
 class ModelTensors(NamedItems[ModelTensor]):
     """The inputs or the outputs of a model, by number and by name."""
 
-    what = "tensor"
+    _what = "tensor"
 
     @property
     def names(self) -> tuple[str, ...]:

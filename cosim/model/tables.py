@@ -62,7 +62,7 @@ class Table(NamedItems[Row]):
         Whether text and HTML show the rows' numbers, from 0; drawings refer to them.
     """
 
-    what = "row"
+    _what = "row"
 
     def __init__(
         self,
