@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR
@@ -165,6 +166,27 @@ def test_a_process_that_a_file_ends_costs_one_case(monkeypatch, tmp_path: Path):
     counts = found.taken, found.refused["ValueError"], found.failed
     assert counts == (good, refused, len(fatal)), found.wrong[:5]
     assert [line.split(":")[0] for line in found.wrong] == [f"seed 1, case {number}" for number in fatal]
+
+
+def _takes(path: Path) -> None:
+    if path.read_bytes()[:1] != b"n":
+        np.full(32 << 20, 1, np.uint8)
+
+
+def test_memory_of_the_process_that_starts_readers_is_not_theirs(monkeypatch, tmp_path: Path):
+    """A process of 64 MiB starts readers that may take 16 MiB: only those that take more are found."""
+    monkeypatch.setitem(KINDS, "text", Kind(text, _takes))
+    monkeypatch.setattr(judge, "MOST_BYTES", 16 << 20)
+    held = np.full(64 << 20, 1, np.uint8)
+    found, number = KindReport(), 0
+    while number < 60:
+        report, number = run_share("text", tmp_path, 1, number, 60 - number)
+        found.add(report)
+    one = judge.Judge("text", KINDS["text"], tmp_path)
+    large = [number for number in range(60) if one.change(1, number).read_bytes()[:1] != b"n"]
+    assert held.all() and large and len(large) < 30
+    assert [line.split(": ")[0] for line in found.wrong] == [f"seed 1, case {number}" for number in large]
+    assert all(": needs " in line for line in found.wrong)
 
 
 def test_a_record_is_continued(tmp_path: Path):

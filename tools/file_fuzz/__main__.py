@@ -103,6 +103,7 @@ class _Forked:
 
 def _share(name: str, folder: Path, seed: int, first: int, count: int, now: mmap.mmap, out: int) -> None:
     """Do the cases of a share in this process, and write their results to a pipe, some cases a line."""
+    at_first = judge.peak()  # of the process that this one is a copy of
     with judge.quiet_alarm(), os.fdopen(out, "w") as pipe:
         one = Judge(name, KINDS[name], folder)
         backends.subprocess = SimpleNamespace(Popen=_Forked, PIPE=None, DEVNULL=None)  # type: ignore[assignment]
@@ -111,9 +112,10 @@ def _share(name: str, folder: Path, seed: int, first: int, count: int, now: mmap
         for number in range(first, first + count):
             _NOW.pack_into(now, 0, number, time.monotonic())
             one.case(seed, number)
-            large = judge.peak() > judge.MOST_BYTES
+            more = judge.peak() - at_first
+            large = more > judge.MOST_BYTES
             if large:
-                one.report.unfit(f"seed {seed}, case {number}: needs {judge.peak():,} bytes")
+                one.report.unfit(f"seed {seed}, case {number}: needs {more:,} bytes")
             now_at = judge.spent()
             over = now_at > begun + SHARE
             if large or over or now_at > told + TELL or number == first + count - 1:

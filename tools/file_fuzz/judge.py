@@ -27,7 +27,8 @@ BOUND, WAIT = 30.0, 300.0
 """Largest time for one input in seconds of the processor, and in seconds: the machine may be busy."""
 
 MOST_BYTES = 1 << 30
-"""Largest resident memory in bytes of a process that reads inputs, and of those that it has started."""
+"""Largest resident memory in bytes of a process that reads inputs, and of those that it has started, beyond
+what it had before its first input: it is a copy of the process that starts it, which may be large itself."""
 
 GROWTH = 512 << 20
 """Largest growth of the process in bytes from the first inputs to the end of a run of `fuzz_files`."""
