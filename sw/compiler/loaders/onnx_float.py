@@ -9,9 +9,17 @@ import numpy as np
 import onnx
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.normalisations import (
+    normalised_axis,
+    normalised_range,
+    rows_and_channels,
+    worth_a_job,
+)
+from rkcosim.compiler.constraints.placement import one_result
+from rkcosim.compiler.constraints.tensors import float_type
 from rkcosim.compiler.graph import Graph, ModelError
 from rkcosim.compiler.loaders.node import Array, Constant, Pending, natural_cube
-from rkcosim.compiler.loaders.onnx_base import CLAMPS, FLOATS, SMALL, SUPPORTED, VIEWED, real_of
+from rkcosim.compiler.loaders.onnx_base import CLAMPS, FLOATS, SUPPORTED, VIEWED, real_of
 from rkcosim.compiler.loaders.onnx_graph import Loader
 from rkcosim.compiler.loaders.onnx_node import (
     Broken,
@@ -25,7 +33,6 @@ from rkcosim.compiler.loaders.onnx_node import (
 from rkcosim.compiler.loaders.products import settled
 from rkcosim.compiler.loaders.views import View, rows_cube, view_of
 from rkcosim.compiler.normalisation import Normalise
-from rkcosim.compiler.softmax import MAX_PIXELS
 
 NORMALISATIONS = {"LayerNormalization", "RMSNormalization"}
 """Operators that only models without quantised tensors have on the NPU."""
@@ -69,17 +76,15 @@ class FloatLoader(Loader):
         """Return a LayerNormalization or RMSNormalization over the channels of rows."""
         source, label = self._get(node, 0), node_label(node)
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        if not isinstance(source, Real) or any(node.output[1:]):
-            raise ModelError(
-                f"{label}: it has more than one result, or '{node.input[0]}' is no tensor of floats"
-            )
-        axis, rank = int(attributes.get("axis", -1)), len(source.shape)
+        one_result(label, tuple(name for name in node.output[1:] if name))
+        if not isinstance(source, Real):
+            raise ModelError(f"{label}: '{node.input[0]}' is no tensor of floats on the NPU")
+        axis = int(attributes.get("axis", -1))
         channels, rows, columns = source.cube
         tokens = source.cube == rows_cube(source.shape) and source.shape != (1, *source.cube)
-        if axis % rank != rank - 1 or not tokens or rows * columns > MAX_PIXELS or channels < 2:
-            raise ModelError(f"{label}: axis {axis} of {source.shape} are not the channels of rows")
-        if rows * channels <= SMALL:
-            raise ModelError(f"{label}: the host takes less time for {rows * channels} elements")
+        normalised_axis(label, axis, source.shape, tokens)
+        rows_and_channels(label, channels, rows * columns)
+        worth_a_job(label, rows * channels)
         values = []
         for index, default in ((1, 1.0), (2, 0.0)):
             given = self._array(node, index)
@@ -87,8 +92,8 @@ class FloatLoader(Loader):
             if array.size not in (1, channels):
                 raise ModelError(f"{label}: '{node.input[index]}' {array.shape} for {channels} channels")
             values.append(np.broadcast_to(array.reshape(-1), (channels,)).copy())
-        if not all(np.isfinite(value.astype(np.float16)).all() for value in values):
-            raise ModelError(f"{label}: scale or bias are outside the range of fp16")
+        finite = all(np.isfinite(value.astype(np.float16)).all() for value in values)
+        normalised_range(label, tuple(node.input[1:]), finite)
         centred, epsilon = node.op_type == "LayerNormalization", float(attributes.get("epsilon", 1e-5))
         op = Normalise(node.name or node.output[0], (source.tensor,), "", centred, epsilon, *values)
         return Pending(op, source.shape, source.cube, clampable=False, real=True)
@@ -118,7 +123,7 @@ class FloatLoader(Loader):
             value = self._real_of(name, value)
         if isinstance(value, Input):  # as an fp16 tensor
             if value.dtype not in FLOATS:
-                raise ModelError(f"input '{value.name}' is {value.dtype}; a model of floats takes float32")
+                raise float_type.error(f"input '{value.name}'", value.name, value.dtype)
             cube = natural_cube(value.shape, f"input '{value.name}'")
             known = value.name if value.name not in self.graph.tensors else f"{name}@input"
             tensor = self._tensor(known, value.shape, cube)
@@ -141,8 +146,9 @@ class FloatLoader(Loader):
     def _real_of(self, name: str, value: Hosted) -> Real:
         """Return the fp16 tensor of a value of the host."""
         if name not in self._copies:
-            if value.shape is None or value.dtype not in FLOATS:
-                raise ModelError(f"'{name}' is {value.dtype} on the host")
+            float_type(f"'{name}' on the host", name, value.dtype)
+            if value.shape is None:
+                raise ModelError(f"the shape of '{name}' depends on the data")
             tensor = self._tensor(f"{name}@npu", value.shape, natural_cube(value.shape, f"'{name}'"))
             self._to_npu(value, tensor)
             self._copies[name] = real_of(tensor)
