@@ -1,6 +1,7 @@
 """ONNX files, checked and made ready for the loader: fixed shapes, chosen outputs, names, QDQ form.
 
-The steps of `read_onnx`, in order: parse and check the bytes; unite initializers and Constant nodes; name
+The steps of `read_onnx`, in order: parse and check the bytes (GroupNormalization of opset
+18 is rewritten before, `rkcosim.compiler.loaders.onnx_groups`); unite initializers and Constant nodes; name
 every node; cut the graph at the requested outputs; write operators on codes (QLinearConv and others) as the
 same operators between DequantizeLinear and QuantizeLinear; fix the shapes of the inputs; write pools that
 round their size up with padding (`rkcosim.compiler.loaders.onnx_windows`); fold constants
@@ -24,6 +25,7 @@ from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
 from rkcosim.compiler.host_runtimes import refuse_external
 from rkcosim.compiler.loaders.onnx_bounds import check_bounds
 from rkcosim.compiler.loaders.onnx_fold import fold, inferred, runs, shapes_of_run
+from rkcosim.compiler.loaders.onnx_groups import write_groups
 from rkcosim.compiler.loaders.onnx_products import products
 from rkcosim.compiler.loaders.onnx_windows import exact_windows
 from rkcosim.compiler.options import LoadOptions, OpenDimensions
@@ -122,6 +124,7 @@ def _parsed(data: bytes) -> onnx.ModelProto:
         raise ModelError(f"not an ONNX model, or cut short: no node in {len(data)} bytes")
     refuse_external(data)
     check_bounds(proto)
+    write_groups(proto, OWN_DOMAINS)
     try:
         with _described_outputs(proto):
             onnx.checker.check_model(proto)
