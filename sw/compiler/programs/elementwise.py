@@ -16,7 +16,7 @@ from rkcosim.compiler.programs.dpu import (
     rdma_registers,
 )
 from rkcosim.compiler.programs.floats import float_flying
-from rkcosim.compiler.programs.parts import MOST_PIXELS, Range, ranges
+from rkcosim.compiler.programs.parts import MOST_PIXELS, LineRange, ranges
 from rkcosim.compiler.programs.task import Ref, Settings, Value
 from rkcosim.compiler.steps import (
     BinaryStep,
@@ -140,7 +140,7 @@ def repeat(step: RepeatStep, x: Place, y: Place) -> list[Settings]:
     ]
 
 
-def _repeat(step: RepeatStep, x: Place, y: Place, part: Range) -> Settings:
+def _repeat(step: RepeatStep, x: Place, y: Place, part: LineRange) -> Settings:
     settings = Settings()
     pointers(settings, FLYING_BLOCKS)
     rows, columns = step.factors

@@ -20,7 +20,7 @@ CHANNEL_STEP = 4096
 
 
 @dataclass(frozen=True)
-class Part:
+class CubePart:
     """The pixels and channels of one task.
 
     Members
@@ -40,7 +40,7 @@ class Part:
     channels: int
 
 
-def parts(place: Place) -> list[Part]:
+def parts(place: Place) -> list[CubePart]:
     """Divide a whole tensor into parts whose sizes fit the registers, as few as possible."""
     channels, rows, columns = place.aligned_channels, *place.cube[1:]
     shapes = [(0, rows, columns)]
@@ -53,7 +53,7 @@ def parts(place: Place) -> list[Part]:
         shapes += [(lines * MOST_PIXELS, 1, rest)] if rest else []
     step = CHANNEL_STEP if channels > MOST_PIXELS else channels
     return [
-        Part(*shape, first, min(step, channels - first))
+        CubePart(*shape, first, min(step, channels - first))
         for first in range(0, channels, step)
         for shape in shapes
     ]
@@ -74,7 +74,7 @@ def on_parts(settings: Settings, place: Place) -> list[Settings]:
     return [settings] if len(found) == 1 else [_on_part(settings, place, part) for part in found]
 
 
-def _on_part(whole: Settings, place: Place, part: Part) -> Settings:
+def _on_part(whole: Settings, place: Place, part: CubePart) -> Settings:
     settings = Settings(list(whole.items))
     surface, rows, columns = place.surface, part.rows - 1, part.columns - 1
     last, first = part.channels - 1, part.channel // place.c2
@@ -112,7 +112,7 @@ def _ahead(settings: Settings, block: str, register: str, count: int) -> None:
 
 
 @dataclass(frozen=True)
-class Range:
+class LineRange:
     """Lines and pixels of a task that does not treat whole lines: first row and column, and their numbers."""
 
     row: int
@@ -121,7 +121,7 @@ class Range:
     columns: int
 
 
-def ranges(size: tuple[int, int], most_columns: int, notch: int, factor: int = 1) -> list[Range]:
+def ranges(size: tuple[int, int], most_columns: int, notch: int, factor: int = 1) -> list[LineRange]:
     """Divide rows and columns of a map into ranges, as few as possible.
 
     Parameters
@@ -141,7 +141,7 @@ def ranges(size: tuple[int, int], most_columns: int, notch: int, factor: int = 1
     width = -(-columns // count)
     most_rows = MOST_PIXELS if notch + factor * (columns - width) <= MAX_NOTCH else 1
     return [
-        Range(row, min(most_rows, rows - row), column, min(width, columns - column))
+        LineRange(row, min(most_rows, rows - row), column, min(width, columns - column))
         for row in range(0, rows, most_rows)
         for column in range(0, columns, width)
     ]

@@ -11,7 +11,7 @@ import numpy as np
 from rkcosim.compiler.graph import Window
 from rkcosim.compiler.programs.dpu import Place, pointers
 from rkcosim.compiler.programs.floats import FP16, STORAGE_16
-from rkcosim.compiler.programs.parts import Range, ranges
+from rkcosim.compiler.programs.parts import LineRange, ranges
 from rkcosim.compiler.programs.task import Settings
 from rkcosim.compiler.steps import FoldStep, PoolStep
 from rkcosim.compiler.tiling import PPU_OPEN_RESULTS
@@ -34,7 +34,7 @@ def pool(step: PoolStep, x: Place, y: Place) -> list[Settings]:
     return [_columns(step, x, y, part) for part in ranges((1, y.cube[2]), most, 0)]
 
 
-def _columns(step: PoolStep, x: Place, y: Place, part: Range) -> Settings:
+def _columns(step: PoolStep, x: Place, y: Place, part: LineRange) -> Settings:
     """Return the program of some columns of a result of one row."""
     window, (top, left, bottom, _) = step.window, step.window.pads
     low = part.column * window.strides[1] - left
