@@ -22,12 +22,13 @@ from rkcosim.compiler.loaders.onnx_node import (
     Value,
     node_label,
 )
+from rkcosim.compiler.loaders.onnx_norms import CENTRED, ROOT_MEAN_SQUARE
 from rkcosim.compiler.loaders.products import settled
 from rkcosim.compiler.loaders.views import View, rows_cube, view_of
 from rkcosim.compiler.normalisation import Normalise
 from rkcosim.compiler.softmax import MAX_PIXELS
 
-NORMALISATIONS = {"LayerNormalization", "RMSNormalization"}
+NORMALISATIONS = {CENTRED, ROOT_MEAN_SQUARE, "RMSNormalization"}
 """Operators that only models without quantised tensors have on the NPU."""
 
 
@@ -89,7 +90,7 @@ class FloatLoader(Loader):
             values.append(np.broadcast_to(array.reshape(-1), (channels,)).copy())
         if not all(np.isfinite(value.astype(np.float16)).all() for value in values):
             raise ModelError(f"{label}: scale or bias are outside the range of fp16")
-        centred, epsilon = node.op_type == "LayerNormalization", float(attributes.get("epsilon", 1e-5))
+        centred, epsilon = node.op_type == CENTRED, float(attributes.get("epsilon", 1e-5))
         op = Normalise(node.name or node.output[0], (source.tensor,), "", centred, epsilon, *values)
         return Pending(op, source.shape, source.cube, clampable=False, real=True)
 
