@@ -21,7 +21,7 @@ from rkcosim.compiler.loaders.onnx_node import (
     Value,
     node_label,
 )
-from rkcosim.compiler.loaders.onnx_norms import NORMALISATIONS, NormalisationLoader
+from rkcosim.compiler.loaders.onnx_normalise import NORMALISATIONS, NormalisationLoader
 from rkcosim.compiler.loaders.products import settled
 from rkcosim.compiler.loaders.views import View, rows_cube, view_of
 

@@ -18,7 +18,7 @@ from rkcosim.compiler.loaders.onnx_base import CLAMPS, CODINGS, MOVES, PASS_THRO
 from rkcosim.compiler.loaders.onnx_float import FloatLoader
 from rkcosim.compiler.loaders.onnx_graph import Loader
 from rkcosim.compiler.loaders.onnx_node import Host, Input, Quantised, Real, Value, node_label
-from rkcosim.compiler.loaders.onnx_norms import NORMALISATIONS
+from rkcosim.compiler.loaders.onnx_normalise import NORMALISATIONS
 from rkcosim.compiler.loaders.onnx_parts import OnnxPart, ValueType, ValueTypes, describe
 from rkcosim.compiler.loaders.products import settled
 from rkcosim.compiler.loaders.views import View

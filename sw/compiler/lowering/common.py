@@ -31,10 +31,10 @@ PPU_KERNEL = 16
 PPU_PAD = 7
 MAX_CORRECTION = 2**16
 """Largest size in bytes of the data that correct a transposed convolution for inserted zeros."""
+MAX_LINES = 64
+"""Largest number of lines that have a task each."""
 MAX_REPEAT = 8
 """Largest factor of unpooling [HW 8.7]."""
-MAX_NOTCH = 8191
-"""Largest number of atoms that the writer skips between lines."""
 BLOCK_STEPS = 64
 """Steps of the rest of a block's sum in one step of its average."""
 INSERTS = (1, 2, 4, 8)
@@ -214,7 +214,7 @@ def ppu_does(op: g.Pool, output: Tensor) -> bool:
         max(window.kernel) <= PPU_KERNEL
         and max(window.pads) <= PPU_PAD
         and (max(window.strides) <= PPU_KERNEL or op.whole)
-        and window.kernel[0] * output.cube[2] <= PPU_OPEN_RESULTS
+        and (window.kernel[0] * output.cube[2] <= PPU_OPEN_RESULTS or output.cube[1] == 1)
     )
 
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import ModelError, Op, Tensor, Window
-from rkcosim.compiler.lowering.common import INSERTS, MAX_NOTCH, MAX_REPEAT, Array, Lowering
+from rkcosim.compiler.lowering.common import INSERTS, MAX_LINES, MAX_REPEAT, Array, Lowering
 from rkcosim.compiler.steps import (
     Converter,
     CopyStep,
     RepeatStep,
     Step,
 )
-from rkcosim.compiler.tiling import CONV_PAD, CONV_STRIDE
+from rkcosim.compiler.tiling import CONV_PAD, CONV_STRIDE, MAX_NOTCH
 
 
 class Moves(Lowering):
@@ -122,7 +122,8 @@ class Moves(Lowering):
     def upsample(self) -> list[Step]:
         """Repeat pixels: by unpooling, or if the quantisation changes with a convolution of ones."""
         factors, x, y = self.op.factors, self.x, self.output
-        if max(factors) <= MAX_REPEAT and (factors[0] - 1) * y.cube[2] <= MAX_NOTCH:
+        lines = (factors[0] - 1) * y.cube[2] > MAX_NOTCH  # a task for each line
+        if max(factors) <= MAX_REPEAT and not (lines and x.cube[1] > MAX_LINES):
             if x.same_values(y) and not self.clamped:
                 return self.step(RepeatStep, factors=factors)
             middle = replace(y, name=f"{y.name}.small", shape=x.shape, cube=x.cube, channels_last=False)

@@ -22,7 +22,7 @@ from rkcosim.compiler.programs.floats import float_convolution
 from rkcosim.compiler.programs.task import Ref, Settings, Value
 from rkcosim.compiler.requant import SECOND_SHIFT
 from rkcosim.compiler.steps import Addend, ConvStep, Slopes
-from rkcosim.compiler.tiling import ConvShape, Tile
+from rkcosim.compiler.tiling import MAX_NOTCH, ConvShape, Tile
 from rkcosim.spec.layouts import ATOM_BYTES
 
 CONV_BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA")
@@ -67,6 +67,9 @@ def convolution(
     _core(settings, step, tile, y)
     _conv_dpu(settings, step, tile, y, operands)
     _conv_rdma(settings, step, tile, y, operands)
+    if tile.rows == 1 and _notch(tile, y) > MAX_NOTCH:  # there is no line behind
+        settings.change("DPU", "DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_1=0, NOTCH_ADDR_0=0)
+        settings.change("DPU_RDMA", "DATA_CUBE_HEIGHT", EW_LINE_NOTCH_ADDR=0)
     return float_convolution(settings, tile) if y.itemsize > 1 else settings
 
 
