@@ -11,7 +11,7 @@ from rkcosim.cli.app import argument, command, needs, option
 from rkcosim.cli.options import LoadingOptions, means_and_stds
 
 if TYPE_CHECKING:
-    from rkcosim.compiler.quantization import Accuracy, Figures, FloatModel, Normalisation
+    from rkcosim.compiler.quantization import Accuracy, FloatModel, Normalisation
     from rkcosim.measure.models.calibration import Reading
 
 SHOWN = 20
@@ -125,6 +125,7 @@ def quantize_command(asked: QuantizeOptions) -> None:
     from rkcosim.base.files import read_given, wrong
     from rkcosim.compiler import quantization
     from rkcosim.compiler.model import naming_model
+    from rkcosim.measure.models.accuracy_words import output_text
     from rkcosim.measure.models.calibration import load_samples
     from rkcosim.measure.models.quantising import quantise
 
@@ -164,7 +165,7 @@ def quantize_command(asked: QuantizeOptions) -> None:
         print(f"in floating point: {', '.join(kept)}")
     if before is not found:
         for name, figures in before.outputs.items():
-            print(f"output {name} without these layers in floating point: {_text(figures)}")
+            print(f"output {name} without these layers in floating point: {output_text(figures)}")
     print(f"{asked.output}: {asked.output.stat().st_size:,} bytes")
     document = {
         "model": asked.model.name,
@@ -284,14 +285,8 @@ def _report(asked: DataOptions, name: str, found: Accuracy) -> None:
         print(f"report: {asked.html}")
 
 
-def _text(figures: Figures) -> str:
-    sqnr = "exact" if figures.sqnr is None else f"SQNR {figures.sqnr:.1f} dB"
-    steps = "" if figures.steps is None else f" ({figures.steps:.1f} steps)"
-    return f"{sqnr}, cosine {figures.cosine:.5f}, at most {figures.worst:.4g} apart{steps}"
-
-
 def print_accuracy(console: Any, name: str, found: Accuracy, most: int | None = SHOWN) -> None:
-    """Print the layers, those that should stay in floating point first, and the outputs.
+    """Print the layers, the codes in use and the outputs.
 
     Parameters
     ----------
@@ -300,6 +295,8 @@ def print_accuracy(console: Any, name: str, found: Accuracy, most: int | None = 
     found : the comparison.
     most : maximum number of layers; None for all.
     """
+    from rkcosim.measure.models.accuracy_words import layer_line, output_lines
+
     ranked = found.ranked()
     tried = any(layer.output for layer in ranked)
     rows = []
@@ -325,12 +322,35 @@ def print_accuracy(console: Any, name: str, found: Accuracy, most: int | None = 
         shown = ", ".join(found.skipped[:SHOWN])
         more = f" and {len(found.skipped) - SHOWN} more" if len(found.skipped) > SHOWN else ""
         console.print(f"not compared, the float model has no such tensor: {shown}{more}", markup=False)
-    if proposed := found.worst(3):
-        console.print(
-            f"should stay in floating point first: {', '.join(layer.name for layer in proposed)}",
-            markup=False,
-        )
-    for output, figures in found.outputs.items():
-        console.print(f"output {output}: {_text(figures)}", markup=False)
-        if output in found.npu:
-            console.print(f"output {output} on the NPU: {_text(found.npu[output])}", markup=False)
+    _print_codes(console, found, most)
+    if line := layer_line(found):
+        console.print(line, markup=False)
+    for line in output_lines(found):
+        console.print(line, markup=False)
+
+
+def _print_codes(console: Any, found: Accuracy, most: int | None) -> None:
+    """Print range, step and codes in use of the outputs and of tensors with lost channels; or of all."""
+    from rkcosim.compiler.quantization.channels import CODES, FEW
+    from rkcosim.measure.models.accuracy_words import code_rows, conspicuous
+
+    rows = code_rows(found) if most is None else conspicuous(found)
+    cells = [
+        [
+            results.shortened(row.layer.tensor, console),
+            row.layer.op,
+            row.range,
+            row.step,
+            row.channels,
+            row.lost,
+            row.fewest,
+            row.median,
+        ]
+        for row in rows[:most]
+    ]
+    if not cells:
+        return
+    heads = ["tensor", "op", "range", "step|.4g", "channels", f"below {FEW} codes", "fewest", "median"]
+    console.print(results.table(f"codes in use, of {CODES}: outputs and lost channels", heads, cells))
+    if len(rows) > len(cells):
+        console.print(f"{len(rows) - len(cells)} more tensors (--all prints them)")

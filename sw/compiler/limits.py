@@ -25,6 +25,8 @@ PPU_OPEN_RESULTS = 2048
 """Results of open rows that the PPU holds [HW 9.9]."""
 MAX_REPEAT = 8
 """Largest factor of unpooling [HW 8.7]."""
+MAX_LINES = 64
+"""Largest number of lines that have a task each."""
 MAX_NOTCH = 8191
 """Largest number of atoms that the writer skips between lines."""
 MAX_PIXELS = 8191

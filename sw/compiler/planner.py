@@ -37,6 +37,7 @@ from rkcosim.compiler.programs.operands import (
     packed_weights,
     table_entry,
 )
+from rkcosim.compiler.programs.parts import on_parts
 from rkcosim.compiler.programs.pooling import POOL_BLOCKS, fold, pool
 from rkcosim.compiler.programs.products import (
     column_sums,
@@ -458,41 +459,44 @@ class _Planner:
         y = self.plan.place(step.output.name)
         reads = sum(surfaces(p.cube[0], p.itemsize) * p.surface * 16 for p in places)
         writes = surfaces(y.cube[0], y.itemsize) * y.surface * 16
+        blocks = POOL_BLOCKS if isinstance(step, PoolStep | FoldStep) else FLYING_BLOCKS
+        programs: list[Settings]
         if isinstance(step, PoolStep):
-            settings, blocks = pool(step, places[0], y), POOL_BLOCKS
+            programs = pool(step, places[0], y)
         elif isinstance(step, FoldStep):
-            *first, settings = fold(step, places[0], y)
-            blocks, part = POOL_BLOCKS, (len(first) + 1)
-            reads, writes = step.surfaces * y.surface * 16 // part, writes // part
-            for number, more in enumerate(first):
-                self.plan.tasks.append(Task(index, f".{number}", blocks, more, reads=reads, writes=writes))
+            programs = list(fold(step, places[0], y))
+            reads = step.surfaces * y.surface * 16
         elif isinstance(step, CopyStep):
-            settings, blocks = copy(step, places[0], y), FLYING_BLOCKS
+            programs = copy(step, places[0], y)
             reads = writes = surfaces(step.size[0], y.itemsize) * step.size[1] * step.size[2] * 16
-        elif isinstance(step, FloatStep):
+        elif isinstance(step, AtomsStep):
+            programs, reads = list(kernel_atoms(step, places[0], y)), writes
+        elif isinstance(step, TilesStep):
+            programs, reads = list(kernel_tiles(step, places[0], y)), writes
+        elif isinstance(step, ByteTilesStep):
+            programs, reads = list(byte_tiles(step, places[0], y)), writes
+        elif isinstance(step, RepeatStep):
+            programs = repeat(step, places[0], y)
+        else:
+            programs = self._elementwise(step, places, y)
+        for number, settings in enumerate(programs):
+            note, count = f".{number}" if len(programs) > 1 else "", len(programs)
+            task = Task(index, note, blocks, settings, reads=reads // count, writes=writes // count)
+            self.plan.tasks.append(task)
+
+    def _elementwise(self, step: Step, places: tuple[Place, ...], y: Place) -> list[Settings]:
+        """Return the programs of a step that treats all pixels alike."""
+        if isinstance(step, FloatStep):
             operands = None
             if step.second.varies("add") or step.second.varies("mul"):
                 operands = self._weights(channel_operands(step.second, y.cube[0]))
-            settings, blocks = stages(step, places, y, operands), FLYING_BLOCKS
+            settings = stages(step, places, y, operands)
         elif isinstance(step, TableStep):
-            settings, blocks = table(step, places[0], y), FLYING_BLOCKS
-        elif isinstance(step, AtomsStep | TilesStep | ByteTilesStep):
-            if isinstance(step, AtomsStep):
-                *first, settings = kernel_atoms(step, places[0], y)
-            elif isinstance(step, TilesStep):
-                *first, settings = kernel_tiles(step, places[0], y)
-            else:
-                *first, settings = byte_tiles(step, places[0], y)
-            blocks, part = FLYING_BLOCKS, writes // (len(first) + 1)
-            for number, more in enumerate(first):
-                self.plan.tasks.append(Task(index, f".{number}", blocks, more, reads=part, writes=part))
-            reads = writes = part
-        elif isinstance(step, RepeatStep):
-            settings, blocks = repeat(step, places[0], y), FLYING_BLOCKS
+            settings = table(step, places[0], y)
         else:
             assert isinstance(step, FlyingStep)
             slopes = None
             if isinstance(step, SlopeStep) and step.slopes.values.size > 1:
                 slopes = self._weights(channel_words(step.slopes.words, step.slopes.values.size))
-            settings, blocks = flying(step, places, y, slopes), FLYING_BLOCKS
-        self.plan.tasks.append(Task(index, "", blocks, settings, reads=reads, writes=writes))
+            settings = flying(step, places, y, slopes)
+        return on_parts(settings, y)

@@ -35,8 +35,8 @@ CASES = {
     "quantised": [(("x", True), ("x", False), "'x'")],
     "float_type": [(("x", "float16"), ("x", "float64"), "'x' is float64")],
     "max_pool_window": [
-        ((Window((3, 3)), False, 8), (Window((17, 3)), False, 8), "(17, 3)"),
-        ((Window((3, 3)), False, 682), (Window((3, 3)), False, 683), "683 columns"),
+        ((Window((3, 3)), False, (1, 800)), (Window((17, 3)), False, (8, 8)), "(17, 3)"),
+        ((Window((3, 3)), False, (2, 682)), (Window((3, 3)), False, (2, 683)), "(2, 683)"),
     ],
     "average_counts_padding": [
         ((Window((3, 3)), True, True), (Window((3, 3), pads=(1, 1, 1, 1)), True, False), "(1, 1, 1, 1)")
@@ -72,6 +72,8 @@ CASES = {
     "softmax_atoms": [((49, "x", True), (49, "x", False), "49 channels of 'x'")],
     "normalised_axis": [((-1, (1, 4, 8), True), (1, (1, 4, 8), True), "axis 1 of (1, 4, 8)")],
     "normalised_range": [((("g",), True), (("g",), False), "'g'")],
+    "group_count": [((2, 8), (3, 8), "3 groups of 8")],
+    "pixels_of_a_map": [((2, 8), (1, 8), "8 channels of 1 pixels")],
     "inserted_zeros": [(((8, 1),), ((3, 1),), "(3, 1)")],
     "function_of_floats": [(("Tanh", True), ("Tanh", False), "Tanh")],
     "known_function": [(("Spin", True), ("Spin", False), "Spin")],

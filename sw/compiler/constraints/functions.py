@@ -63,7 +63,7 @@ _REASONS: dict[str, Callable[[HostStep], str]] = {
     "Pad": _pad,
     "Pick": _pick,
     "Insert": lambda step: inserted_zeros.reason(step.attributes["factors"]),
-    "MaxPool": lambda step: max_pool_window.reason(step.attributes["window"], False, step.output.cube[2]),
+    "MaxPool": lambda step: max_pool_window.reason(step.attributes["window"], False, step.output.cube[1:]),
     "AveragePool": _average,
     "Rearrange": lambda step: order_in_memory.reason(step.inputs[0].shape, step.output.shape, False),
     "Softmax": lambda step: softmax_reason(step.inputs[0], int(step.attributes["axis"]), lambda name: False),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rkcosim.compiler.constraints.constraint import constraint
-from rkcosim.compiler.limits import CONV_PAD, CONV_STRIDE, INSERTS, MAX_NOTCH, MAX_REPEAT
+from rkcosim.compiler.limits import CONV_PAD, CONV_STRIDE, INSERTS, MAX_LINES, MAX_NOTCH, MAX_REPEAT
 
 Pair = tuple[int, int]
 Shape = tuple[int, ...]
@@ -47,12 +47,13 @@ def pad_axes(before: Shape, after: Shape) -> str:
     return f"pads {(*before, *after)}" if wrong else ""
 
 
-@constraint("Resize", "Upsample", factor=MAX_REPEAT, notch=MAX_NOTCH)
+@constraint("Resize", "Upsample", factor=MAX_REPEAT, lines=MAX_LINES, notch=MAX_NOTCH)
 def nearest_factor(before: Pair, after: Pair, whole: bool) -> str:
-    """A nearest resize repeats each pixel by a whole factor up to {factor}, and (factor - 1) * columns of the
-    result are at most {notch}."""
+    """A nearest resize repeats each pixel by a whole factor up to {factor}; above {lines} rows, the factor of
+    the rows less one times the columns of the result is at most {notch}."""
     factors = after[0] // before[0], after[1] // before[1]
-    fits = whole and max(factors) <= MAX_REPEAT and (factors[0] - 1) * after[1] <= MAX_NOTCH
+    lines = (factors[0] - 1) * after[1] > MAX_NOTCH  # a task for each line
+    fits = whole and max(factors) <= MAX_REPEAT and not (lines and before[0] > MAX_LINES)
     return "" if fits else f"mode nearest, {before} to {after} rows and columns"
 
 

@@ -13,6 +13,7 @@ from rkcosim.compiler.limits import MAX_PIXELS, MAX_UNALIGNED, SMALL
 from rkcosim.spec.layouts.features import atom_channels
 
 NORMALISATIONS = ("LayerNormalization", "RMSNormalization")
+OF_MAPS = ("InstanceNormalization", "GroupNormalization")
 
 
 @constraint("Softmax")
@@ -40,7 +41,7 @@ def rows_and_channels(channels: int, rows: int, least: int = 1) -> str:
     return f"{rows} rows of {channels} channels" if channels < 2 or not least <= rows <= MAX_PIXELS else ""
 
 
-@constraint("Softmax", *NORMALISATIONS, most=SMALL)
+@constraint("Softmax", *NORMALISATIONS, *OF_MAPS, most=SMALL)
 def worth_a_job(elements: int) -> str:
     """There are more than {most} elements; the host takes less time for fewer ones."""
     return f"it has {elements} elements" if elements <= SMALL else ""
@@ -60,10 +61,22 @@ def normalised_axis(axis: int, shape: tuple[int, ...], rows: bool) -> str:
     return "" if rows and axis % len(shape) == len(shape) - 1 else f"axis {axis} of {shape}"
 
 
-@constraint(*NORMALISATIONS)
+@constraint(*NORMALISATIONS, *OF_MAPS)
 def normalised_range(names: tuple[str, ...], finite: bool) -> str:
     """Scale and bias are within the range of fp16."""
     return "" if finite else f"{' or '.join(repr(name) for name in names)} has larger numbers"
+
+
+@constraint(*OF_MAPS)
+def group_count(groups: int, channels: int) -> str:
+    """The groups divide the channels."""
+    return f"{groups} groups of {channels} channels" if groups < 1 or channels % groups else ""
+
+
+@constraint(*OF_MAPS)
+def pixels_of_a_map(pixels: int, channels: int) -> str:
+    """The map or line has at least 2 pixels."""
+    return f"{channels} channels of {pixels} pixels" if pixels < 2 else ""
 
 
 def softmax_reason(x: Tensor, axis: int, is_product: Callable[[str], bool]) -> str:

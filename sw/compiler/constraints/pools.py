@@ -8,16 +8,16 @@ from rkcosim.compiler.limits import CONV_KERNEL, CONV_STRIDE, PPU_KERNEL, PPU_OP
 
 
 @constraint("MaxPool", kernel=PPU_KERNEL, pad=PPU_PAD, results=PPU_OPEN_RESULTS)
-def max_pool_window(window: Window, whole: bool, columns: int) -> str:
+def max_pool_window(window: Window, whole: bool, size: tuple[int, ...]) -> str:
     """A maximum has a window of at most {kernel} x {kernel}, strides of at most {kernel}, padding of at most
-    {pad}, and rows of the window times columns of the result are at most {results}."""
+    {pad}, and the result has one row, or rows of the window times its columns are at most {results}."""
     fits = (
         max(window.kernel) <= PPU_KERNEL
         and max(window.pads) <= PPU_PAD
         and (max(window.strides) <= PPU_KERNEL or whole)
-        and window.kernel[0] * columns <= PPU_OPEN_RESULTS
+        and (window.kernel[0] * size[1] <= PPU_OPEN_RESULTS or size[0] == 1)
     )
-    return "" if fits else f"{window}, {columns} columns"
+    return "" if fits else f"{window}, result {size}"
 
 
 @constraint("AveragePool")

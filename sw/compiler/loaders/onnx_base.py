@@ -123,7 +123,7 @@ class NodeVisitor(ABC):
             reasons = self._reasons()
             for node in self.proto.node:  # without rounding to the NPU's types
                 kept = between_npu_operations.reason(0, node.op_type, node.op_type in MOVES)
-                self.forced[node.name] = reasons.get(node.name, kept)
+                self.forced[node.name] = reasons.get(node.name, self.forced.get(node.name, kept))
             self.host_inputs |= {info.name for info in self.proto.input}
         return self.graph
 

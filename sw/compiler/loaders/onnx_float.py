@@ -9,18 +9,10 @@ import numpy as np
 import onnx
 
 from rkcosim.compiler import graph as g
-from rkcosim.compiler.constraints.normalisations import (
-    normalised_axis,
-    normalised_range,
-    rows_and_channels,
-    worth_a_job,
-)
-from rkcosim.compiler.constraints.placement import one_result
 from rkcosim.compiler.constraints.tensors import float_type
 from rkcosim.compiler.graph import Graph, ModelError
 from rkcosim.compiler.loaders.node import Array, Constant, Pending, natural_cube
 from rkcosim.compiler.loaders.onnx_base import CLAMPS, FLOATS, SUPPORTED, VIEWED, real_of
-from rkcosim.compiler.loaders.onnx_graph import Loader
 from rkcosim.compiler.loaders.onnx_node import (
     Broken,
     Host,
@@ -30,15 +22,12 @@ from rkcosim.compiler.loaders.onnx_node import (
     Value,
     node_label,
 )
+from rkcosim.compiler.loaders.onnx_normalise import NORMALISATIONS, NormalisationLoader
 from rkcosim.compiler.loaders.products import settled
 from rkcosim.compiler.loaders.views import View, rows_cube, view_of
-from rkcosim.compiler.normalisation import Normalise
-
-NORMALISATIONS = {"LayerNormalization", "RMSNormalization"}
-"""Operators that only models without quantised tensors have on the NPU."""
 
 
-class FloatLoader(Loader):
+class FloatLoader(NormalisationLoader):
     """`Loader` without quantisation: a pending operation is finished when its result is used."""
 
     supported = SUPPORTED | NORMALISATIONS
@@ -49,6 +38,7 @@ class FloatLoader(Loader):
         self._options.check_floats("this model is not quantised")
         if self._options.floats == "fp16":
             self._fold_normalisation()
+            self._join_groups()
         return super().run()
 
     def _visit(self, node: onnx.NodeProto) -> None:
@@ -71,32 +61,6 @@ class FloatLoader(Loader):
         elif node.op_type in NORMALISATIONS:
             made = self._normalised(node)
         return super()._node(node) if made is None else [made]
-
-    def _normalised(self, node: onnx.NodeProto) -> Pending:
-        """Return a LayerNormalization or RMSNormalization over the channels of rows."""
-        source, label = self._get(node, 0), node_label(node)
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        one_result(label, tuple(name for name in node.output[1:] if name))
-        if not isinstance(source, Real):
-            raise ModelError(f"{label}: '{node.input[0]}' is no tensor of floats on the NPU")
-        axis = int(attributes.get("axis", -1))
-        channels, rows, columns = source.cube
-        tokens = source.cube == rows_cube(source.shape) and source.shape != (1, *source.cube)
-        normalised_axis(label, axis, source.shape, tokens)
-        rows_and_channels(label, channels, rows * columns)
-        worth_a_job(label, rows * channels)
-        values = []
-        for index, default in ((1, 1.0), (2, 0.0)):
-            given = self._array(node, index)
-            array = np.full(channels, default) if given is None else np.asarray(given, np.float64)
-            if array.size not in (1, channels):
-                raise ModelError(f"{label}: '{node.input[index]}' {array.shape} for {channels} channels")
-            values.append(np.broadcast_to(array.reshape(-1), (channels,)).copy())
-        finite = all(np.isfinite(value.astype(np.float16)).all() for value in values)
-        normalised_range(label, tuple(node.input[1:]), finite)
-        centred, epsilon = node.op_type == "LayerNormalization", float(attributes.get("epsilon", 1e-5))
-        op = Normalise(node.name or node.output[0], (source.tensor,), "", centred, epsilon, *values)
-        return Pending(op, source.shape, source.cube, clampable=False, real=True)
 
     def _matrices(self, name: str) -> Real | None:
         """Return matrices of the host or of an input as rows of a tensor; None for a single one."""

@@ -201,7 +201,7 @@ def staged_blocks(
 
 def ppu_does(op: g.Pool, output: Tensor) -> bool:
     """Whether the PPU supports the window and the map of a pool."""
-    return not max_pool_window.rule(op.window, op.whole, output.cube[2])
+    return not max_pool_window.rule(op.window, op.whole, output.cube[1:])
 
 
 def reaches_outside(window: Window, x: Tensor, y: Tensor) -> bool:
