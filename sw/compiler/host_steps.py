@@ -205,7 +205,7 @@ REASONS = {
     "MaxPool": "the window exceeds the limits of the PPU",
     "AveragePool": "the window exceeds the limits of the PPU, or padding does not count",
     "Rearrange": "elements change their order in memory",
-    "Softmax": "the NPU has a Softmax only of rows of fp16, above 4096 elements",
+    "Softmax": "the NPU has a Softmax only of fp16, over the channels of more than 4096 elements",
     "Function": "the table of the NPU gives only integers",
 }
 """Why the NPU does not compute a function of `FUNCTIONS`."""

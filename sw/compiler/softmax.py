@@ -36,7 +36,7 @@ def _replaced(graph: Graph, op: Op) -> Op:
         return op
     x, y = graph.tensors[op.inputs[0]], graph.tensors[op.output]
     channels, rows, columns = x.cube
-    fits = x.real and y.real and x.cube == y.cube and rows * columns <= MAX_PIXELS and x.elements > SMALL
+    fits = x.real and y.real and x.cube == y.cube and x.elements > SMALL
     if not fits or not _over_channels(x, op.attributes["axis"]) or rows * columns == 1 or channels < 2:
         return op
     aligned = channels % atom_channels(2) == 0
@@ -49,7 +49,8 @@ def _over_channels(tensor: Tensor, axis: int) -> bool:
     """Whether an axis of the tensor's shape are the channels of its cube."""
     shape = tensor.shape
     axis %= len(shape)
-    if len(shape) == 4 and shape == (1, *tensor.cube):
+    line = len(shape) == 3 and tensor.cube == (shape[1], 1, shape[2])
+    if line or (len(shape) == 4 and shape == (1, *tensor.cube)):
         return axis == 1
     rows = tensor.cube == (shape[-1], math.prod(shape[:-1]), 1) and channels_last(tensor)
     return rows and axis == len(shape) - 1
