@@ -114,7 +114,8 @@ class NodeVisitor(ABC):
             parts = [op for op in self.graph.ops if isinstance(op, g.HostPart)]
             reasons = {op.name: op.operator.reason for op in parts if op.operator.reason}
             for node in self.proto.node:  # without rounding to the NPU's types
-                self.forced[node.name] = reasons.get(node.name, "the NPU has nothing else to compute")
+                known = self.forced.get(node.name, "the NPU has nothing else to compute")
+                self.forced[node.name] = reasons.get(node.name, known)
             self.host_inputs |= {info.name for info in self.proto.input}
         return self.graph
 

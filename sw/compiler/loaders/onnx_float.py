@@ -11,8 +11,7 @@ import onnx
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Graph, ModelError
 from rkcosim.compiler.loaders.node import Array, Constant, Pending, natural_cube, on_line
-from rkcosim.compiler.loaders.onnx_base import CLAMPS, FLOATS, SMALL, SUPPORTED, VIEWED, real_of
-from rkcosim.compiler.loaders.onnx_graph import Loader
+from rkcosim.compiler.loaders.onnx_base import CLAMPS, FLOATS, SUPPORTED, VIEWED, real_of
 from rkcosim.compiler.loaders.onnx_node import (
     Broken,
     Host,
@@ -22,17 +21,12 @@ from rkcosim.compiler.loaders.onnx_node import (
     Value,
     node_label,
 )
-from rkcosim.compiler.loaders.onnx_norms import CENTRED, ROOT_MEAN_SQUARE
+from rkcosim.compiler.loaders.onnx_normalise import NORMALISATIONS, NormalisationLoader
 from rkcosim.compiler.loaders.products import settled
 from rkcosim.compiler.loaders.views import View, rows_cube, view_of
-from rkcosim.compiler.normalisation import Normalise
-from rkcosim.compiler.softmax import MAX_PIXELS
-
-NORMALISATIONS = {CENTRED, ROOT_MEAN_SQUARE, "RMSNormalization"}
-"""Operators that only models without quantised tensors have on the NPU."""
 
 
-class FloatLoader(Loader):
+class FloatLoader(NormalisationLoader):
     """`Loader` without quantisation: a pending operation is finished when its result is used."""
 
     supported = SUPPORTED | NORMALISATIONS
@@ -43,6 +37,7 @@ class FloatLoader(Loader):
         self._options.check_floats("this model is not quantised")
         if self._options.floats == "fp16":
             self._fold_normalisation()
+            self._join_groups()
         return super().run()
 
     def _visit(self, node: onnx.NodeProto) -> None:
@@ -65,34 +60,6 @@ class FloatLoader(Loader):
         elif node.op_type in NORMALISATIONS:
             made = self._normalised(node)
         return super()._node(node) if made is None else [made]
-
-    def _normalised(self, node: onnx.NodeProto) -> Pending:
-        """Return a LayerNormalization or RMSNormalization over the channels of rows."""
-        source, label = self._get(node, 0), node_label(node)
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        if not isinstance(source, Real) or any(node.output[1:]):
-            raise ModelError(
-                f"{label}: it has more than one result, or '{node.input[0]}' is no tensor of floats"
-            )
-        axis, rank = int(attributes.get("axis", -1)), len(source.shape)
-        channels, rows, columns = source.cube
-        tokens = source.cube == rows_cube(source.shape) and source.shape != (1, *source.cube)
-        if axis % rank != rank - 1 or not tokens or rows * columns > MAX_PIXELS or channels < 2:
-            raise ModelError(f"{label}: axis {axis} of {source.shape} are not the channels of rows")
-        if rows * channels <= SMALL:
-            raise ModelError(f"{label}: the host takes less time for {rows * channels} elements")
-        values = []
-        for index, default in ((1, 1.0), (2, 0.0)):
-            given = self._array(node, index)
-            array = np.full(channels, default) if given is None else np.asarray(given, np.float64)
-            if array.size not in (1, channels):
-                raise ModelError(f"{label}: '{node.input[index]}' {array.shape} for {channels} channels")
-            values.append(np.broadcast_to(array.reshape(-1), (channels,)).copy())
-        if not all(np.isfinite(value.astype(np.float16)).all() for value in values):
-            raise ModelError(f"{label}: scale or bias are outside the range of fp16")
-        centred, epsilon = node.op_type == CENTRED, float(attributes.get("epsilon", 1e-5))
-        op = Normalise(node.name or node.output[0], (source.tensor,), "", centred, epsilon, *values)
-        return Pending(op, source.shape, source.cube, clampable=False, real=True)
 
     def _matrices(self, name: str) -> Real | None:
         """Return matrices of the host or of an input as rows of a tensor; None for a single one."""

@@ -33,7 +33,10 @@ BIAS_TOLERANCE = 1e-5
 """Relative difference up to which a bias scale counts as input scale * weight scale (float32)."""
 
 
-LINES = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool", "Pad")
+LINES = (
+    *("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"),
+    *("Pad", "InstanceNormalization", "GroupNormalization"),
+)
 """Operators that also take lines (1, C, L)."""
 
 
