@@ -33,10 +33,12 @@ def pad_edges(pads: tuple[int, ...], value: float | None, real: bool) -> str:
 
 
 @constraint("Pad")
-def pad_mode(mode: str, edges: tuple[int, ...] | None) -> str:
-    """The mode is constant, and the pads are constants for all four dimensions of a map."""
+def pad_mode(mode: str, edges: tuple[int, ...] | None, rank: int = 4) -> str:
+    """The mode is constant, and the pads are constants for all dimensions of a map or a line."""
     return (
-        "" if mode == "constant" and edges is not None and len(edges) == 8 else f"mode {mode}, pads {edges}"
+        ""
+        if mode == "constant" and edges is not None and len(edges) == 2 * rank
+        else f"mode {mode}, pads {edges}"
     )
 
 

@@ -24,10 +24,11 @@ def softmax_type(real: bool, name: str) -> str:
 
 @constraint("Softmax")
 def softmax_axis(x: Tensor, axis: int) -> str:
-    """The axis are the channels: the last one of rows (1, M, K), axis 1 of a map (1, C, H, W)."""
+    """The axis are the channels: the last one of rows (1, M, K), axis 1 of a map or a line (1, C, L)."""
     shape = x.shape
     axis %= len(shape)
-    if len(shape) == 4 and shape == (1, *x.cube):
+    line = len(shape) == 3 and x.cube == (shape[1], 1, shape[2])
+    if line or (len(shape) == 4 and shape == (1, *x.cube)):
         fits = axis == 1
     else:
         rows = x.cube == (shape[-1], math.prod(shape[:-1]), 1) and channels_last(x)
@@ -35,10 +36,16 @@ def softmax_axis(x: Tensor, axis: int) -> str:
     return "" if fits else f"axis {axis} of {shape}"
 
 
-@constraint("Softmax", *NORMALISATIONS, most=MAX_PIXELS)
-def rows_and_channels(channels: int, rows: int, least: int = 1) -> str:
-    """There are at least 2 channels and at most {most} rows (for a Softmax at least 2 rows)."""
-    return f"{rows} rows of {channels} channels" if channels < 2 or not least <= rows <= MAX_PIXELS else ""
+@constraint("Softmax")
+def softmax_rows(channels: int, rows: int) -> str:
+    """There are at least 2 channels and 2 rows or pixels."""
+    return f"{rows} rows of {channels} channels" if min(channels, rows) < 2 else ""
+
+
+@constraint(*NORMALISATIONS, most=MAX_PIXELS)
+def normalised_rows(channels: int, rows: int) -> str:
+    """There are at least 2 channels and at most {most} rows."""
+    return f"{rows} rows of {channels} channels" if channels < 2 or rows > MAX_PIXELS else ""
 
 
 @constraint("Softmax", *NORMALISATIONS, *OF_MAPS, most=SMALL)
@@ -94,7 +101,7 @@ def softmax_reason(x: Tensor, axis: int, is_product: Callable[[str], bool]) -> s
     channels, rows, columns = x.cube
     return (
         softmax_type.reason(x.real, x.name)
-        or rows_and_channels.reason(channels, rows * columns, 2)
+        or softmax_rows.reason(channels, rows * columns)
         or softmax_axis.reason(x, axis)
         or worth_a_job.reason(x.elements)
         or softmax_atoms.reason(channels, x.name, is_product(x.name))

@@ -120,8 +120,8 @@ class FileNode(ABC):
         """Whether input `index` is not an activation."""
 
     @abstractmethod
-    def made(self, index: int, shape: Shape) -> Tensor:
-        """Add output `index` of a node that moves elements to the graph."""
+    def made(self, index: int, shape: Shape, line: bool = False) -> Tensor:
+        """Add output `index` of a node that moves elements to the graph; `line` is as `is_line`."""
 
     @abstractmethod
     def kernel(self, x: Tensor) -> Kernel:
@@ -348,8 +348,18 @@ def natural_cube(shape: Shape, what: str) -> Cube:
 
 def is_line(tensor: Tensor) -> bool:
     """Whether a tensor (1, C, L) is stored as C channels of one row, as convolutions along a line use it."""
-    shape = tensor.shape
-    return len(shape) == 3 and tensor.cube == (shape[1], 1, shape[2]) and shape[1] > 1
+    return on_line(tensor.shape, tensor.cube)
+
+
+def on_line(shape: Shape, cube: Cube) -> bool:
+    """Whether a cube has a shape (1, C, L) as C channels of one row of L pixels."""
+    plain = len(shape) != 3 or shape[0] != 1 or (shape[2], shape[1], 1) == cube
+    return not plain and cube == line_cube(shape)
+
+
+def line_cube(shape: Shape) -> Cube:
+    """Return the cube of a shape (1, C, L) with C channels of one row."""
+    return shape[1], 1, shape[2]
 
 
 def lookup(
@@ -384,4 +394,4 @@ def lookup(
 
 def channel_axis(tensor: Tensor) -> int:
     rows = g.in_rows(tensor.shape, tensor.cube)
-    return 1 if len(tensor.shape) == 4 and not rows else len(tensor.shape) - 1
+    return 1 if is_line(tensor) or (len(tensor.shape) == 4 and not rows) else len(tensor.shape) - 1

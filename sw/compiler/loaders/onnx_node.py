@@ -30,7 +30,9 @@ from rkcosim.compiler.loaders.node import (
     Weights,
     channel_axis,
     is_line,
+    line_cube,
     natural_cube,
+    on_line,
 )
 from rkcosim.compiler.loaders.views import View
 from rkcosim.hostops.geometry import same_pads
@@ -41,7 +43,7 @@ BIAS_TOLERANCE = 1e-5
 
 LINES = (
     *("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"),
-    *("InstanceNormalization", "GroupNormalization"),
+    *("Pad", "InstanceNormalization", "GroupNormalization"),
 )
 """Operators that also take lines (1, C, L)."""
 
@@ -195,10 +197,10 @@ class OnnxNode(FileNode):
             self.on_host("Rearrange", seen, self.graph.tensors[name], name, shape=tensor.shape)
         return name
 
-    def made(self, index: int, shape: Shape) -> Tensor:
+    def made(self, index: int, shape: Shape, line: bool = False) -> Tensor:
         """Add output `index` to the graph, with the quantisation of input 0."""
         name = str(self.outputs[index])
-        cube = natural_cube(shape, f"{self.label}: '{name}'")
+        cube = line_cube(shape) if line else natural_cube(shape, f"{self.label}: '{name}'")
         made = replace(self.input(), name=name, shape=shape, cube=cube, channels_last=False)
         self.graph.tensors[name] = made
         return made
@@ -409,10 +411,13 @@ class OnnxNode(FileNode):
 
     def padding(self, x: Tensor) -> tuple[list[int], list[int], float | None]:
         mode, edges = self.attributes.get("mode", b"constant"), self._numbers(1, "pads")
-        if mode != b"constant" or edges is None or len(edges) != 8:
-            raise pad_mode.error(self.label, mode.decode(), None if edges is None else tuple(edges))
-        if (axes := self._numbers(3, "axes")) is not None and [n % 4 for n in axes] != [0, 1, 2, 3]:
+        rank = 3 if self.line else 4
+        pad_mode(self.label, mode.decode(), None if edges is None else tuple(edges), rank)
+        assert edges is not None
+        if (axes := self._numbers(3, "axes")) is not None and [n % rank for n in axes] != list(range(rank)):
             raise self.wrong(f"pads of the axes {axes} are not supported")
+        if self.line:
+            edges = [*edges[:2], 0, *edges[2:5], 0, edges[5]]
         filling = self.constant(2)
         fill = float(self.attributes.get("value", 0.0))
         if filling is not None and filling.array.size:
@@ -510,6 +515,8 @@ def reshaped_cube(cube: Cube, before: Shape, shape: Shape) -> Cube | None:
     elements = math.prod(shape)
     if math.prod(cube) != elements:
         return None
+    if (made := _along(cube, before, shape)) is not None:
+        return made
     flat = len(shape) == 1 or shape[1:2] == (elements,)
     if _in_rows(cube, before) != (_in_rows(cube, shape) and not flat):
         return None
@@ -519,6 +526,16 @@ def reshaped_cube(cube: Cube, before: Shape, shape: Shape) -> Cube | None:
         return cube if natural_cube(shape, "reshape") == cube else None
     except ModelError:
         return None
+
+
+def _along(cube: Cube, before: Shape, shape: Shape) -> Cube | None:
+    """Return the cube of a map whose rows become a line, or of the map; None for other shapes."""
+    maps = before == (1, *cube) or on_line(before, cube)
+    if not maps or shape[:2] != before[:2]:
+        return None
+    if len(shape) == 3 and len(before) == 4:
+        return line_cube(shape)
+    return (shape[1], shape[2], shape[3]) if len(shape) == 4 and len(before) == 3 else None
 
 
 def _in_rows(cube: Cube, shape: Shape) -> bool:

@@ -11,8 +11,8 @@ from rkcosim.compiler.constraints.normalisations import (
     group_count,
     normalised_axis,
     normalised_range,
+    normalised_rows,
     pixels_of_a_map,
-    rows_and_channels,
     worth_a_job,
 )
 from rkcosim.compiler.constraints.placement import one_result
@@ -62,7 +62,7 @@ class NormalisationLoader(Loader):
         channels, rows, columns = source.cube
         tokens = source.cube == rows_cube(source.shape) and source.shape != (1, *source.cube)
         normalised_axis(label, axis, source.shape, tokens)
-        rows_and_channels(label, channels, rows * columns)
+        normalised_rows(label, channels, rows * columns)
         worth_a_job(label, rows * channels)
         scale, shift = self._factors(node, channels)
         op = Normalise(

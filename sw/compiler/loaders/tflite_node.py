@@ -145,7 +145,7 @@ class TfliteNode(FileNode):
         """Return output `index` as a tensor of the graph."""
         return define(self.graph, self.made_items[index], self.label)
 
-    def made(self, index: int, shape: Shape) -> Tensor:
+    def made(self, index: int, shape: Shape, line: bool = False) -> Tensor:
         y = self.output(index)
         self._check(y, natural_cube(shape, self.label))
         return y
