@@ -111,6 +111,11 @@ def _convolution(plan: FilePlan, step: FileStep, node: FileNode, graph: Graph) -
     rest = node.type.partition("+")[2] if plan.file.ours else node.type.removeprefix("Conv")
     clamp = Clamp(low=0.0) if rest.endswith("Relu") else Clamp()
     rest = rest.removesuffix("Relu")
+    if rest == "Clip":  # Relu6; the plan does not depend on the limits
+        rest, clamp = (
+            "",
+            Clamp(float(node.attributes.get("min", 0.0)), float(node.attributes.get("max", 6.0))),
+        )
     name, output = step.name, y.name
     made: list[Op] = []
     if rest:
