@@ -56,8 +56,11 @@ def compare_command(asked: CompareOptions) -> None:
 def _compare(asked: CompareOptions) -> NoReturn:
     if asked.plan:
         _plans(asked)
-    engine = asked.engine if asked.engine != "golden" else None  # which computes the layers anyway
-    needs("--plan", engine=engine, exact=asked.exact, dram=asked.dram, cores=asked.cores > 1)
+    from rkcosim.engines.protocol import capabilities
+
+    # A golden model computes the layers anyway.
+    simulates = asked.engine is not None and capabilities(asked.engine).has_cycles
+    needs("--plan", engine=simulates, exact=asked.exact, dram=asked.dram, cores=asked.cores > 1)
     from rkcosim.measure.models.compare import compare
     from rkcosim.measure.models.references import ReferenceName
 

@@ -112,10 +112,8 @@ def _convolution(plan: FilePlan, step: FileStep, node: FileNode, graph: Graph) -
     clamp = Clamp(low=0.0) if rest.endswith("Relu") else Clamp()
     rest = rest.removesuffix("Relu")
     if rest == "Clip":  # Relu6; the plan does not depend on the limits
-        rest, clamp = (
-            "",
-            Clamp(float(node.attributes.get("min", 0.0)), float(node.attributes.get("max", 6.0))),
-        )
+        least, most = (float(node.attributes.get(key, other)) for key, other in (("min", 0), ("max", 6)))
+        rest, clamp = "", Clamp(least, most)
     name, output = step.name, y.name
     made: list[Op] = []
     if rest:
