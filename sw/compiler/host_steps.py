@@ -200,7 +200,7 @@ REASONS = {
     "Concat": "channels do not begin at an atom",
     "Slice": "channels do not begin at an atom, or elements are left out",
     "Pad": "the NPU pads only rows and columns of bytes with zeros",
-    "Pick": "the NPU repeats pixels of bytes 2, 4 or 8 times",
+    "Pick": "the NPU copies up to 256 ranges of neighbouring rows and columns; these are more",
     "Insert": "the NPU inserts 1, 3 or 7 zeros between pixels",
     "MaxPool": "the window exceeds the limits of the PPU",
     "AveragePool": "the window exceeds the limits of the PPU, or padding does not count",

@@ -25,6 +25,7 @@ from rkcosim.compiler.loaders.node import (
     natural_cube,
 )
 from rkcosim.compiler.loaders.views import View
+from rkcosim.compiler.resampling import Sampling
 from rkcosim.hostops.geometry import same_pads
 
 BIAS_TOLERANCE = 1e-5
@@ -426,22 +427,66 @@ class OnnxNode(FileNode):
         return {"before": order, "shape": turned}, turned
 
     def linear(self, x: Tensor) -> tuple[BilinearForm, Shape] | None:
-        get = self.attributes.get
-        mode = get("mode", b"nearest").decode()
-        if mode != "linear":
+        if self._text("mode", "nearest") != "linear" or int(self.attributes.get("antialias", 0)):
             return None
-        form = get("coordinate_transformation_mode", b"half_pixel").decode()
-        if self.kind == "Upsample":
-            form = "asymmetric"
-        out, ratios = self._resized(x)
-        pairs = zip(x.cube[1:], out[2:], ratios, strict=True)
+        form, out, ratios = self._form(), *self._resized(x)
         if form == "pytorch_half_pixel" and min(out[2:]) > 1:
             form = "half_pixel"
-        if form not in get_args(BilinearForm) or int(get("antialias", 0)):
-            raise self.wrong(f"coordinate mode {form} with linear interpolation is not supported")
+        pairs = zip(x.cube[1:], out[2:], ratios, strict=True)
+        if form not in get_args(BilinearForm):
+            return None
         if form != "align_corners" and any(n * ratio != m for n, m, ratio in pairs):
-            raise self.wrong(f"{x.cube[1:]} to {out[2:]} by the factors {ratios} is not supported")
+            return None
         return cast("BilinearForm", form), tuple(out)
+
+    def sampled(self, x: Tensor) -> tuple[Sampling, Sampling, Shape] | None:
+        mode = self._text("mode", "nearest")
+        if mode not in ("linear", "cubic"):
+            return None
+        number = self.attributes.get
+        for name, known in (("antialias", 0), ("exclude_outside", 0)):
+            if int(number(name, 0)) != known:
+                raise self.wrong(
+                    f"{mode} interpolation with {name} is not supported; without it the NPU has it"
+                )
+        out, ratios = self._resized(x)
+        pairs = zip(x.cube[1:], out[2:], ratios, strict=True)
+        a = float(number("cubic_coeff_a", -0.75))
+        rows, columns = (
+            Sampling("cubic" if mode == "cubic" else "linear", *self._places(n, m, ratio), a=a)
+            for n, m, ratio in pairs
+        )
+        return rows, columns, tuple(out)
+
+    def _places(self, size: int, out: int, ratio: float) -> tuple[float, float]:
+        """Return the place of the first result of a resize, and the distance to the next one."""
+        form = self._form()
+        if form == "align_corners":
+            return 0.0, (size - 1) / max(out - 1, 1)
+        centred = (1 / ratio - 1) / 2
+        starts = {
+            "asymmetric": 0.0,
+            "half_pixel": centred,
+            "pytorch_half_pixel": centred if out > 1 else 0.0,
+            "half_pixel_symmetric": size / 2 * (1 - out / (ratio * size)) + centred,
+        }
+        if form not in starts:
+            raise self.wrong(
+                f"coordinate mode {form} is not supported; the NPU has align_corners, {', '.join(starts)}"
+            )
+        return starts[form], 1 / ratio
+
+    def _form(self) -> str:
+        """Return the coordinate transformation of a resize."""
+        return (
+            "asymmetric"
+            if self.kind == "Upsample"
+            else self._text("coordinate_transformation_mode", "half_pixel")
+        )
+
+    def _text(self, name: str, default: str) -> str:
+        value = self.attributes.get(name, default.encode())
+        return value.decode() if isinstance(value, bytes) else str(value)
 
     def _resized(self, x: Tensor) -> tuple[list[int], list[float]]:
         """Return the shape of a resize's result, and the factors of rows and columns."""
@@ -466,7 +511,7 @@ class OnnxNode(FileNode):
         get, old = self.attributes.get, self.kind == "Upsample"
         mode, corner = get("mode", b"nearest"), get("coordinate_transformation_mode", b"half_pixel").decode()
         if mode != b"nearest":
-            raise self.wrong(f"mode {mode.decode()}; only nearest and linear are supported")
+            raise self.wrong(f"mode {mode.decode()}; only nearest, linear and cubic are supported")
         out, ratios = self._resized(x)
         rounding = get("nearest_mode", b"round_prefer_floor").decode()
         if old:
@@ -487,7 +532,7 @@ class OnnxNode(FileNode):
             "align_corners": at * np.float32(size - 1) / np.float32(max(out - 1, 1)),
         }
         if corner not in places:
-            raise self.wrong(f"coordinate mode {corner} is not supported")
+            raise self.wrong(f"coordinate mode {corner} of the nearest element is not supported")
         spots = places[corner]
         rounded = {
             "floor": np.floor(spots),
