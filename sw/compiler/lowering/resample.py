@@ -20,14 +20,14 @@ import itertools
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any, Protocol
 
 import numpy as np
 
 from rkcosim.compiler.graph import ModelError, Tensor, Window
 from rkcosim.compiler.lowering.common import INSERTS, MAX_REPEAT, Array
-from rkcosim.compiler.lowering.moves import Moves
 from rkcosim.compiler.resampling import Sampling
-from rkcosim.compiler.steps import RepeatStep, Step
+from rkcosim.compiler.steps import Cube, RepeatStep, Step
 from rkcosim.compiler.tiling import CONV_KERNEL, CONV_PAD, CONV_STRIDE
 
 MOST_PLACES = 30
@@ -41,6 +41,43 @@ FEW_COPIES = 6
 TOGETHER, TOGETHER_BYTES = 4, 9
 """Places for each element of a map up to which both axes are resized in one convolution: with more, two take
 less time, but bytes are rounded between them."""
+
+
+class Mover(Protocol):
+    """What the lowering of movements (`rkcosim.compiler.lowering.moves`) offers to a resize."""
+
+    what: str
+    x: Tensor
+    output: Tensor
+
+    def step(self, kind: type[Step], **fields: Any) -> list[Step]:
+        """Return one step."""
+
+    def copy(
+        self, x: Tensor, source: Cube, target: Cube, size: Cube, output: Tensor | None = None
+    ) -> list[Step]:
+        """Copy a part of a tensor."""
+
+    def select(
+        self,
+        weights: Array,
+        window: Window,
+        *,
+        depthwise: bool = False,
+        insert: tuple[int, int] = (1, 1),
+        value: float | None = None,
+        norm: int = 1,
+        **ends: Any,
+    ) -> list[Step]:
+        """Return a convolution of small whole numbers."""
+
+    def whole(self, weights: Array) -> tuple[Array, int] | None:
+        """Return real weights as weights and divisor of `select`."""
+
+    def repeated_edges(
+        self, x: Tensor, name: str, rows: tuple[int, int], columns: tuple[int, int]
+    ) -> tuple[list[Step], Tensor]:
+        """Return steps that repeat the first and last rows and columns, and their result."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +190,7 @@ def _cubic(apart: Array, a: float) -> Array:
     return np.where(apart <= 1, near, np.where(apart < 2, far, 0.0))
 
 
-def resampled(maker: Moves, rows: Sampling, columns: Sampling) -> list[Step]:
+def resampled(maker: Mover, rows: Sampling, columns: Sampling) -> list[Step]:
     """Return the steps of a resize.
 
     Raises
@@ -192,7 +229,7 @@ def resampled(maker: Moves, rows: Sampling, columns: Sampling) -> list[Step]:
     return [*_resized(maker, x, middle, *first), *_resized(maker, middle, y, *second)]
 
 
-def _copied(maker: Moves, rows: tuple[int, ...], columns: tuple[int, ...]) -> list[Step]:
+def _copied(maker: Mover, rows: tuple[int, ...], columns: tuple[int, ...]) -> list[Step]:
     """Return the steps that copy lines: of the axis first that becomes shorter.
 
     Raises
@@ -223,7 +260,7 @@ def _copied(maker: Moves, rows: tuple[int, ...], columns: tuple[int, ...]) -> li
     return steps
 
 
-def _lines(maker: Moves, x: Tensor, y: Tensor, axis: int, picks: tuple[int, ...]) -> list[Step]:
+def _lines(maker: Mover, x: Tensor, y: Tensor, axis: int, picks: tuple[int, ...]) -> list[Step]:
     """Return the steps that copy rows (axis 1) or columns (axis 2)."""
     steps: list[Step] = []
     for at, first, count in _ranges(picks):
@@ -250,7 +287,7 @@ def _at_once(down: Axis, across: Axis, real: bool) -> bool:
     return down.factor * across.factor <= (TOGETHER if real else TOGETHER_BYTES)
 
 
-def _resized(maker: Moves, x: Tensor, y: Tensor, down: Axis, across: Axis) -> list[Step]:
+def _resized(maker: Mover, x: Tensor, y: Tensor, down: Axis, across: Axis) -> list[Step]:
     """Return the steps of a resize of one or both axes in one convolution."""
     if down.plain and across.plain and x.same_values(y):
         weights = np.ones((x.cube[0], 1, 1, 1), np.int8)
