@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,3 +50,9 @@ def linear(form: BilinearForm, size: int, out: int) -> Sampling:
         return Sampling("linear", 0.0, (size - 1) / max(out - 1, 1))
     step = size / out
     return Sampling("linear", 0.0 if form == "asymmetric" else (step - 1) / 2, step)
+
+
+def neighbours(picks: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return first result, first element and length of each range of results with neighbouring elements."""
+    starts = [at for at in range(len(picks)) if not at or picks[at] != picks[at - 1] + 1]
+    return [(at, picks[at], end - at) for at, end in zip(starts, [*starts[1:], len(picks)], strict=True)]

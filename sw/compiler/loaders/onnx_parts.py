@@ -162,6 +162,8 @@ def _macs(node: onnx.NodeProto, types: ValueTypes) -> int:
     if kind in ("LSTM", "GRU", "RNN") and len(node.input) > 2 and None not in shapes[:3]:
         steps, batch, _ = shapes[0] or (0, 0, 0)
         return steps * batch * sum(math.prod(shape or ()) for shape in shapes[1:3])
+    if kind == "Einsum":
+        return _macs_of_sum(node, [types.of(name) for name in node.input])
     if len(node.input) < 2 or shapes[0] is None or shapes[1] is None or shapes[-1] is None:
         return 0
     if kind in ("Conv", "ConvInteger"):
@@ -173,6 +175,22 @@ def _macs(node: onnx.NodeProto, types: ValueTypes) -> int:
         depth = shapes[0][0 if across else -1] if shapes[0] else 1
         return math.prod(shapes[-1]) * depth
     return 0
+
+
+def _macs_of_sum(node: onnx.NodeProto, kinds: Sequence[ValueType | None]) -> int:
+    """Multiply-accumulates of an Einsum: all combinations of its indices, for each factor after the first."""
+    equation = next((a.s.decode() for a in node.attribute if a.name == "equation"), "")
+    factors = equation.replace(" ", "").partition("->")[0].split(",")
+    sizes: dict[str, int] = {}
+    for indices, kind in zip(factors, kinds, strict=False):
+        if kind is None or kind.shape is None:
+            return 0
+        before, dots, behind = indices.partition("...")
+        free = len(kind.shape) - len(before) - len(behind)
+        names = [*before, *(f".{free - n}" for n in range(free if dots else 0)), *behind]
+        for name, size in zip(names, kind.shape, strict=False):
+            sizes[name] = max(sizes.get(name, 1), size)
+    return math.prod(sizes.values()) * max(len(factors) - 1, 0)
 
 
 class ProgramBuilder:

@@ -8,12 +8,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import onnx
 
 from rkcosim.compiler.graph import ModelError, Tensor
-from rkcosim.compiler.loaders.node import Constant, Cube, Pending, Shape, natural_cube
-from rkcosim.compiler.loaders.onnx_base import CODINGS, VIEWED, NodeVisitor, real_of
+from rkcosim.compiler.host_steps import REAL_FUNCTIONS
+from rkcosim.compiler.loaders.node import Constant, Cube, Pending, Shape, line_cube, natural_cube
+from rkcosim.compiler.loaders.onnx_base import CLAMPS, CODINGS, VIEWED, NodeVisitor, real_of
 from rkcosim.compiler.loaders.onnx_node import (
+    LINES,
     OnnxNode,
     Real,
     Value,
@@ -24,9 +27,13 @@ from rkcosim.compiler.loaders.onnx_parts import (
     ValueTypes,
 )
 from rkcosim.compiler.loaders.operators import OPERATORS
-from rkcosim.compiler.loaders.products import ProductBuilder, changed, settled, viewed
+from rkcosim.compiler.loaders.products import ConstantMatrices, ProductBuilder, changed, settled, viewed
 from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube, view_of
+from rkcosim.compiler.lowering.wide import MOST_CHANNELS
 from rkcosim.compiler.options import LoadOptions
+
+ALONG = {*CODINGS, *CLAMPS, *REAL_FUNCTIONS, "Add", "Sub", "Mul", "Div", "PRelu", "Concat", "Slice", "Split"}
+"""Operators whose results have the places of their inputs."""
 
 
 class ViewVisitor(NodeVisitor):
@@ -44,7 +51,10 @@ class ViewVisitor(NodeVisitor):
         self._around = set(_around_products(proto.graph))
 
     def _of_activations(self, node: onnx.NodeProto) -> bool:
-        return not any(isinstance(self.values.get(name), Constant) for name in node.input)
+        """Whether a MatMul has two activations as factors, or a constant with several matrices as second."""
+        first, second = (self.values.get(name) for name in node.input)
+        several = isinstance(second, Constant) and math.prod(second.array.shape[:-2]) > 1
+        return not isinstance(first, Constant) and (several or not isinstance(second, Constant))
 
     def _source(self, node: onnx.NodeProto, index: int) -> Value:
         """Return an input; a view is not brought into another place."""
@@ -127,8 +137,11 @@ class ViewVisitor(NodeVisitor):
 
     def _activations(self, node: onnx.NodeProto) -> Value:
         """Return the product of two activations."""
-        views = []
+        views: list[View | ConstantMatrices] = []
         for index, name in enumerate(node.input):
+            if index and isinstance(self.values.get(name), Constant):
+                views.append(self._heads(node, views[0].shape))
+                continue
             value = self._matrices(name) or self._source(node, index)
             view = value if isinstance(value, View) else None
             if isinstance(value, Real):
@@ -144,7 +157,19 @@ class ViewVisitor(NodeVisitor):
         builder = ProductBuilder(self.graph, node_label(node), name, node.output[0], size)
         like = self._heads_like(node, len(views[0].shape))
         first, second = views
+        assert isinstance(first, View)
         return builder.product(first, second) if like is None else builder.joined(first, second, like)
+
+    def _heads(self, node: onnx.NodeProto, first: Shape) -> ConstantMatrices:
+        """Return the second factor of a MatMul, a constant with a matrix for each head of the first one."""
+        operand = OnnxNode(node, [None, self.values[node.input[1]]], self.graph, self.floats)
+        numbers, scale, zero, _ = operand.codes(1)
+        if len(first) < numbers.ndim or any(
+            n not in (1, m) for n, m in zip(numbers.shape[-3::-1], first[-3::-1], strict=False)
+        ):
+            raise ModelError(f"{node_label(node)}: {first} times {numbers.shape} repeats the first factor")
+        whole = np.broadcast_to(numbers, (*first[:-2], *numbers.shape[-2:]))
+        return ConstantMatrices(whole, scale, zero)
 
     def _heads_like(self, node: onnx.NodeProto, rank: int) -> Tensor | None:
         """Return a tensor like the result of a product whose heads a transposition joins; None for others."""
@@ -165,7 +190,36 @@ class ViewVisitor(NodeVisitor):
         """Return the cube of a value that becomes a tensor of codes: rows if only products of it are read."""
         if math.prod(shape[:-2]) > 1 and self._multiplied(name):
             return rows_cube(shape)
-        return natural_cube(shape, label)
+        return self._placed(shape, name, label)
+
+    def _placed(self, shape: Shape, name: str, label: str) -> Cube:
+        """Return the cube of a value that comes to the NPU: a line if it is long or read by a convolution."""
+        cube = natural_cube(shape, label)
+        if len(shape) != 3 or shape[1] > MOST_CHANNELS:
+            return cube
+        return line_cube(shape) if shape[2] > MOST_CHANNELS or self._along_lines(name) else cube
+
+    def _along_lines(self, name: str) -> bool:
+        """Whether a convolution or pooling reads a value, also behind operators that keep its places."""
+        seen, names = set[str](), [name]
+        while names:
+            users = [node for node in self.proto.node if names[-1] in node.input]
+            names.pop()
+            for user in users:
+                if user.op_type in LINES or (user.op_type in VIEWED and self._same_channels(name, user)):
+                    return True
+                if user.op_type in ALONG and user.name not in seen:
+                    seen.add(user.name)
+                    names += user.output
+        return False
+
+    def _same_channels(self, name: str, node: onnx.NodeProto) -> bool:
+        """Whether a node makes a map of a value with as many channels."""
+        before, after = self._types.of(name), self._types.of(node.output[0])
+        shapes = [None if kind is None else kind.shape for kind in (before, after)]
+        if shapes[0] is None or shapes[1] is None or node.op_type == "Transpose":
+            return False
+        return len(shapes[1]) == 4 and shapes[0][:2] == shapes[1][:2]
 
     def _multiplied(self, name: str) -> bool:
         """Whether only products of two activations read a value, behind a DequantizeLinear."""

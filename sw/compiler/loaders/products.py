@@ -18,7 +18,7 @@ from rkcosim.compiler.graph_products import (
     KernelTiles,
     Product,
 )
-from rkcosim.compiler.loaders.node import Cube, Pending, Shape, natural_cube
+from rkcosim.compiler.loaders.node import Array, Cube, Pending, Shape, natural_cube
 from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube, view_of
 from rkcosim.spec.layouts.features import atom_channels
 from rkcosim.spec.layouts.weights import channel_group
@@ -33,6 +33,44 @@ class Matrices:
     rows: int
     columns: int
     split: bool
+
+
+@dataclass(frozen=True)
+class ConstantMatrices:
+    """A factor (..., K, N) that is known when the model is read.
+
+    Members
+    -------
+    numbers
+        fp16 numbers, or signed codes.
+    scale, zero_point
+        Of codes.
+    """
+
+    numbers: Array
+    scale: float = 1.0
+    zero_point: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the factor."""
+        return self.numbers.shape
+
+    def tiles(self, factors: Factors) -> Array:
+        """Return the cube of the weights of all heads, as `KernelTiles` and `ByteTiles` make it."""
+        depth, kernels = factors.blocks * channel_group(), factors.groups * factors.group
+        whole = np.zeros((factors.heads, kernels, depth), self.numbers.dtype)
+        heads = self.numbers.reshape(-1, *self.shape[-2:])
+        whole[:, : factors.columns, : factors.depth] = heads.swapaxes(1, 2)
+        split = whole.reshape(
+            factors.heads,
+            factors.groups,
+            factors.group,
+            factors.blocks,
+            factors.block_atoms,
+            factors.atom,
+        )
+        return np.ascontiguousarray(split.transpose(0, 1, 5, 3, 2, 4).reshape(factors.tiles_cube))
 
 
 class ProductBuilder:
@@ -52,7 +90,7 @@ class ProductBuilder:
         self.graph, self.label, self.name, self.output = graph, label, name, output
         self.itemsize, self.atom = itemsize, atom_channels(itemsize)
 
-    def product(self, a: View, b: View, cube: Cube | None = None) -> Pending:
+    def product(self, a: View, b: View | ConstantMatrices, cube: Cube | None = None) -> Pending:
         """Add the operations of the factors of ``a * b`` and return the product itself.
 
         Parameters
@@ -70,7 +108,7 @@ class ProductBuilder:
         leading, left, source, factors = self._factors(a, b, False)
         return self._pending(leading, self._inputs(left, source, factors), factors, cube)
 
-    def joined(self, a: View, b: View, like: Tensor) -> View | Pending:
+    def joined(self, a: View, b: View | ConstantMatrices, like: Tensor) -> View | Pending:
         """Add the operations of ``a * b`` with the heads of the result as ranges of channels, if possible.
 
         Parameters
@@ -105,8 +143,10 @@ class ProductBuilder:
         product = Product(self.name, inputs, "", factors)
         return Pending(product, shape, cube or rows_cube(shape), real=self.itemsize > 1)
 
-    def _inputs(self, left: Matrices, source: str, factors: Factors) -> tuple[str, ...]:
+    def _inputs(self, left: Matrices, source: str | ConstantMatrices, factors: Factors) -> tuple[str, ...]:
         """Add the operations that a product needs before it and return its inputs."""
+        if isinstance(source, ConstantMatrices):
+            return self._with_sums(left, self._constant(source, factors), factors)
         tiles = self._tensor("weights", factors.tiles_cube, source)
         name, inputs = f"{self.name}.weights", (left.tensor, tiles.name)
         if self.itemsize > 1:
@@ -115,7 +155,18 @@ class ProductBuilder:
             self.graph.ops.append(KernelTiles(name, (atoms.name,), tiles.name, factors))
             return inputs
         self.graph.ops.append(ByteTiles(name, (source,), tiles.name, factors))
-        zero = self.graph.tensors[left.tensor].zero_point
+        return self._with_sums(left, tiles, factors)
+
+    def _constant(self, matrices: ConstantMatrices, factors: Factors) -> Tensor:
+        """Add the weights of all heads to the graph."""
+        name, cube = f"{self.output}@weights", factors.tiles_cube
+        made = Tensor(name, (1, *cube), matrices.scale, matrices.zero_point, cube, real=self.itemsize > 1)
+        self.graph.tensors[name], self.graph.constants[name] = made, matrices.tiles(factors)
+        return made
+
+    def _with_sums(self, left: Matrices, tiles: Tensor, factors: Factors) -> tuple[str, ...]:
+        """Return the inputs of a product; the first factor's zero point needs the sums of the weights."""
+        inputs, zero = (left.tensor, tiles.name), self.graph.tensors[left.tensor].zero_point
         if not zero:
             return inputs
         sums = Tensor(f"{self.output}@sums", (1, *factors.sums_cube), 1.0, 0, factors.sums_cube)
@@ -123,7 +174,9 @@ class ProductBuilder:
         self.graph.ops.append(ColumnSums(f"{self.name}.sums", (tiles.name,), sums.name, factors, zero))
         return *inputs, sums.name
 
-    def _factors(self, a: View, b: View, split: bool) -> tuple[Shape, Matrices, str, Factors]:
+    def _factors(
+        self, a: View, b: View | ConstantMatrices, split: bool
+    ) -> tuple[Shape, Matrices, str | ConstantMatrices, Factors]:
         """Return leading axes and sizes of a product, its first factor, and the tensor of the second one."""
         first, second = a.shape, b.shape
         batches = [_without_ones(shape[:-2]) for shape in (first, second)]
@@ -131,13 +184,17 @@ class ProductBuilder:
             raise ModelError(f"{self.label}: {first} times {second} is not supported on the NPU")
         leading = max(first[:-2], second[:-2], key=len)
         left = self._left(a)
-        right, turned = self._right(b)
         columns = second[-1]
+        if isinstance(b, ConstantMatrices):
+            right, turned = Matrices("", left.heads, columns, left.columns, False), True
+        else:
+            right, turned = self._right(b)
         split = split and left.heads > 1 and columns % self.atom == 0
         flags = {"split_a": left.split, "split_b": right.split, "split_y": split, "turned": turned}
         factors = Factors(left.heads, left.rows, left.columns, columns, **flags, itemsize=self.itemsize)
-        source = right.tensor if turned else self._whole_tiles(right)
-        return leading, left, source, factors
+        if isinstance(b, ConstantMatrices):
+            return leading, left, b, factors
+        return leading, left, right.tensor if turned else self._whole_tiles(right), factors
 
     def _tensor(self, suffix: str, cube: Cube, like: str) -> Tensor:
         """Add a tensor of the type and quantisation of `like`."""

@@ -135,6 +135,8 @@ def view_of(tensor: Tensor) -> View | None:
         return None
     if cube == rows_cube(shape):
         return View(tensor.name, cube[0], shape, tuple(range(len(shape))))
+    if len(shape) == 3 and shape[0] == 1 and cube == (shape[1], 1, shape[2]):  # a line
+        return View(tensor.name, cube[0], (1, cube[2], cube[0]), (0, 2, 1))
     if len(shape) == 4 and shape == (1, *cube):
         return View(tensor.name, cube[0], (1, cube[1], cube[2], cube[0]), (0, 3, 1, 2))
     return None
@@ -147,6 +149,13 @@ def settled_cube(view: View) -> Cube | None:
     if len(shape) in (1, 2, 3) and order == sorted(order) and shape[-1] == view.channels:
         batch = math.prod(shape[:-2]) if len(shape) > 2 else 1
         return rows_cube(shape) if batch == 1 else None
+    if (
+        len(shape) == 3
+        and shape[0] == 1
+        and shape[1] == view.channels
+        and order == sorted(order, reverse=True)
+    ):
+        return shape[1], 1, shape[2]
     if len(shape) == 4 and shape[0] == 1 and shape[1] == view.channels:
         places = [view.axes[axis] for axis in (2, 3, 1) if shape[axis] > 1]
         if places == sorted(places):

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.movements import block_size, pad_edges, slice_steps
 from rkcosim.compiler.graph import ModelError, Op, Tensor, Window
-from rkcosim.compiler.lowering.common import INSERTS, MAX_LINES, MAX_REPEAT, Array, Lowering
+from rkcosim.compiler.limits import INSERTS, MAX_LINES, MAX_NOTCH, MAX_REPEAT
+from rkcosim.compiler.lowering.common import Array, Lowering
 from rkcosim.compiler.resampling import Resample, Sampling, linear
 from rkcosim.compiler.steps import (
     Converter,
@@ -19,7 +21,6 @@ from rkcosim.compiler.steps import (
     RepeatStep,
     Step,
 )
-from rkcosim.compiler.tiling import CONV_PAD, CONV_STRIDE, MAX_NOTCH
 
 
 class Moves(Lowering):
@@ -94,7 +95,7 @@ class Moves(Lowering):
         cube, strides = self.output.cube, self.op.strides
         if strides == (1, 1, 1) and first % self.atom_channels == 0:
             return self.copy(self.x, op.begin, (0, 0, 0), cube)
-        if max(strides[1:]) > CONV_STRIDE:
+        if slice_steps.rule(strides[1:]):
             return self.host("Slice", begin=op.begin, strides=strides)
         steps, x = [], self.x
         if any(start):
@@ -113,7 +114,7 @@ class Moves(Lowering):
     def pad(self) -> list[Step]:
         """Add elements around a map and its channels."""
         op, value = self.op, self.op.value
-        if max(op.pads[:2]) > CONV_PAD or (value is not None and self.output.real):
+        if pad_edges.rule(op.pads, value, self.output.real):
             return self.host(
                 "Pad",
                 pads=op.pads,
@@ -234,8 +235,7 @@ class Moves(Lowering):
         """Move blocks of pixels into channels or back, with a convolution of ones."""
         op, size = self.op, self.op.size
         deep, flat = (self.output, self.x) if op.inward else (self.x, self.output)
-        if size > CONV_STRIDE or (not op.inward and size not in INSERTS):
-            raise ModelError(f"{self.what}: blocks of {size} x {size} are not supported on the NPU")
+        block_size(self.what, size, op.inward)
         weights = np.zeros((deep.cube[0], flat.cube[0], size, size), dtype=np.int8)
         for row in range(size):
             for column in range(size):

@@ -24,18 +24,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rkcosim.compiler.graph import ModelError, Tensor, Window
-from rkcosim.compiler.lowering.common import INSERTS, MAX_REPEAT, Array
-from rkcosim.compiler.resampling import Sampling
+from rkcosim.compiler.constraints.movements import nearest_ranges, resize_of_codes, resize_ratio
+from rkcosim.compiler.graph import Tensor, Window
+from rkcosim.compiler.limits import CONV_KERNEL, CONV_PAD, CONV_STRIDE, INSERTS, MAX_REPEAT, MOST_PLACES
+from rkcosim.compiler.lowering.common import Array
+from rkcosim.compiler.resampling import Sampling, neighbours
 from rkcosim.compiler.steps import Cube, RepeatStep, Step
-from rkcosim.compiler.tiling import CONV_KERNEL, CONV_PAD, CONV_STRIDE
 
-MOST_PLACES = 30
-"""Largest n: a window has n + 1 places at most, and kernels have 31."""
 MOST_EDGES = 3
 """Largest number of copies of the first and of the last element."""
-MOST_COPIES = 256
-"""Largest number of tasks that copy lines."""
 FEW_COPIES = 6
 """Number of such tasks up to which they take less time than a convolution of repeated elements."""
 TOGETHER, TOGETHER_BYTES = 4, 9
@@ -201,25 +198,15 @@ def resampled(maker: Mover, rows: Sampling, columns: Sampling) -> list[Step]:
     x, y = maker.x, maker.output
     found = [axis_of(*axis) for axis in zip((rows, columns), x.cube[1:], y.cube[1:], strict=True)]
     if rows.method == "nearest":
-        ranges = len(_ranges(rows.picks)) + len(_ranges(columns.picks))
+        ranges = len(neighbours(rows.picks)) + len(neighbours(columns.picks))
         if None in found or ranges <= FEW_COPIES:
             return _copied(maker, rows.picks, columns.picks)
     for name, axis, size, out in zip(("rows", "columns"), found, x.cube[1:], y.cube[1:], strict=True):
-        if axis is None:
-            raise ModelError(
-                f"{maker.what}: {rows.method} resize of {size} {name} to {out}: the NPU makes n places of an "
-                f"element and takes each b-th one; n is up to {MAX_REPEAT} (linear: a product of two such "
-                f"numbers up to {MOST_PLACES}; cubic: 1, 2, 4 or 8) and b a product of two numbers up to "
-                f"{CONV_STRIDE}"
-            )
+        resize_ratio(maker.what, rows.method, name, size, out, axis is not None)
     down, across = (axis for axis in found if axis is not None)
     if _at_once(down, across, x.real) and maker.whole(np.outer(down.taps, across.taps)) is not None:
         return _resized(maker, x, y, down, across)
-    if not x.real and min(down.taps.min(), across.taps.min()) < 0:
-        raise ModelError(
-            f"{maker.what}: {rows.method} weights of rows and columns need two convolutions, and bytes "
-            "between them would lose what exceeds their range; in floating point the NPU computes it"
-        )
+    resize_of_codes(maker.what, rows.method, x.real or min(down.taps.min(), across.taps.min()) >= 0)
     one = Axis(1, False, 1, 1, np.ones(1), 0, (0, 0))
     # The axis that becomes longer is the second one.
     turned = y.cube[1] * x.cube[2] > y.cube[2] * x.cube[1]
@@ -238,12 +225,8 @@ def _copied(maker: Mover, rows: tuple[int, ...], columns: tuple[int, ...]) -> li
         If these are more than `MOST_COPIES` tasks.
     """
     x, y = maker.x, maker.output
-    count = len(_ranges(rows)) + len(_ranges(columns))
-    if count > MOST_COPIES:
-        raise ModelError(
-            f"{maker.what}: {count} ranges of rows and columns are copied one by one; the NPU does it up to "
-            f"{MOST_COPIES}"
-        )
+    count = len(neighbours(rows)) + len(neighbours(columns))
+    nearest_ranges(maker.what, count, x.cube[1:], y.cube[1:])
     sizes = [len(picks) / size for picks, size in zip((rows, columns), x.cube[1:], strict=True)]
     order = [(1, rows), (2, columns)] if sizes[0] <= sizes[1] else [(2, columns), (1, rows)]
     order = [(axis, picks) for axis, picks in order if picks != tuple(range(x.cube[axis]))]
@@ -263,18 +246,12 @@ def _copied(maker: Mover, rows: tuple[int, ...], columns: tuple[int, ...]) -> li
 def _lines(maker: Mover, x: Tensor, y: Tensor, axis: int, picks: tuple[int, ...]) -> list[Step]:
     """Return the steps that copy rows (axis 1) or columns (axis 2)."""
     steps: list[Step] = []
-    for at, first, count in _ranges(picks):
+    for at, first, count in neighbours(picks):
         source, target, size = [0, 0, 0], [0, 0, 0], [*y.cube]
         source[axis], target[axis], size[axis] = first, at, count
         places = (tuple(source), tuple(target), tuple(size))
         steps += maker.copy(x, *places, y)  # type: ignore[arg-type]
     return steps
-
-
-def _ranges(picks: tuple[int, ...]) -> list[tuple[int, int, int]]:
-    """Return first result, first element and length of each range of neighbours."""
-    starts = [at for at in range(len(picks)) if not at or picks[at] != picks[at - 1] + 1]
-    return [(at, picks[at], end - at) for at, end in zip(starts, [*starts[1:], len(picks)], strict=True)]
 
 
 def _at_once(down: Axis, across: Axis, real: bool) -> bool:
@@ -304,10 +281,7 @@ def _resized(maker: Mover, x: Tensor, y: Tensor, down: Axis, across: Axis) -> li
     taps = np.outer(down.taps, across.taps)
     found = maker.whole(taps)
     if found is None:
-        raise ModelError(
-            f"{maker.what}: the weights of its {' x '.join(map(str, taps.shape))} neighbours are no small "
-            "whole numbers; in floating point the NPU computes it"
-        )
+        raise resize_of_codes.error(maker.what, "linear", False)
     weights, norm = found
     zeros = any(axis.factor > 1 and not axis.repeated for axis in (down, across))
     insert = tuple(1 if axis.repeated else axis.factor for axis in (down, across)) if zeros else (1, 1)
