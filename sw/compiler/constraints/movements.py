@@ -66,8 +66,8 @@ def resize_mode(mode: str, more: str = "") -> str:
 
 @constraint("Resize")
 def resize_coordinates(form: str, mode: str) -> str:
-    """The coordinate transformation is align_corners, asymmetric, half_pixel or pytorch_half_pixel, and if the
-    mode is not nearest also half_pixel_symmetric."""
+    """The coordinate transformation is align_corners, asymmetric, half_pixel or pytorch_half_pixel; of a linear
+    or cubic resize also half_pixel_symmetric."""
     more = () if mode == "nearest" else ("half_pixel_symmetric",)
     return "" if form in (*COORDINATES, *more) else f"mode {mode}, coordinates {form}"
 

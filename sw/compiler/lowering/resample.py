@@ -299,8 +299,9 @@ def _resized(maker: Mover, x: Tensor, y: Tensor, down: Axis, across: Axis) -> li
     if thinned:
         cube = (x.cube[0], counts[0], counts[1])
         made = replace(y, name=f"{y.name}.close", shape=(1, *cube), cube=cube, channels_last=False)
-    fields = {"depthwise": True, "norm": norm, "inputs": (x,), "output": made}
-    steps += maker.select(kernels, window.used(made), insert=(insert[0], insert[1]), **fields)
+    ends: dict[str, Any] = {"inputs": (x,), "output": made}
+    window, zeros_between = window.used(made), (insert[0], insert[1])
+    steps += maker.select(kernels, window, depthwise=True, insert=zeros_between, norm=norm, **ends)
     if thinned:
         weights = np.ones((x.cube[0], 1, 1, 1), np.int8)
         window = Window((1, 1), (down.then, across.then)).used(y)
