@@ -427,8 +427,8 @@ class _Planner:
         y = self.plan.place(step.output.name)
         kernels = sum(tile.kernels for tile in tiles if tile.first_row == 0)
         table = self._weights(np.zeros(FLOAT_TABLE_BYTES * (kernels + 64), np.uint8))
-        for settings, tile in product(step, places, y, table, tiles):
-            self._factors(index, step, settings, tile, factors.itemsize)
+        for number, (settings, tile) in enumerate(product(step, places, y, table, tiles)):
+            self._factors(index, number, step, settings, tile, factors.itemsize)
 
     def _sums(self, index: int, step: SumsStep) -> None:
         factors = step.factors
@@ -436,14 +436,21 @@ class _Planner:
         values[: factors.depth] = step.zero
         places = self.plan.place(step.inputs[0].name), self.plan.place(step.output.name)
         features = self._weights(pack_feature(values))
-        for settings, tile in column_sums(step, *places, features, self.plan.tiles[index]):
-            self._factors(index, step, settings, tile, SUM_BYTES)
+        tiles = self.plan.tiles[index]
+        for number, (settings, tile) in enumerate(column_sums(step, *places, features, tiles)):
+            self._factors(index, number, step, settings, tile, SUM_BYTES)
 
     def _factors(
-        self, index: int, step: ProductStep | SumsStep, settings: Settings, tile: Tile, written: int
+        self,
+        index: int,
+        number: int,
+        step: ProductStep | SumsStep,
+        settings: Settings,
+        tile: Tile,
+        written: int,
     ) -> None:
-        """Add a task of a product; its results have `written` bytes."""
-        factors, number = step.factors, sum(task.layer == index for task in self.plan.tasks)
+        """Add a product's task of a number; its results have `written` bytes."""
+        factors = step.factors
         depth, size = factors.blocks * channel_group(), factors.itemsize
         real = min(tile.kernels, factors.columns - tile.first_kernel)
         weights = 0 if tile.weight_reuse else size * tile.kernels * depth
