@@ -55,8 +55,15 @@ class Loader(ViewVisitor):
             return [self._activations(node)]
         if not self.floats and (kind in VIEWED or node.name in self._around):
             seen = self._moved(node) if kind in VIEWED else self._scaled_view(node)
-            if isinstance(seen, Real) or (seen is not None and node.name in self._around):
+            if seen is not None:
                 return [seen]
+        if kind in ("Split", "Slice", "Gather") and (parts := self._parts(node)) is not None:
+            return parts
+        if kind == "Gather":
+            raise ModelError(
+                f"{node_label(node)}: the NPU takes one element of an axis, and only of a transposed value "
+                "whose outermost axis in memory it is"
+            )
         if kind in CLAMPS:
             return [self._clamp(node, attributes)]
         if kind in PASS_THROUGH:

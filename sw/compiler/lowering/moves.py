@@ -12,9 +12,11 @@ import numpy as np
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import ModelError, Op, Tensor, Window
 from rkcosim.compiler.lowering.common import INSERTS, MAX_LINES, MAX_REPEAT, Array, Lowering
+from rkcosim.compiler.permutation import Permute
 from rkcosim.compiler.steps import (
     Converter,
     CopyStep,
+    PermuteStep,
     RepeatStep,
     Step,
 )
@@ -32,6 +34,7 @@ class Moves(Lowering):
             g.Upsample: self.upsample,
             g.Bilinear: self.bilinear,
             g.Blocks: self.blocks,
+            Permute: self.permute,
         }
 
     def concat(self) -> list[Step]:
@@ -78,6 +81,10 @@ class Moves(Lowering):
         ends
             Input and output if they are not those of the operation.
         """
+
+    def permute(self) -> list[Step]:
+        """Move whole atoms."""
+        return self.step(PermuteStep, stored=self.op.stored, order=self.op.order)
 
     def slice(self) -> list[Step]:
         """Copy a part; strides, and channels that do not begin at an atom, are convolutions with ones."""
