@@ -49,6 +49,13 @@ class DataOptions(LoadingOptions):
         default=False,
     )
 
+    advice: bool = option(
+        "Also try changes (cuts before a Concat, layers in floating point, other ranges) on copies of the "
+        "model, and print those that lower the error of the outputs by more than its noise on samples that "
+        "were not calibrated with.",
+        default=False,
+    )
+
     def normalisations(self) -> tuple[Normalisation, ...]:
         """Return the normalisations of --mean and --std, one for all inputs or one for each."""
         from rkcosim.compiler.quantization import Normalisation
@@ -100,6 +107,11 @@ class QuantizeOptions(DataOptions):
     below: float | None = option(
         "Keep the layers in floating point whose cosine alone is below this number.", low=0.0, high=1.0
     )
+    held_out: Path | None = option(
+        "Samples on which --advice is measured; default: half of those of --data, which are then not "
+        "calibrated with for the advice.",
+        metavar="SAMPLES",
+    )
     pixels: bool = option(
         "Put the normalisation of --mean and --std into the model, which then takes pixels from 0 to 255.",
         default=False,
@@ -145,7 +157,11 @@ def quantize_command(asked: QuantizeOptions) -> None:
         return
     if asked.data is None:
         raise ValueError("--data is missing: quantisation needs samples of the model's inputs")
-    samples = load_samples(asked.data, model.inputs, asked.how(raw=asked.pixels))
+    if asked.held_out is not None and not asked.advice:
+        needs("--advice", held_out=asked.held_out)
+    how = asked.how(raw=asked.pixels)
+    samples = load_samples(asked.data, model.inputs, how)
+    held_out = load_samples(asked.held_out, model.inputs, how) if asked.held_out is not None else ()
     with naming_model(asked.model):
         kept = tuple(dict.fromkeys([*asked.keep, *_parts(model, asked.keep_between)]))
         settings = quantization.Settings(asked.method, asked.percentile, asked.per_channel, kept)
@@ -157,6 +173,8 @@ def quantize_command(asked: QuantizeOptions) -> None:
             below=asked.below or None,
             gains=asked.gains,
             npu=asked.npu,
+            advice=asked.advice,
+            held_out=held_out,
         )
     found, before, kept = done.found, done.before, done.kept
     results.write_bytes(asked.output, done.data)
@@ -258,7 +276,7 @@ def accuracy_command(asked: AccuracyOptions) -> None:
             raise ValueError(f"{asked.quantized} and {asked.model} must have the same format")
         samples = load_samples(asked.data, model.inputs, asked.how(raw=asked.pixels))
         with naming_model(asked.quantized):
-            found = measure(model, data, samples, gains=asked.gains, npu=asked.npu)
+            found = measure(model, data, samples, gains=asked.gains, npu=asked.npu, advice=asked.advice)
             share = host_work(open_model(data)).share()
     _report(asked, asked.quantized.name, found)
     print(f"{asked.quantized.name}: {share}")
@@ -295,7 +313,7 @@ def print_accuracy(console: Any, name: str, found: Accuracy, most: int | None = 
     found : the comparison.
     most : maximum number of layers; None for all.
     """
-    from rkcosim.measure.models.accuracy_words import layer_line, output_lines
+    from rkcosim.measure.models.accuracy_words import advice_lines, layer_line, output_lines
 
     ranked = found.ranked()
     tried = any(layer.output for layer in ranked)
@@ -325,7 +343,7 @@ def print_accuracy(console: Any, name: str, found: Accuracy, most: int | None = 
     _print_codes(console, found, most)
     if line := layer_line(found):
         console.print(line, markup=False)
-    for line in output_lines(found):
+    for line in (*output_lines(found), *advice_lines(found)):
         console.print(line, markup=False)
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow
     from matplotlib.axes import Axes
 
-    from rkcosim.compiler.quantization import Accuracy, Figures
+    from rkcosim.compiler.quantization import Accuracy, Figures, Trial
     from rkcosim.compiler.quantization import Layer as QuantisedLayer
     from rkcosim.measure.models.accuracy_words import CodeRow
     from rkcosim.measure.models.compare import Comparison, LayerDifference
@@ -658,6 +658,16 @@ class AccuracyReport(Report):
         return self.found.findings()
 
     @property
+    def advice(self) -> list[Trial]:
+        """Changes that lower the error of the outputs by more than its noise, the best first.
+
+        Empty if there is none or `advice` was not asked for.  Each has `text`, `options` of
+        `rkcosim quantize`, `error` (mean relative error of the channels), `sqnr` in dB and `noise`;
+        `found.advice` has all that were tried.
+        """
+        return self.found.advice.advised if self.found.advice is not None else []
+
+    @property
     def codes(self) -> Table[CodeRow]:
         """Range, step and codes in use of each quantised tensor, those with lost channels first."""
         from rkcosim.measure.models.accuracy_words import code_rows
@@ -690,10 +700,12 @@ class AccuracyReport(Report):
 
     def lines(self) -> Iterator[str]:
         """Yield the figures of the outputs, what is wrong with the codes, and which layers matter."""
-        from rkcosim.measure.models.accuracy_words import layer_line, output_lines
+        from rkcosim.measure.models.accuracy_words import advice_lines, layer_line, output_lines
 
         found = self.found
         yield from output_lines(found)
+        if found.advice is not None:
+            yield from advice_lines(found)
         yield f"on {found.samples} sample{'s' if found.samples != 1 else ''}, with {found.runtime}"
         if line := layer_line(found):
             yield line

@@ -13,10 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rkcosim.compiler.graph import Op
-from rkcosim.compiler.tiling import MAX_NOTCH
+from rkcosim.compiler.limits import MAX_NOTCH, MOST_MOVES
 
-MOST_TASKS = 256
-"""Largest number of tasks of a transposition; one that needs more runs on the host."""
 MOST_SURFACES = 1024
 """Surfaces of a task: its channels have 13 bits, and a surface has eight of 16 bits."""
 MOST_PIXELS = 8192
@@ -141,7 +139,7 @@ def _merged(found: list[Loop]) -> list[Loop]:
 
 
 def moves(found: Sequence[Loop]) -> list[AtomMove] | None:
-    """Return the tasks of loops, as few as possible; None if they are more than `MOST_TASKS`."""
+    """Return the tasks of loops, as few as possible; None if they are more than `MOST_MOVES`."""
     best: list[AtomMove] | None = None
     inner = next((loop for loop in found if (loop.source, loop.target) == (1, 1)), Loop(1, 1, 1))
     rest = [loop for loop in found if loop is not inner]
@@ -149,10 +147,10 @@ def moves(found: Sequence[Loop]) -> list[AtomMove] | None:
     for rows, surfaces in itertools.permutations([*rest, one, one], 2):
         others = [loop for loop in rest if loop is not rows and loop is not surfaces]
         count = math.prod(loop.count for loop in others)
-        if count > MOST_TASKS or not _fits(inner, rows, surfaces):
+        if count > MOST_MOVES or not _fits(inner, rows, surfaces):
             continue
         parts = list(_parts(inner, rows, surfaces))
-        if count * len(parts) > MOST_TASKS or (best is not None and len(best) <= count * len(parts)):
+        if count * len(parts) > MOST_MOVES or (best is not None and len(best) <= count * len(parts)):
             continue
         best = [
             replace(part, source=part.source + source, target=part.target + target)

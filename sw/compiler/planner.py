@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from rkcosim.compiler.affine import fold_affines
 from rkcosim.compiler.byte_functions import fold_byte_functions
+from rkcosim.compiler.constraints.functions import function_reason
 from rkcosim.compiler.fusion import fold_pads, fuse_operations
 from rkcosim.compiler.graph import Graph, GraphInput, HostCall, ModelError, Tensor
 from rkcosim.compiler.graph_products import SUM_BYTES
-from rkcosim.compiler.host_steps import REASONS
+from rkcosim.compiler.limits import MAX_SIZE
 from rkcosim.compiler.lowering.lower import lower
 from rkcosim.compiler.memory import Block, assign
 from rkcosim.compiler.plan import ALIGN, MAX_BYTES, MAX_TASKS, Plan, aligned
@@ -69,7 +70,7 @@ from rkcosim.compiler.steps import (
     TableStep,
     TilesStep,
 )
-from rkcosim.compiler.tiling import MAX_SIZE, STRIPE, ConvShape, Tile, plan_tiles
+from rkcosim.compiler.tiling import STRIPE, ConvShape, Tile, plan_tiles
 from rkcosim.spec.layouts import (
     ATOM_BYTES,
     argb_pitch,
@@ -191,7 +192,7 @@ def rounded_in_vain(plan: Plan) -> dict[str, str]:
     if plan.tasks:
         return {}
     return {
-        graph.makers.get(step.output.name, step.name): REASONS.get(step.function, "the host computes it")
+        graph.makers.get(step.output.name, step.name): function_reason(step)
         for step in steps
         if not isinstance(step, CallStep)
     }

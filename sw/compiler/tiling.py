@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rkcosim.compiler.graph import ModelError, Window
+from rkcosim.compiler.limits import CONV_DILATION, CONV_KERNEL, CONV_PAD, CONV_STRIDE, MAX_NOTCH, MAX_SIZE
 from rkcosim.spec.config import ENTRY_BYTES
 from rkcosim.spec.layouts import depthwise_bytes, padded_channels
 from rkcosim.spec.types import BANK_BYTES, BANK_ENTRIES, BANKS, STRIPE
@@ -23,8 +24,6 @@ T = TypeVar("T")
 
 SLAB_LIMIT = 2048
 """(slabs - 1) * width must be below this: the slab base has 11 bits [HW 4.5.4]."""
-MAX_SIZE = 2047
-"""Largest width and height of one task [HW 5.4]."""
 MAX_ENTRIES = 2**15 - 1
 DDR_BYTES = 23
 """Bytes that DRAM moves per cycle for all cores together [HW 12.6]."""
@@ -34,16 +33,6 @@ TASK_BYTES = 32768
 """Cost of a task in DRAM bytes when divisions are compared (about 1000 cycles)."""
 MAX_COLUMN_PARTS = 1024
 """Largest number of ranges of output columns."""
-CONV_KERNEL = 31
-"""Largest kernel side of a convolution (WEIGHT_WIDTH has five bits)."""
-CONV_STRIDE = 7
-CONV_DILATION = 32
-CONV_PAD = 15
-"""Largest padding above and on the left that a convolution supports [HW 5.4]."""
-MAX_NOTCH = 8191
-"""Largest number of atoms that the writer skips between lines."""
-PPU_OPEN_RESULTS = 2048
-"""Results of open rows that the PPU holds [HW 9.9]."""
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import pytest
 from onnx import helper
 
 import rkcosim
+from rkcosim.compiler.limits import MAX_NOTCH
 from rkcosim.compiler.programs.dpu import Place
 from rkcosim.compiler.programs.parts import MOST_PIXELS, parts, ranges
 from rkcosim.compiler.programs.task import Ref
-from rkcosim.compiler.tiling import MAX_NOTCH
 from tests.makers.onnx_graphs import drawn, halves, network, theirs
 
 node = helper.make_node

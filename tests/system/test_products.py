@@ -15,9 +15,9 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 import onnxruntime
 
 from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
+from rkcosim.compiler.limits import SMALL
 from rkcosim.compiler.loaders.node import on_line
 from rkcosim.compiler.loaders.views import View, settled_cube
-from rkcosim.compiler.softmax import SMALL
 from rkcosim.compiler.steps import AtomsStep, HostStep, ProductStep
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import Engine, open_engine

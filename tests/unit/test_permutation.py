@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from rkcosim.compiler.permutation import MOST_SURFACES, MOST_TASKS, loops, moves
-from rkcosim.compiler.tiling import MAX_NOTCH
+from rkcosim.compiler.limits import MAX_NOTCH, MOST_MOVES
+from rkcosim.compiler.permutation import MOST_SURFACES, loops, moves
 from tests import seeds
 
 
@@ -68,7 +68,7 @@ def test_limits():
     found = loops(stored, order, (8, 8), 8)
     assert found is not None
     tasks = moves(found)
-    assert tasks is not None and len(tasks) <= MOST_TASKS
+    assert tasks is not None and len(tasks) <= MOST_MOVES
     for task in tasks:
         assert task.surfaces.count <= MOST_SURFACES and max(task.rows.count, task.columns) <= 8192
         assert max(task.rows.source, task.rows.target) - task.columns <= MAX_NOTCH or task.rows.count == 1

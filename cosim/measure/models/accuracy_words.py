@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from rkcosim.compiler.quantization import Accuracy, Figures, Layer, worst_of
+from rkcosim.compiler.quantization import Accuracy, Figures, Layer, Trial, worst_of
 from rkcosim.compiler.quantization.figures import order
 
 NAMED = 3
@@ -116,5 +117,39 @@ def layer_line(found: Accuracy) -> str:
     return f"SQNR of the worst output ({_decibels(now)}) with one layer in floating point: {', '.join(texts)}"
 
 
-def _decibels(figures: Figures) -> str:
+def advice_lines(found: Accuracy) -> Iterator[str]:
+    """Yield the changes that make the outputs better by more than the noise, with the errors they leave.
+
+    Without advice there is one line if something is wrong with the codes: how to ask for it.
+    """
+    advice = found.advice
+    if advice is None:
+        if found.findings():
+            yield "--advice tries changes on copies of the model and measures what they gain"
+        return
+    samples = f"{advice.measured} samples that were not calibrated with"
+    now = f"error {trial_text(advice.before)} on {samples}"
+    if not advice.advised:
+        yield f"advice: none of {len(advice.trials)} changes lowers the {now} by more than the noise"
+    else:
+        yield f"advice, measured on {samples}: relative error of the channels (SQNR)"
+        for trial in advised(found):
+            options = f" ({shlex.join(trial.options)})" if trial.options else ""
+            yield f"  {trial_text(trial)}: {trial.text}{options}"
+    for reason in advice.failed:
+        yield f"  could not be tried: {reason}"
+
+
+def advised(found: Accuracy) -> list[Trial]:
+    """Return the model without a change, and the changes that make it better; empty without advice."""
+    advice = found.advice
+    return [advice.before, *advice.advised] if advice is not None else []
+
+
+def trial_text(trial: Trial) -> str:
+    """Return the error and the SQNR that a change leaves."""
+    return f"{100 * trial.error:.2f} % ({_decibels(trial)})"
+
+
+def _decibels(figures: Figures | Trial) -> str:
     return "exact" if figures.sqnr is None else f"{figures.sqnr:.1f} dB"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ from markupsafe import Markup
 
 from rkcosim.compiler.quantization.channels import CODES, FEW
 from rkcosim.compiler.quantization.figures import order
-from rkcosim.measure.models.accuracy_words import code_rows, layer_line
+from rkcosim.measure.models.accuracy_words import advised, code_rows, layer_line, trial_text
 from rkcosim.measure.report import page
 from rkcosim.measure.report.figures import NOTHING
 from rkcosim.measure.report.table import Cell, Column, groups
@@ -78,6 +79,8 @@ def render(name: str, found: Accuracy) -> str:
             all_codes=CODES,
             findings=found.findings(),
             important=layer_line(found),
+            advice=found.advice,
+            trials=[(trial_text(trial), trial.text, shlex.join(trial.options)) for trial in advised(found)],
             columns=columns,
             groups=groups(columns),
             rows=range(len(found.layers)),

@@ -5,7 +5,6 @@ of nodes of both formats.  Shapes of activations have the channels first, also f
 (M, K), (1, M, K) or (K,).
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler import graph as g
-from rkcosim.compiler.graph import MAX_ELEMENTS, Clamp, Graph, ModelError, Op, Tensor, Window
+from rkcosim.compiler.constraints.tensors import tensor_shape, tensor_size
+from rkcosim.compiler.graph import Clamp, Graph, ModelError, Op, Tensor, Window
 from rkcosim.compiler.host_steps import REAL_FUNCTIONS
 from rkcosim.hostops.quantise import coded
 
@@ -334,8 +334,7 @@ def natural_cube(shape: Shape, what: str) -> Cube:
     ModelError
         If the batch is larger than one or the number of dimensions is unsupported; `what` names the tensor.
     """
-    if min(shape, default=1) < 1 or math.prod(shape) > MAX_ELEMENTS:
-        raise ModelError(f"{what}: shape {shape} is not supported")
+    tensor_size(what, shape)
     if len(shape) == 4 and shape[0] == 1:
         return shape[1], shape[2], shape[3]
     if len(shape) == 3 and shape[0] == 1:
@@ -344,7 +343,7 @@ def natural_cube(shape: Shape, what: str) -> Cube:
         return shape[1], shape[0], 1
     if len(shape) == 1:
         return shape[0], 1, 1
-    raise ModelError(f"{what}: shape {shape} is not supported; use (1, C, H, W) or (M, K)")
+    raise tensor_shape.error(what, shape)
 
 
 def is_line(tensor: Tensor) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.tensors import float_type
 from rkcosim.compiler.graph import Graph, ModelError
 from rkcosim.compiler.loaders.node import Array, Constant, Pending, natural_cube, on_line
 from rkcosim.compiler.loaders.onnx_base import CLAMPS, FLOATS, SUPPORTED, VIEWED, real_of
@@ -86,7 +87,7 @@ class FloatLoader(NormalisationLoader):
             value = self._real_of(name, value)
         if isinstance(value, Input):  # as an fp16 tensor
             if value.dtype not in FLOATS:
-                raise ModelError(f"input '{value.name}' is {value.dtype}; a model of floats takes float32")
+                raise float_type.error(f"input '{value.name}'", value.name, value.dtype)
             cube = self._placed(value.shape, name, f"input '{value.name}'")
             known = value.name if value.name not in self.graph.tensors else f"{name}@input"
             tensor = self._tensor(known, value.shape, cube)
@@ -109,8 +110,9 @@ class FloatLoader(NormalisationLoader):
     def _real_of(self, name: str, value: Hosted) -> Real:
         """Return the fp16 tensor of a value of the host."""
         if name not in self._copies:
-            if value.shape is None or value.dtype not in FLOATS:
-                raise ModelError(f"'{name}' is {value.dtype} on the host")
+            float_type(f"'{name}' on the host", name, value.dtype)
+            if value.shape is None:
+                raise ModelError(f"the shape of '{name}' depends on the data")
             tensor = self._tensor(f"{name}@npu", value.shape, self._placed(value.shape, name, f"'{name}'"))
             self._to_npu(value, tensor)
             self._copies[name] = real_of(tensor)

@@ -16,6 +16,8 @@ import numpy as np
 import onnx
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.movements import part_of_a_view
+from rkcosim.compiler.constraints.tensors import constant_weights, quantised
 from rkcosim.compiler.graph import Clamp, HostOp, ModelError, Tensor
 from rkcosim.compiler.loaders.node import Array, Constant, Cube, Pending, Shape, on_line
 from rkcosim.compiler.loaders.onnx_base import CLAMPS, FLOATS, PASS_THROUGH, VIEWED, real_of
@@ -37,6 +39,9 @@ from rkcosim.compiler.loaders.onnx_parts import (
 from rkcosim.compiler.loaders.onnx_views import ViewVisitor
 from rkcosim.compiler.loaders.operators import OPERATORS
 from rkcosim.compiler.loaders.views import View
+
+WEIGHED = ("Conv", "ConvTranspose", "Gemm")
+"""Operators whose other inputs are weights and bias."""
 
 
 class Loader(ViewVisitor):
@@ -60,20 +65,21 @@ class Loader(ViewVisitor):
         if kind in ("Split", "Slice", "Gather") and (parts := self._parts(node)) is not None:
             return parts
         if kind == "Gather":
-            raise ModelError(
-                f"{node_label(node)}: the NPU takes one element of an axis, and only of a transposed value "
-                "whose outermost axis in memory it is"
-            )
+            known = self._types.of(node.input[0])
+            shape = () if known is None or known.shape is None else known.shape
+            raise part_of_a_view.error(node_label(node), shape, int(attributes.get("axis", 0)), False)
         if kind in CLAMPS:
             return [self._clamp(node, attributes)]
         if kind in PASS_THROUGH:
             return [self._reshape(node, attributes)]
+        if kind in WEIGHED:
+            for name in node.input[1:]:
+                known = self._types.of(name)
+                fixed = not name or isinstance(self.values.get(name), Constant)
+                constant_weights(node_label(node), name, known.shape if known else None, fixed)
         values = [self._get(node, i) if name else None for i, name in enumerate(node.input)]
         for name, value in zip(node.input, values, strict=True):
-            if value is not None and not isinstance(value, Real | Constant):
-                raise ModelError(
-                    f"{node_label(node)}: input '{name}' is not quantised (no DequantizeLinear before it)"
-                )
+            quantised(node_label(node), name, value is None or isinstance(value, Real | Constant))
         made = OPERATORS[kind](OnnxNode(node, values, self.graph, self.floats))
         results = made if isinstance(made, list) else [made]
         return [

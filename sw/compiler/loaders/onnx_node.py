@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
+from rkcosim.compiler.constraints.movements import (
+    bilinear_factor,
+    pad_mode,
+    resize_coordinates,
+    resize_mode,
+    resize_sizes,
+)
+from rkcosim.compiler.constraints.tensors import constant_parameter
 from rkcosim.compiler.graph import BilinearForm, Graph, ModelError, Tensor, Window, in_rows
 from rkcosim.compiler.loaders.node import (
     Array,
@@ -163,7 +171,7 @@ class OnnxNode(FileNode):
         value = self._value(index)
         if value is None or isinstance(value, Constant):
             return value
-        raise self.wrong(f"'{self.names[index]}' must be a constant")
+        raise constant_parameter.error(self.label, self.names[index], False)
 
     def is_constant(self, index: int) -> bool:
         return not isinstance(self._value(index), Real)
@@ -408,8 +416,8 @@ class OnnxNode(FileNode):
     def padding(self, x: Tensor) -> tuple[list[int], list[int], float | None]:
         mode, edges = self.attributes.get("mode", b"constant"), self._numbers(1, "pads")
         rank = 3 if self.line else 4
-        if mode != b"constant" or edges is None or len(edges) != 2 * rank:
-            raise self.wrong(f"mode {mode.decode()}, pads {edges} are not supported")
+        pad_mode(self.label, mode.decode(), None if edges is None else tuple(edges), rank)
+        assert edges is not None
         if (axes := self._numbers(3, "axes")) is not None and [n % rank for n in axes] != list(range(rank)):
             raise self.wrong(f"pads of the axes {axes} are not supported")
         if self.line:
@@ -446,10 +454,9 @@ class OnnxNode(FileNode):
         pairs = zip(x.cube[1:], out[2:], ratios, strict=True)
         if form == "pytorch_half_pixel" and min(out[2:]) > 1:
             form = "half_pixel"
-        if form not in get_args(BilinearForm) or int(get("antialias", 0)):
-            raise self.wrong(f"coordinate mode {form} with linear interpolation is not supported")
-        if form != "align_corners" and any(n * ratio != m for n, m, ratio in pairs):
-            raise self.wrong(f"{x.cube[1:]} to {out[2:]} by the factors {ratios} is not supported")
+        resize_coordinates(self.label, form, mode, bool(int(get("antialias", 0))))
+        whole = form == "align_corners" or all(n * ratio == m for n, m, ratio in pairs)
+        bilinear_factor(self.label, form, x.cube[1:], (out[2], out[3]), whole)
         return cast("BilinearForm", form), tuple(out)
 
     def _resized(self, x: Tensor) -> tuple[list[int], list[float]]:
@@ -466,16 +473,14 @@ class OnnxNode(FileNode):
             _, deep, *ratios = [float(n) for n in scales.array]
             out = [1, channels * round(deep), *(int(n * f) for n, f in zip(size, ratios, strict=True))]
         else:
-            raise self.wrong("scales or sizes of four constants are needed")
-        if out[1] != channels or min(out) < 1:
-            raise self.wrong(f"{x.shape} to {tuple(out)} is not supported")
+            raise resize_sizes.error(self.label, x.shape, None)
+        resize_sizes(self.label, x.shape, tuple(out))
         return out, ratios
 
     def picks(self, x: Tensor) -> tuple[list[tuple[int, ...]], Shape]:
         get, old = self.attributes.get, self.kind == "Upsample"
         mode, corner = get("mode", b"nearest"), get("coordinate_transformation_mode", b"half_pixel").decode()
-        if mode != b"nearest":
-            raise self.wrong(f"mode {mode.decode()}; only nearest and linear are supported")
+        resize_mode(self.label, mode.decode())
         out, ratios = self._resized(x)
         rounding = get("nearest_mode", b"round_prefer_floor").decode()
         if old:
@@ -496,7 +501,7 @@ class OnnxNode(FileNode):
             "align_corners": at * np.float32(size - 1) / np.float32(max(out - 1, 1)),
         }
         if corner not in places:
-            raise self.wrong(f"coordinate mode {corner} is not supported")
+            raise resize_coordinates.error(self.label, corner, "nearest")
         spots = places[corner]
         rounded = {
             "floor": np.floor(spots),

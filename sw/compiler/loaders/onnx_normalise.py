@@ -7,16 +7,23 @@ import math
 import numpy as np
 import onnx
 
+from rkcosim.compiler.constraints.normalisations import (
+    group_count,
+    normalised_axis,
+    normalised_range,
+    normalised_rows,
+    pixels_of_a_map,
+    worth_a_job,
+)
+from rkcosim.compiler.constraints.placement import one_result
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.loaders.node import Array, Constant, Pending
-from rkcosim.compiler.loaders.onnx_base import SMALL
 from rkcosim.compiler.loaders.onnx_graph import Loader
 from rkcosim.compiler.loaders.onnx_node import OnnxNode, Real, node_label
 from rkcosim.compiler.loaders.onnx_norms import CENTRED
 from rkcosim.compiler.loaders.onnx_norms import OPERATORS as OF_ROWS
 from rkcosim.compiler.loaders.views import rows_cube
 from rkcosim.compiler.normalisation import Normalise, NormaliseMap
-from rkcosim.compiler.softmax import MAX_PIXELS
 
 OF_MAPS = ("InstanceNormalization", "GroupNormalization")
 NORMALISATIONS = {*OF_ROWS, *OF_MAPS}
@@ -42,8 +49,7 @@ class NormalisationLoader(Loader):
 
     def _normalised(self, node: onnx.NodeProto) -> Pending:
         """Return the operation of a normalisation."""
-        if any(node.output[1:]):
-            raise ModelError(f"{node_label(node)}: the outputs after the first one are not supported")
+        one_result(node_label(node), tuple(name for name in node.output[1:] if name))
         return self._of_rows(node) if node.op_type in OF_ROWS else self._of_map(node)
 
     def _of_rows(self, node: onnx.NodeProto) -> Pending:
@@ -52,13 +58,12 @@ class NormalisationLoader(Loader):
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         if not isinstance(source, Real):
             raise ModelError(f"{label}: '{node.input[0]}' is no tensor of floats")
-        axis, rank = int(attributes.get("axis", -1)), len(source.shape)
+        axis = int(attributes.get("axis", -1))
         channels, rows, columns = source.cube
         tokens = source.cube == rows_cube(source.shape) and source.shape != (1, *source.cube)
-        if axis % rank != rank - 1 or not tokens or rows * columns > MAX_PIXELS or channels < 2:
-            raise ModelError(f"{label}: axis {axis} of {source.shape} are not the channels of rows")
-        if rows * channels <= SMALL:
-            raise ModelError(f"{label}: the host takes less time for {rows * channels} elements")
+        normalised_axis(label, axis, source.shape, tokens)
+        normalised_rows(label, channels, rows * columns)
+        worth_a_job(label, rows * channels)
         scale, shift = self._factors(node, channels)
         op = Normalise(
             node.name or node.output[0],
@@ -78,13 +83,9 @@ class NormalisationLoader(Loader):
         x = reader.map_input()
         channels, pixels = x.cube[0], x.cube[1] * x.cube[2]
         groups = int(reader.attributes.get("num_groups", 0 if node.op_type == OF_MAPS[1] else channels))
-        if groups < 1 or channels % groups:
-            raise reader.wrong(f"{groups} groups do not divide {channels} channels")
-        if x.elements <= SMALL or pixels < 2:
-            raise reader.wrong(
-                f"the host takes less time for {channels} channels of {pixels} pixels; the NPU computes it "
-                f"for more than {SMALL} elements"
-            )
+        group_count(reader.label, groups, channels)
+        worth_a_job(reader.label, x.elements)
+        pixels_of_a_map(reader.label, pixels, channels)
         scale, shift = self._factors(node, channels, groups)
         op = NormaliseMap(
             node.name or node.output[0],
@@ -110,8 +111,8 @@ class NormalisationLoader(Loader):
                 )
             values.append(np.repeat(array.reshape(-1), channels // array.size))
         with np.errstate(over="ignore"):
-            if not all(np.isfinite(value.astype(np.float16)).all() for value in values):
-                raise ModelError(f"{node_label(node)}: scale or bias are outside the range of fp16")
+            finite = all(np.isfinite(value.astype(np.float16)).all() for value in values)
+        normalised_range(node_label(node), tuple(node.input[1:]), finite)
         return values[0], values[1]
 
     def _join_groups(self) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.movements import matrices_of_heads
 from rkcosim.compiler.graph import ModelError, Tensor
 from rkcosim.compiler.host_steps import REAL_FUNCTIONS
 from rkcosim.compiler.loaders.node import Constant, Cube, Pending, Shape, line_cube, natural_cube
@@ -228,10 +229,7 @@ class ViewVisitor(NodeVisitor):
         """Return the second factor of a MatMul, a constant with a matrix for each head of the first one."""
         operand = OnnxNode(node, [None, self.values[node.input[1]]], self.graph, self.floats)
         numbers, scale, zero, _ = operand.codes(1)
-        if len(first) < numbers.ndim or any(
-            n not in (1, m) for n, m in zip(numbers.shape[-3::-1], first[-3::-1], strict=False)
-        ):
-            raise ModelError(f"{node_label(node)}: {first} times {numbers.shape} repeats the first factor")
+        matrices_of_heads(node_label(node), first, numbers.shape)
         whole = np.broadcast_to(numbers, (*first[:-2], *numbers.shape[-2:]))
         return ConstantMatrices(whole, scale, zero)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.movements import cube_axis, pad_axes
 from rkcosim.compiler.graph import BinaryMethod, Clamp, Op, Tensor, Window
 from rkcosim.compiler.host_steps import PARAMETERS, REAL_FUNCTIONS
 from rkcosim.compiler.loaders.node import (
@@ -197,8 +198,7 @@ def _cube_axis(node: FileNode, shape: Shape, axis: int, line: bool) -> int:
     places = {4: {1: 0, 2: 1, 3: 2}, 3: {1: 1, 2: 0}, 2: {0: 1, 1: 0}, 1: {0: 0}}.get(len(shape), {})
     if line:
         places = {1: 0, 2: 2}
-    if axis not in places:
-        raise node.wrong(f"axis {axis} of {shape} is not supported")
+    cube_axis(node.label, axis, shape)
     return places[axis]
 
 
@@ -265,7 +265,7 @@ def _pad(node: FileNode) -> Tensor:
     x = node.map_input()
     before, after, code = node.padding(x)
     if min(*before, *after) < 0 or before[0] or after[0]:
-        raise node.wrong(f"pads {before + after} are not supported")
+        raise pad_axes.error(node.label, tuple(before), tuple(after))
     channels, rows, columns = (n + a + b for n, a, b in zip(x.cube, before[1:], after[1:], strict=True))
     shape = node.map_shape((channels, rows, columns))
     line = len(shape) == 3

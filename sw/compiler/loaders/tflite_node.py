@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.compiler.constraints.tensors import constant_parameter, tensor_shape
 from rkcosim.compiler.graph import BilinearForm, Clamp, Graph, ModelError, Tensor, Window
+from rkcosim.compiler.limits import CONV_KERNEL
 from rkcosim.compiler.loaders.node import (
     Array,
     Constant,
@@ -23,7 +25,6 @@ from rkcosim.compiler.loaders.node import (
     natural_cube,
 )
 from rkcosim.compiler.loaders.tflite_file import ACTIVATIONS, TfModel, TfNode, TfTensor
-from rkcosim.compiler.tiling import CONV_KERNEL
 from rkcosim.hostops.geometry import same_pads
 from rkcosim.hostops.resize import Coordinates, picked, places, step_of
 
@@ -65,9 +66,8 @@ def define(graph: Graph, item: TfTensor, label: str, cube: Cube | None = None) -
         if not low <= zero <= high:
             raise ModelError(f"{label}: tensor '{item.name}' has the zero point {zero}")
     shape, flat = item.shape, cube is not None
-    if len(shape) > 4 or (len(shape) > 2 and shape[0] != 1):
-        text = f"shape {shape} is not supported; use (1, H, W, C) or (M, K)"
-        raise ModelError(f"{label}: '{item.name}': {text}")
+    if shape:
+        tensor_shape(f"{label}: '{item.name}'", shape)
     cube = cube or natural_cube(first(shape) or (1,), f"{label}: '{item.name}'")
     zero -= 128 if unsigned else 0
     tensor = Tensor(item.name, first(shape), scale, zero, cube, unsigned, flat, real)
@@ -117,7 +117,7 @@ class TfliteNode(FileNode):
         if item is None:
             return None
         if item.data is None:
-            raise self.wrong(f"'{item.name}' must be a constant")
+            raise constant_parameter.error(self.label, item.name, False)
         zero = item.zero if item.zero.size else np.zeros(1, np.int64)
         scaled = item.scale.size and item.data.dtype.kind != "f"
         return Constant(item.data, item.scale if scaled else None, zero, item.axis)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Clamp, ModelError, Op, Tensor, Window
 from rkcosim.compiler.graph_products import ByteTiles, ColumnSums, Product
+from rkcosim.compiler.limits import CONV_KERNEL
 from rkcosim.compiler.lowering.common import (
     BLOCK_STEPS,
     MAX_CORRECTION,
@@ -53,7 +54,6 @@ from rkcosim.compiler.steps import (
     Step,
     SumsStep,
 )
-from rkcosim.compiler.tiling import CONV_KERNEL
 
 MAX_DEPTH = (2**31 - 1) // 255**2
 """Largest depth of a product of two activations whose sums always fit 32 bits."""

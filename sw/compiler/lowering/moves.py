@@ -10,8 +10,16 @@ from typing import Any
 import numpy as np
 
 from rkcosim.compiler import graph as g
-from rkcosim.compiler.graph import ModelError, Op, Tensor, Window
-from rkcosim.compiler.lowering.common import INSERTS, MAX_LINES, MAX_REPEAT, Array, Lowering
+from rkcosim.compiler.constraints.movements import (
+    bilinear_factor,
+    block_size,
+    nearest_factor,
+    pad_edges,
+    slice_steps,
+)
+from rkcosim.compiler.graph import Op, Tensor, Window
+from rkcosim.compiler.limits import INSERTS
+from rkcosim.compiler.lowering.common import Array, Lowering
 from rkcosim.compiler.permutation import Permute
 from rkcosim.compiler.steps import (
     Converter,
@@ -20,7 +28,6 @@ from rkcosim.compiler.steps import (
     RepeatStep,
     Step,
 )
-from rkcosim.compiler.tiling import CONV_PAD, CONV_STRIDE, MAX_NOTCH
 
 
 class Moves(Lowering):
@@ -92,7 +99,7 @@ class Moves(Lowering):
         cube, strides = self.output.cube, self.op.strides
         if strides == (1, 1, 1) and first % self.atom_channels == 0:
             return self.copy(self.x, op.begin, (0, 0, 0), cube)
-        if max(strides[1:]) > CONV_STRIDE:
+        if slice_steps.rule(strides[1:]):
             return self.host("Slice", begin=op.begin, strides=strides)
         steps, x = [], self.x
         if any(start):
@@ -111,7 +118,7 @@ class Moves(Lowering):
     def pad(self) -> list[Step]:
         """Add elements around a map and its channels."""
         op, value = self.op, self.op.value
-        if max(op.pads[:2]) > CONV_PAD or (value is not None and self.output.real):
+        if pad_edges.rule(op.pads, value, self.output.real):
             return self.host(
                 "Pad",
                 pads=op.pads,
@@ -129,8 +136,7 @@ class Moves(Lowering):
     def upsample(self) -> list[Step]:
         """Repeat pixels: by unpooling, or if the quantisation changes with a convolution of ones."""
         factors, x, y = self.op.factors, self.x, self.output
-        lines = (factors[0] - 1) * y.cube[2] > MAX_NOTCH  # a task for each line
-        if max(factors) <= MAX_REPEAT and not (lines and x.cube[1] > MAX_LINES):
+        if not nearest_factor.rule(x.cube[1:], y.cube[1:], True):
             if x.same_values(y) and not self.clamped:
                 return self.step(RepeatStep, factors=factors)
             middle = replace(y, name=f"{y.name}.small", shape=x.shape, cube=x.cube, channels_last=False)
@@ -154,8 +160,8 @@ class Moves(Lowering):
         axes = [
             _interpolation(size, out, self.op.form) for size, out in zip(x.cube[1:], y.cube[1:], strict=True)
         ]
-        if None in axes or max(axes[0].taps) * max(axes[1].taps) > 127:  # type: ignore[union-attr]
-            raise ModelError(f"{self.what}: {x.cube[1:]} to {y.cube[1:]} is not supported on the NPU")
+        fits = None not in axes and max(axes[0].taps) * max(axes[1].taps) <= 127  # type: ignore[union-attr]
+        bilinear_factor(self.what, self.op.form, x.cube[1:], y.cube[1:], fits)
         rows, columns = (axis for axis in axes if axis is not None)
         steps, x = self._repeated_edges(rows.edges, columns.edges)
         kernel = np.outer(rows.taps, columns.taps).astype(np.int8)
@@ -220,8 +226,7 @@ class Moves(Lowering):
         """Move blocks of pixels into channels or back, with a convolution of ones."""
         op, size = self.op, self.op.size
         deep, flat = (self.output, self.x) if op.inward else (self.x, self.output)
-        if size > CONV_STRIDE or (not op.inward and size not in INSERTS):
-            raise ModelError(f"{self.what}: blocks of {size} x {size} are not supported on the NPU")
+        block_size(self.what, size, op.inward)
         weights = np.zeros((deep.cube[0], flat.cube[0], size, size), dtype=np.int8)
         for row in range(size):
             for column in range(size):

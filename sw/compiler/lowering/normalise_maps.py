@@ -25,10 +25,9 @@ import numpy.typing as npt
 
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Clamp, Tensor, Window
-from rkcosim.compiler.lowering.common import PPU_KERNEL, PPU_PAD
+from rkcosim.compiler.limits import CONV_KERNEL, PPU_KERNEL, PPU_PAD
 from rkcosim.compiler.lowering.makers import Maker, stage
 from rkcosim.compiler.steps import FloatStage, FloatStep, PoolStep, Step
-from rkcosim.compiler.tiling import CONV_KERNEL
 
 DENSE = 128
 """Channels up to which one matrix adds those of a group and copies the sum to all of them."""

@@ -19,10 +19,9 @@ import numpy.typing as npt
 
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import ModelError, Tensor, Window
-from rkcosim.compiler.lowering.common import INSERTS
+from rkcosim.compiler.limits import CONV_KERNEL, CONV_PAD, CONV_STRIDE, INSERTS
 from rkcosim.compiler.lowering.moves import Moves
 from rkcosim.compiler.steps import Step
-from rkcosim.compiler.tiling import CONV_KERNEL, CONV_PAD, CONV_STRIDE
 
 MOST_CHANNELS = 8191
 """Largest number of channels and of kernels of the narrower convolution (ORIG_CHANNEL, DATAOUT_CHANNEL)."""

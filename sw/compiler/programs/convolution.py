@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from rkcosim.compiler.limits import MAX_NOTCH
 from rkcosim.compiler.programs.dpu import (
     BURST_16,
     Before,
@@ -22,7 +23,7 @@ from rkcosim.compiler.programs.floats import float_convolution
 from rkcosim.compiler.programs.task import Ref, Settings, Value
 from rkcosim.compiler.requant import SECOND_SHIFT
 from rkcosim.compiler.steps import Addend, ConvStep, Slopes
-from rkcosim.compiler.tiling import MAX_NOTCH, ConvShape, Tile
+from rkcosim.compiler.tiling import ConvShape, Tile
 from rkcosim.spec.layouts import ATOM_BYTES
 
 CONV_BLOCKS = ("CNA", "CORE", "DPU", "DPU_RDMA")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rkcosim.compiler.limits import MAX_NOTCH
 from rkcosim.compiler.programs.dpu import Place
 from rkcosim.compiler.programs.task import Ref, Settings
-from rkcosim.compiler.tiling import MAX_NOTCH
 from rkcosim.spec.layouts import ATOM_BYTES
 
 MOST_PIXELS = 8192

@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 
 from rkcosim.compiler.graph import Window
+from rkcosim.compiler.limits import PPU_OPEN_RESULTS
 from rkcosim.compiler.programs.dpu import Place, pointers
 from rkcosim.compiler.programs.floats import FP16, STORAGE_16
 from rkcosim.compiler.programs.parts import LineRange, ranges
 from rkcosim.compiler.programs.task import Settings
 from rkcosim.compiler.steps import FoldStep, PoolStep
-from rkcosim.compiler.tiling import PPU_OPEN_RESULTS
 from rkcosim.spec.layouts import ATOM_BYTES, surfaces
 
 POOL_BLOCKS = ("PPU", "PPU_RDMA")

@@ -20,6 +20,7 @@ from rkcosim.compiler.quantization.channels import CODES, CONCATS, FEW, Codes, C
 from rkcosim.compiler.quantization.figures import Figures, Sums, order
 from rkcosim.compiler.quantization.gains import output_gains
 from rkcosim.compiler.quantization.session import Sample, Session
+from rkcosim.compiler.quantization.trials import Advice
 
 SCHEMA_VERSION = 1
 
@@ -96,6 +97,8 @@ class Accuracy:
         Name of the runtime that computed both models.
     npu
         Figures of the outputs when the NPU's arithmetic computes them; empty if it was not asked for.
+    advice
+        Changes that were tried, with the errors of the outputs that they leave; None if it was not asked for.
     """
 
     samples: int
@@ -105,6 +108,7 @@ class Accuracy:
     skipped: list[str] = field(default_factory=list)
     npu: dict[str, Figures] = field(default_factory=dict)
     runtime: str = "onnxruntime"
+    advice: Advice | None = None
 
     def float_outputs(self) -> list[Layer]:
         """Return the layers that compute outputs, are not kept in floating point and are not quantised."""
@@ -356,6 +360,22 @@ def _ends(original: onnx.ModelProto, quantised: onnx.ModelProto) -> dict[str, st
     if set(ours) == set(theirs):
         return {name: name for name in theirs}
     return dict(zip(theirs, ours, strict=True))
+
+
+def run_as(
+    original: onnx.ModelProto, quantised: onnx.ModelProto, samples: Sequence[Sample]
+) -> list[dict[str, Any]]:
+    """Return the outputs of a quantised model by their names in the float model, for each sample.
+
+    Raises
+    ------
+    ModelError
+        If the models have other inputs or outputs, or onnxruntime fails or is not installed.
+    """
+    _same_inputs(original, quantised)
+    ends = _ends(original, quantised)
+    run = Session(quantised, list(ends.values()))
+    return [{name: found[ours] for name, ours in ends.items()} for found in map(run, samples)]
 
 
 def _in_floats(proto: onnx.ModelProto) -> Iterator[str]:

@@ -169,7 +169,7 @@ class CodeSums:
         """
         axis = channel_axis(found.shape, self._last)
         if self._seen is not None and len(self._seen) != (1 if axis is None else found.shape[axis]):
-            axis, self._seen = None, self._seen.any(axis=0, keepdims=True)
+            axis, self._seen = None, np.asarray(self._seen.any(axis=0, keepdims=True))
             self._lows, self._highs = self._lows.min(keepdims=True), self._highs.max(keepdims=True)
         codes = np.rint(found.astype(np.float64) / self._scale) + self._zero - self._first
         codes = np.clip(codes, 0, CODES - 1).astype(np.intp)

@@ -293,6 +293,33 @@ def run_tflite(original: FloatTflite, samples: Sequence[Sample]) -> list[dict[st
     return results
 
 
+def run_quantised_tflite(
+    original: FloatTflite, quantised: bytes, samples: Sequence[Sample]
+) -> list[dict[str, Array]]:
+    """Return the outputs of a quantised model like `run_tflite`, by their names in the float model.
+
+    Raises
+    ------
+    ModelError
+        If the model is damaged, or LiteRT fails or is not installed.
+    """
+    ours = read_tflite(quantised)
+    run = LiteRtProgram(program(ours, ours.nodes, ours.inputs, ours.outputs).tobytes())
+    results = []
+    for sample in samples:
+        given = [
+            _coded(_last(np.asarray(sample[item.name])), ours.tensors[number])
+            for item, number in zip(original.inputs, ours.inputs, strict=True)
+        ]
+        real = [
+            _real(values, ours.tensors[number])
+            for values, number in zip(run(given), ours.outputs, strict=True)
+        ]
+        named = dict(zip(original.outputs, real, strict=True))
+        results.append({name: np.moveaxis(a, -1, 1) if a.ndim == 4 else a for name, a in named.items()})
+    return results
+
+
 class _Alone:
     """An operator of the quantised model that gets the float model's tensors."""
 
