@@ -38,6 +38,7 @@ from rkcosim.compiler.programs.operands import (
     table_entry,
 )
 from rkcosim.compiler.programs.parts import on_parts
+from rkcosim.compiler.programs.permutation import permute
 from rkcosim.compiler.programs.pooling import POOL_BLOCKS, fold, pool
 from rkcosim.compiler.programs.products import (
     column_sums,
@@ -59,6 +60,7 @@ from rkcosim.compiler.steps import (
     FloatStep,
     FoldStep,
     HostStep,
+    PermuteStep,
     PoolStep,
     ProductStep,
     RepeatStep,
@@ -489,6 +491,8 @@ class _Planner:
             programs, reads = list(kernel_tiles(step, places[0], y)), writes
         elif isinstance(step, ByteTilesStep):
             programs, reads = list(byte_tiles(step, places[0], y)), writes
+        elif isinstance(step, PermuteStep):
+            programs = permute(step, places[0], y)
         elif isinstance(step, RepeatStep):
             programs = repeat(step, places[0], y)
         else:

@@ -20,9 +20,11 @@ from rkcosim.compiler.constraints.movements import (
 from rkcosim.compiler.graph import Op, Tensor, Window
 from rkcosim.compiler.limits import INSERTS
 from rkcosim.compiler.lowering.common import Array, Lowering
+from rkcosim.compiler.permutation import Permute
 from rkcosim.compiler.steps import (
     Converter,
     CopyStep,
+    PermuteStep,
     RepeatStep,
     Step,
 )
@@ -39,6 +41,7 @@ class Moves(Lowering):
             g.Upsample: self.upsample,
             g.Bilinear: self.bilinear,
             g.Blocks: self.blocks,
+            Permute: self.permute,
         }
 
     def concat(self) -> list[Step]:
@@ -85,6 +88,10 @@ class Moves(Lowering):
         ends
             Input and output if they are not those of the operation.
         """
+
+    def permute(self) -> list[Step]:
+        """Move whole atoms."""
+        return self.step(PermuteStep, stored=self.op.stored, order=self.op.order)
 
     def slice(self) -> list[Step]:
         """Copy a part; strides, and channels that do not begin at an atom, are convolutions with ones."""
