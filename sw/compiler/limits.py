@@ -31,6 +31,8 @@ MAX_NOTCH = 8191
 """Largest number of atoms that the writer skips between lines."""
 MAX_PIXELS = 8191
 """Largest number of rows of a task of the DPU."""
+MOST_MOVES = 256
+"""Largest number of tasks of a transposition; one that needs more runs on the host."""
 SMALL = 4096
 """Elements up to which the host computes a Softmax or a normalisation of floats: its tasks would cost as
 much.  An operator without products, too, if its inputs are on the host: a job of its own would cost more than

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from rkcosim.compiler.constraints.constraint import constraint
-from rkcosim.compiler.limits import CONV_PAD, CONV_STRIDE, INSERTS, MAX_REPEAT, MOST_COPIES, MOST_PLACES
+from rkcosim.compiler.limits import (
+    CONV_PAD,
+    CONV_STRIDE,
+    INSERTS,
+    MAX_REPEAT,
+    MOST_COPIES,
+    MOST_MOVES,
+    MOST_PLACES,
+)
 
 Pair = tuple[int, int]
 Shape = tuple[int, ...]
@@ -12,10 +20,27 @@ COORDINATES = ("align_corners", "asymmetric", "half_pixel", "pytorch_half_pixel"
 """Coordinate modes of every resize."""
 
 
-@constraint("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")
+@constraint("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", tasks=MOST_MOVES)
 def order_in_memory(before: Shape, after: Shape, kept: bool) -> str:
-    """The elements keep their order in the memory of the NPU, where 8 or 16 channels are an atom."""
+    """The elements keep their order in the memory of the NPU, or (ONNX) atoms (8 channels of floats, 16 of
+    bytes) move as a whole, in at most {tasks} tasks."""
     return "" if kept else f"{before} to {after} moves elements"
+
+
+@constraint("Gather")
+def part_of_a_view(shape: Shape, axis: int, one: bool) -> str:
+    """One element is taken of the axis of a transposed value that is the outermost one in memory, of its
+    pixels or of its channels."""
+    return "" if one else f"elements of axis {axis} of {shape}"
+
+
+@constraint("MatMul")
+def matrices_of_heads(first: Shape, matrices: Shape) -> str:
+    """A constant with several matrices has one for each matrix of the first factor."""
+    fits = len(matrices) <= len(first) and all(
+        n in (1, m) for n, m in zip(matrices[-3::-1], first[-3::-1], strict=False)
+    )
+    return "" if fits else f"{first} times {matrices}"
 
 
 @constraint("Slice", "Split", most=CONV_STRIDE)
@@ -66,8 +91,8 @@ def resize_mode(mode: str, more: str = "") -> str:
 
 @constraint("Resize")
 def resize_coordinates(form: str, mode: str) -> str:
-    """The coordinate transformation is align_corners, asymmetric, half_pixel or pytorch_half_pixel; of a linear
-    or cubic resize also half_pixel_symmetric."""
+    """The coordinate transformation is align_corners, asymmetric, half_pixel or pytorch_half_pixel; of linear
+    and cubic resizes also half_pixel_symmetric."""
     more = () if mode == "nearest" else ("half_pixel_symmetric",)
     return "" if form in (*COORDINATES, *more) else f"mode {mode}, coordinates {form}"
 

@@ -33,7 +33,7 @@ from rkcosim.compiler.loaders.node import (
     natural_cube,
     on_line,
 )
-from rkcosim.compiler.loaders.views import View
+from rkcosim.compiler.loaders.views import View, rows_cube
 from rkcosim.compiler.resampling import Sampling
 from rkcosim.hostops.geometry import same_pads
 
@@ -332,7 +332,7 @@ class OnnxNode(FileNode):
             raise self.wrong(f"input '{self.names[0]}' {x.shape} times depth {matrix.shape[1]}")
         if len(x.shape) == 4 and not in_rows(x.shape, x.cube):
             raise self.wrong(f"input '{self.names[0]}' {x.shape} is stored as a map")
-        if len(x.shape) != 4:
+        if len(x.shape) != 4 and x.cube != rows_cube(x.shape):
             natural_cube((*x.shape[:-1], len(matrix)), self.label)
         return x, (matrix, scales if self.floats else scales * alpha, zero)
 
@@ -386,10 +386,14 @@ class OnnxNode(FileNode):
 
     def parts(self) -> tuple[int, int, list[int]]:
         shape = self.input().shape
-        axis, count = self.axis(shape), len(self.outputs)
-        each = -(-shape[axis] // count)
-        even = [min(each, shape[axis] - each * n) for n in range(count)]
-        return 0, axis, self._numbers(1, "split") or even
+        axis = self.axis(shape)
+        return 0, axis, self.sizes(shape[axis])
+
+    def sizes(self, whole: int) -> list[int]:
+        """Return the sizes of a split of `whole` elements."""
+        count = len(self.outputs)
+        each = -(-whole // count)
+        return self._numbers(1, "split") or [min(each, whole - each * n) for n in range(count)]
 
     def bounds(self, shape: Shape) -> tuple[list[int], list[int], Shape]:
         names = enumerate(("starts", "ends", "axes", "steps"))

@@ -14,10 +14,12 @@ from rkcosim.compiler.constraints.movements import block_size, pad_edges, slice_
 from rkcosim.compiler.graph import ModelError, Op, Tensor, Window
 from rkcosim.compiler.limits import INSERTS, MAX_LINES, MAX_NOTCH, MAX_REPEAT
 from rkcosim.compiler.lowering.common import Array, Lowering
+from rkcosim.compiler.permutation import Permute
 from rkcosim.compiler.resampling import Resample, Sampling, linear
 from rkcosim.compiler.steps import (
     Converter,
     CopyStep,
+    PermuteStep,
     RepeatStep,
     Step,
 )
@@ -34,6 +36,7 @@ class Moves(Lowering):
             g.Upsample: self.upsample,
             g.Bilinear: self.bilinear,
             g.Blocks: self.blocks,
+            Permute: self.permute,
             Resample: self.resample,
         }
 
@@ -88,6 +91,10 @@ class Moves(Lowering):
 
         None if they are no quotients of small whole numbers, as bytes need them.
         """
+
+    def permute(self) -> list[Step]:
+        """Move whole atoms."""
+        return self.step(PermuteStep, stored=self.op.stored, order=self.op.order)
 
     def slice(self) -> list[Step]:
         """Copy a part; strides, and channels that do not begin at an atom, are convolutions with ones."""
