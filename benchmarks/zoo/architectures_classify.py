@@ -205,3 +205,26 @@ def inception_v3() -> Made:
     x = net.join(three, seven, maximum(n, x, 3, 2, 0))
     x = net.last(net.last(x, 1280), 2048)
     return n, n.classify(x, 2048, 1000)
+
+
+def mobile_face_net() -> Made:
+    """MobileFaceNet at 112 x 112 (Chen et al. 2018, table 1): 128 values of a face."""
+    n = Network("mobile_face_net", (1, 3, 112, 112), 18)
+
+    def prelu(x: str, channels: int) -> str:
+        return n.add("PRelu", x, n.constant(np.abs(n.rng.normal(size=(channels, 1, 1))) * 0.25))
+
+    x = prelu(n.conv("image", 3, 64, 3, 2), 64)
+    x = prelu(n.conv(x, 64, 64, 3, 1, 64), 64)
+    cin = 64
+    table = ((2, 64, 5, 2), (4, 128, 1, 2), (2, 128, 6, 1), (4, 128, 1, 2), (2, 128, 2, 1))
+    for factor, width, repeats, first in table:
+        for stride in (first, *[1] * (repeats - 1)):
+            inner = cin * factor
+            y = prelu(n.conv(x, cin, inner, 1), inner)
+            y = prelu(n.conv(y, inner, inner, 3, stride, inner), inner)
+            y = n.conv(y, inner, width, 1)
+            x, cin = n.add("Add", x, y) if stride == 1 and cin == width else y, width
+    x = prelu(n.conv(x, cin, 512, 1), 512)
+    x = n.conv(x, 512, 512, 7, 1, 512, pad=0)
+    return n, n.add("Flatten", n.conv(x, 512, 128, 1))

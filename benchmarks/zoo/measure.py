@@ -66,17 +66,24 @@ def measure(job: Job) -> Measured:
         If it cannot be run.
     """
     with using_options(shapes=job.shapes, outputs=job.outputs):
-        model = open_model(job.path.read_bytes())
-        reals = inputs_of(job, model.inputs)
         begun = _processor_seconds()
+        model = open_model(job.path.read_bytes())
+        loaded = _processor_seconds()
+        reals = inputs_of(job, model.inputs)
+        before = _processor_seconds()
         found = run_model(job.path, [reals], check=True)
-        seconds = _processor_seconds() - begun
+        ran = _processor_seconds()
         try:
             compared = agreement_of(compare(job.path, [reals]))
         except ReferenceProblem:
             compared = None
-    measured = of_run(job, found, model)
-    return replace(measured, host_seconds=round(seconds, 1), agreement=compared)
+    return replace(
+        of_run(job, found, model),
+        host_seconds=round(ran - before, 1),
+        load_seconds=round(loaded - begun, 2),
+        compare_seconds=round(_processor_seconds() - ran, 1) if compared else 0.0,
+        agreement=compared,
+    )
 
 
 def inputs_of(job: Job, infos: Sequence[Any]) -> list[npt.NDArray[np.float32]]:

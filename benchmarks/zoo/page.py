@@ -17,7 +17,7 @@ PAGE = PACKAGE / "docs" / "results" / "zoo.md"
 
 HEADS = (
     *("network", "weights", "type", "MACs", "on the NPU: MACs", "elements", "verdict", "layers that differ"),
-    *("output", "cycles", "ms", "host s", "board ms"),
+    *("output", "cycles", "ms", "board ms", "load s", "run s", "compare s"),
 )
 
 BEGIN = Path(__file__).with_name("introduction.md")
@@ -70,8 +70,10 @@ def _cells(entry: Entry, found: Measured) -> list[str]:
         *_agreement(found.agreement),
         f"{found.cycles:,}",
         f"{found.milliseconds:.3f}" if found.milliseconds < 10 else f"{found.milliseconds:.1f}",
-        f"{found.host_seconds:.1f}",
         _range(board) if board else "",
+        f"{found.load_seconds:.1f}" if found.load_seconds else "",
+        f"{found.host_seconds:.1f}",
+        f"{found.compare_seconds:.1f}" if found.compare_seconds else "",
     ]
 
 

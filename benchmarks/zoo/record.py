@@ -72,6 +72,8 @@ class Measured:
     cycles, submits : of one inference.
     milliseconds : at 1 GHz with the memory's default timing, which is fitted to boards, with the driver's.
     host_seconds : processor time of loading, compiling, simulating and checking.
+    load_seconds : processor time of reading and compiling alone; 0 in records of earlier versions.
+    compare_seconds : processor time of `rkcosim compare`, with the reference's; 0 without a reference.
     agreement : comparison with the reference; None if there is no reference for the format.
     failed : the message, if the network could not be run; all figures are 0 then.
     """
@@ -90,6 +92,8 @@ class Measured:
     submits: int = 0
     milliseconds: float = 0.0
     host_seconds: float = 0.0
+    load_seconds: float = 0.0
+    compare_seconds: float = 0.0
     agreement: Agreement | None = None
     failed: str = ""
 

@@ -11,7 +11,7 @@ from rkcosim.cli.app import argument, command, needs, option
 from rkcosim.cli.options import LoadingOptions, means_and_stds
 
 if TYPE_CHECKING:
-    from rkcosim.compiler.quantization import Accuracy, Figures, FloatModel, Normalisation
+    from rkcosim.compiler.quantization import Accuracy, FloatModel, Normalisation
     from rkcosim.measure.models.calibration import Reading
 
 SHOWN = 20
@@ -46,6 +46,13 @@ class DataOptions(LoadingOptions):
     gains: bool = option(
         "Also try each layer in floating point, and sort the layers by the error of the output that is left "
         "(one run of the model for each layer and sample).",
+        default=False,
+    )
+
+    advice: bool = option(
+        "Also try changes (cuts before a Concat, layers in floating point, other ranges) on copies of the "
+        "model, and print those that lower the error of the outputs by more than its noise on samples that "
+        "were not calibrated with.",
         default=False,
     )
 
@@ -100,6 +107,11 @@ class QuantizeOptions(DataOptions):
     below: float | None = option(
         "Keep the layers in floating point whose cosine alone is below this number.", low=0.0, high=1.0
     )
+    held_out: Path | None = option(
+        "Samples on which --advice is measured; default: half of those of --data, which are then not "
+        "calibrated with for the advice.",
+        metavar="SAMPLES",
+    )
     pixels: bool = option(
         "Put the normalisation of --mean and --std into the model, which then takes pixels from 0 to 255.",
         default=False,
@@ -125,6 +137,7 @@ def quantize_command(asked: QuantizeOptions) -> None:
     from rkcosim.base.files import read_given, wrong
     from rkcosim.compiler import quantization
     from rkcosim.compiler.model import naming_model
+    from rkcosim.measure.models.accuracy_words import output_text
     from rkcosim.measure.models.calibration import load_samples
     from rkcosim.measure.models.quantising import quantise
 
@@ -144,7 +157,11 @@ def quantize_command(asked: QuantizeOptions) -> None:
         return
     if asked.data is None:
         raise ValueError("--data is missing: quantisation needs samples of the model's inputs")
-    samples = load_samples(asked.data, model.inputs, asked.how(raw=asked.pixels))
+    if asked.held_out is not None and not asked.advice:
+        needs("--advice", held_out=asked.held_out)
+    how = asked.how(raw=asked.pixels)
+    samples = load_samples(asked.data, model.inputs, how)
+    held_out = load_samples(asked.held_out, model.inputs, how) if asked.held_out is not None else ()
     with naming_model(asked.model):
         kept = tuple(dict.fromkeys([*asked.keep, *_parts(model, asked.keep_between)]))
         settings = quantization.Settings(asked.method, asked.percentile, asked.per_channel, kept)
@@ -156,6 +173,8 @@ def quantize_command(asked: QuantizeOptions) -> None:
             below=asked.below or None,
             gains=asked.gains,
             npu=asked.npu,
+            advice=asked.advice,
+            held_out=held_out,
         )
     found, before, kept = done.found, done.before, done.kept
     results.write_bytes(asked.output, done.data)
@@ -164,7 +183,7 @@ def quantize_command(asked: QuantizeOptions) -> None:
         print(f"in floating point: {', '.join(kept)}")
     if before is not found:
         for name, figures in before.outputs.items():
-            print(f"output {name} without these layers in floating point: {_text(figures)}")
+            print(f"output {name} without these layers in floating point: {output_text(figures)}")
     print(f"{asked.output}: {asked.output.stat().st_size:,} bytes")
     document = {
         "model": asked.model.name,
@@ -257,7 +276,7 @@ def accuracy_command(asked: AccuracyOptions) -> None:
             raise ValueError(f"{asked.quantized} and {asked.model} must have the same format")
         samples = load_samples(asked.data, model.inputs, asked.how(raw=asked.pixels))
         with naming_model(asked.quantized):
-            found = measure(model, data, samples, gains=asked.gains, npu=asked.npu)
+            found = measure(model, data, samples, gains=asked.gains, npu=asked.npu, advice=asked.advice)
             share = host_work(open_model(data)).share()
     _report(asked, asked.quantized.name, found)
     print(f"{asked.quantized.name}: {share}")
@@ -284,14 +303,8 @@ def _report(asked: DataOptions, name: str, found: Accuracy) -> None:
         print(f"report: {asked.html}")
 
 
-def _text(figures: Figures) -> str:
-    sqnr = "exact" if figures.sqnr is None else f"SQNR {figures.sqnr:.1f} dB"
-    steps = "" if figures.steps is None else f" ({figures.steps:.1f} steps)"
-    return f"{sqnr}, cosine {figures.cosine:.5f}, at most {figures.worst:.4g} apart{steps}"
-
-
 def print_accuracy(console: Any, name: str, found: Accuracy, most: int | None = SHOWN) -> None:
-    """Print the layers, those that should stay in floating point first, and the outputs.
+    """Print the layers, the codes in use and the outputs.
 
     Parameters
     ----------
@@ -300,6 +313,8 @@ def print_accuracy(console: Any, name: str, found: Accuracy, most: int | None = 
     found : the comparison.
     most : maximum number of layers; None for all.
     """
+    from rkcosim.measure.models.accuracy_words import advice_lines, layer_line, output_lines
+
     ranked = found.ranked()
     tried = any(layer.output for layer in ranked)
     rows = []
@@ -325,12 +340,35 @@ def print_accuracy(console: Any, name: str, found: Accuracy, most: int | None = 
         shown = ", ".join(found.skipped[:SHOWN])
         more = f" and {len(found.skipped) - SHOWN} more" if len(found.skipped) > SHOWN else ""
         console.print(f"not compared, the float model has no such tensor: {shown}{more}", markup=False)
-    if proposed := found.worst(3):
-        console.print(
-            f"should stay in floating point first: {', '.join(layer.name for layer in proposed)}",
-            markup=False,
-        )
-    for output, figures in found.outputs.items():
-        console.print(f"output {output}: {_text(figures)}", markup=False)
-        if output in found.npu:
-            console.print(f"output {output} on the NPU: {_text(found.npu[output])}", markup=False)
+    _print_codes(console, found, most)
+    if line := layer_line(found):
+        console.print(line, markup=False)
+    for line in (*output_lines(found), *advice_lines(found)):
+        console.print(line, markup=False)
+
+
+def _print_codes(console: Any, found: Accuracy, most: int | None) -> None:
+    """Print range, step and codes in use of the outputs and of tensors with lost channels; or of all."""
+    from rkcosim.compiler.quantization.channels import CODES, FEW
+    from rkcosim.measure.models.accuracy_words import code_rows, conspicuous
+
+    rows = code_rows(found) if most is None else conspicuous(found)
+    cells = [
+        [
+            results.shortened(row.layer.tensor, console),
+            row.layer.op,
+            row.range,
+            row.step,
+            row.channels,
+            row.lost,
+            row.fewest,
+            row.median,
+        ]
+        for row in rows[:most]
+    ]
+    if not cells:
+        return
+    heads = ["tensor", "op", "range", "step|.4g", "channels", f"below {FEW} codes", "fewest", "median"]
+    console.print(results.table(f"codes in use, of {CODES}: outputs and lost channels", heads, cells))
+    if len(rows) > len(cells):
+        console.print(f"{len(rows) - len(cells)} more tensors (--all prints them)")

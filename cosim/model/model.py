@@ -619,6 +619,8 @@ class Model:
         mixed: int = 0,
         below: float | None = None,
         npu: bool = False,
+        advice: bool = False,
+        held_out: Samples | None = None,
     ) -> Model:
         """Make an int8 model of this float model, with the same options.
 
@@ -643,6 +645,12 @@ class Model:
             Layers whose cosine alone is below this number stay in floating point; None: no further ones.
         npu
             Whether `accuracy` also has the outputs in the NPU's arithmetic.
+        advice
+            Whether changes are tried on copies of the model; `accuracy.advice` has those that lower the error
+            of the outputs by more than its noise.
+        held_out
+            Samples on which that is measured; None: half of `data`, which are then not calibrated with for
+            the advice.
 
         Returns
         -------
@@ -653,7 +661,7 @@ class Model:
         ModelError
             If the model has nothing to quantise, or a sample does not fit or has numbers that are not finite.
         ValueError
-            For an option out of range.
+            For an option out of range, or `held_out` without `advice`.
         MissingExtraError
             If the quantiser is not installed.
         """
@@ -668,9 +676,13 @@ class Model:
             raise ValueError(f"mixed must be a number of layers, not {mixed!r}")
         if not 0 <= percentile <= 100:
             raise ValueError(f"percentile must be 0 to 100, not {percentile!r}")
+        if held_out is not None and not advice:
+            raise ValueError("held_out has no effect without advice=True")
         settings = Settings(method, percentile, per_channel, tuple(keep))
         with shown_once(), self._options(), self._naming():
-            made, found = quantised(self._data, self.inputs, data, settings, mixed, below, npu)
+            made, found = quantised(
+                self._data, self.inputs, data, settings, mixed, below, npu, advice, held_out
+            )
         from rkcosim.model.reports import AccuracyReport
 
         stem = Path(self.name)
@@ -682,7 +694,9 @@ class Model:
         model.accuracy = AccuracyReport(name, found)
         return model
 
-    def measure_accuracy(self, original: Model, data: Samples, *, npu: bool = False) -> AccuracyReport:
+    def measure_accuracy(
+        self, original: Model, data: Samples, *, npu: bool = False, advice: bool = False
+    ) -> AccuracyReport:
         """Compare this quantised model with its float original, on samples that were not used to quantise it.
 
         Parameters
@@ -693,6 +707,9 @@ class Model:
             Samples, as for `quantize`.
         npu
             Whether the report also has the outputs in the NPU's arithmetic.
+        advice
+            Whether changes are tried, as for `quantize`, on int8 models of `original` that are calibrated
+            with half of the samples and compared on the others.
 
         Raises
         ------
@@ -705,7 +722,7 @@ class Model:
         from rkcosim.model.reports import AccuracyReport
 
         with shown_once(), self._options(), self._naming():
-            found = measured(original.to_bytes(), self._data, original.inputs, data, npu)
+            found = measured(original.to_bytes(), self._data, original.inputs, data, npu, advice)
         return AccuracyReport(self.name, found)
 
     def trace(

@@ -26,6 +26,8 @@ def quantised(
     mixed: int,
     below: float | None,
     npu: bool,
+    advice: bool,
+    held_out: Any,
 ) -> tuple[bytes, quantization.Accuracy]:
     """Quantise a model file; parameters as for `rkcosim.model.Model.quantize`.
 
@@ -40,12 +42,13 @@ def quantised(
     """
     model = quantization.open_float_model(data, ())
     read = _read(samples, model, inputs)
-    made = quantise(model, read, settings, mixed=mixed, below=below, npu=npu)
+    fresh = _read(held_out, model, inputs) if held_out is not None else ()
+    made = quantise(model, read, settings, mixed=mixed, below=below, npu=npu, advice=advice, held_out=fresh)
     return made.data, made.found
 
 
 def measured(
-    original: bytes, made: bytes, inputs: ModelTensors, samples: Any, npu: bool
+    original: bytes, made: bytes, inputs: ModelTensors, samples: Any, npu: bool, advice: bool
 ) -> quantization.Accuracy:
     """Compare a quantised model file with its original on samples.
 
@@ -55,7 +58,7 @@ def measured(
         The float model and the quantised one.
     inputs
         The inputs of the original.
-    samples, npu
+    samples, npu, advice
         As for `rkcosim.model.Model.measure_accuracy`.
 
     Raises
@@ -64,7 +67,7 @@ def measured(
         If the two models do not belong together, or a sample does not fit.
     """
     model = quantization.open_float_model(original, ())
-    return measure(model, made, _read(samples, model, inputs), npu=npu)
+    return measure(model, made, _read(samples, model, inputs), npu=npu, advice=advice)
 
 
 def _read(samples: Any, model: quantization.FloatModel, inputs: ModelTensors) -> list[dict[str, Array]]:

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     import pyarrow
     from matplotlib.axes import Axes
 
-    from rkcosim.compiler.quantization import Accuracy, Figures
+    from rkcosim.compiler.quantization import Accuracy, Figures, Trial
     from rkcosim.compiler.quantization import Layer as QuantisedLayer
+    from rkcosim.measure.models.accuracy_words import CodeRow
     from rkcosim.measure.models.compare import Comparison, LayerDifference
     from rkcosim.measure.models.run import ModelRun
     from rkcosim.measure.report.data import ReportedRun
@@ -641,12 +642,47 @@ class AccuracyReport(Report):
 
     @property
     def outputs(self) -> dict[str, Figures]:
-        """Figures of the model's outputs by name: `cosine`, `sqnr` in dB, `worst`, `steps`."""
+        """Figures of the outputs by name: `cosine`, `sqnr` in dB, `worst`, `steps`, `channels`."""
         return self.found.outputs
 
     def worst(self, count: int = 3) -> list[str]:
-        """Return the names of the layers that should stay in floating point first."""
+        """Return the names of the layers with the largest errors, or that the output gains most from.
+
+        The second if layers were tried in floating point, as `mixed` of `Model.quantize` does.
+        """
         return [layer.name for layer in self.found.worst(count)]
+
+    @property
+    def findings(self) -> list[str]:
+        """What is wrong with the codes of outputs, Concats and inner tensors, in words."""
+        return self.found.findings()
+
+    @property
+    def advice(self) -> list[Trial]:
+        """Changes that lower the error of the outputs by more than its noise, the best first.
+
+        Empty if there is none or `advice` was not asked for.  Each has `text`, `options` of
+        `rkcosim quantize`, `error` (mean relative error of the channels), `sqnr` in dB and `noise`;
+        `found.advice` has all that were tried.
+        """
+        return self.found.advice.advised if self.found.advice is not None else []
+
+    @property
+    def codes(self) -> Table[CodeRow]:
+        """Range, step and codes in use of each quantised tensor, those with lost channels first."""
+        from rkcosim.measure.models.accuracy_words import code_rows
+
+        columns: list[Column[CodeRow]] = [
+            Column("tensor", lambda row: row.name),
+            Column("op", lambda row: row.layer.op),
+            Column("range", lambda row: row.range),
+            Column("step", lambda row: row.step, ".4g"),
+            Column("channels", lambda row: row.channels),
+            Column("lost channels", lambda row: row.lost),
+            Column("fewest codes", lambda row: row.fewest),
+            Column("median codes", lambda row: row.median),
+        ]
+        return Table(f"{self.name}: codes in use", code_rows(self.found), columns, _of_codes)
 
     @property
     def table(self) -> Table[QuantisedLayer]:
@@ -663,17 +699,16 @@ class AccuracyReport(Report):
         return Table(title, self.found.ranked(), columns, _of_layer)
 
     def lines(self) -> Iterator[str]:
-        """Yield the figures of the outputs, and the layers that should stay in floating point first."""
+        """Yield the figures of the outputs, what is wrong with the codes, and which layers matter."""
+        from rkcosim.measure.models.accuracy_words import advice_lines, layer_line, output_lines
+
         found = self.found
-        for name, figures in found.outputs.items():
-            sqnr = "exact" if figures.sqnr is None else f"SQNR {figures.sqnr:.1f} dB"
-            yield f"output {name}: {sqnr}, cosine {figures.cosine:.5f}, at most {figures.worst:.4g} apart"
+        yield from output_lines(found)
+        if found.advice is not None:
+            yield from advice_lines(found)
         yield f"on {found.samples} sample{'s' if found.samples != 1 else ''}, with {found.runtime}"
-        for name, figures in found.npu.items():
-            sqnr = "exact" if figures.sqnr is None else f"SQNR {figures.sqnr:.1f} dB"
-            yield f"output {name} on the NPU: {sqnr}, cosine {figures.cosine:.5f}"
-        if worst := self.worst():
-            yield f"should stay in floating point first: {', '.join(worst)}"
+        if line := layer_line(found):
+            yield line
         if found.kept:
             yield f"layers with weights in floating point: {', '.join(found.kept)}"
 
@@ -686,6 +721,11 @@ class AccuracyReport(Report):
     def as_json(self) -> dict[str, Any]:
         """Return the members of the report of `rkcosim accuracy --json`."""
         return {"model": self.name, **self.found.as_json()}
+
+
+def _of_codes(row: CodeRow) -> dict[str, Any]:
+    codes = asdict(row.layer.codes) if row.layer.codes is not None else {}
+    return {"name": row.name, "layer": row.layer.name, "op": row.layer.op, **codes}
 
 
 def _of_layer(row: QuantisedLayer) -> dict[str, Any]:

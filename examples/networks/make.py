@@ -14,7 +14,7 @@ import argparse
 import logging
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,17 @@ Maker = Callable[[], tuple["Network", "str | list[str]"]]
 class Network:
     """A float network under construction; methods add nodes and give their output's name."""
 
-    def __init__(self, name: str, shape: tuple[int, ...], seed: int) -> None:
-        self.name, self.shape = name, shape
+    def __init__(self, name: str, shape: tuple[int, ...], seed: int, opset: int = 14) -> None:
+        self.name, self.shape, self.opset = name, shape, opset
+        self.inputs = {"image": shape}
         self.rng = np.random.default_rng(seed)
         self.nodes: list[onnx.NodeProto] = []
         self.tensors: list[onnx.TensorProto] = []
+
+    def input(self, name: str, shape: tuple[int, ...]) -> str:
+        """Add an input beside the first one, which is named `image`."""
+        self.inputs[name] = shape
+        return name
 
     def constant(self, values: object, dtype: type = np.float32) -> str:
         """Add an initializer."""
@@ -46,6 +52,10 @@ class Network:
         name = f"{op.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
         return name
+
+    def split(self, x: str, sizes: str, names: Sequence[str], axis: int = -1) -> None:
+        """Add a Split into parts of these names."""
+        self.nodes.append(helper.make_node("Split", [x, sizes], list(names), name=names[0], axis=axis))
 
     def conv(
         self,
@@ -101,10 +111,13 @@ class Network:
     def model(self, outputs: str | list[str]) -> onnx.ModelProto:
         """The model with this output, or these."""
         names = [outputs] if isinstance(outputs, str) else outputs
-        image = helper.make_tensor_value_info("image", TensorProto.FLOAT, self.shape)
+        begins = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in self.inputs.items()
+        ]
         ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
-        graph = helper.make_graph(self.nodes, self.name, [image], ends, self.tensors)
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)])
+        graph = helper.make_graph(self.nodes, self.name, begins, ends, self.tensors)
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
         made.ir_version = 8
         return onnx.shape_inference.infer_shapes(made)
 

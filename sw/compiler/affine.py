@@ -1,8 +1,8 @@
 """Graph rewrites of constant factors and sums of fp16 tensors.
 
 Exporters write a normalisation, a learned scale or a HardSwish as several operations with constants.  Here
-neighbouring ones become one operation, or part of the convolution before or after them.  Only roundings to
-fp16 between the operations are left out.
+neighbouring ones become one operation, or part of the convolution before or after them, or of the
+normalisation before them.  Only roundings to fp16 between the operations are left out.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ def _merged(graph: Graph, op: Affine) -> bool:
             return _replace(graph, maker, op, fused)
         if isinstance(maker, Product) and (scaled := _scaled(maker, op)) is not None:
             return _replace(graph, maker, op, scaled)
+        if (normal := _normalised(maker, op)) is not None:
+            return _replace(graph, maker, op, normal)
         if isinstance(maker, Affine) and (both := _composed(maker, op)) is not None:
             return _replace(graph, maker, op, both)
     if not graph.read_once(op.output) or op.gated:
@@ -53,6 +55,21 @@ def _replace(graph: Graph, first: Op, second: Op, both: Op) -> bool:
     graph.ops = [both if o is second else o for o in graph.ops if o is not first]
     del graph.tensors[first.output]
     return True
+
+
+def _normalised(maker: Op, op: Affine) -> Op | None:
+    """Return a normalisation with the factors and sums behind it in its own.
+
+    None for another operation, and if they are too large.
+    """
+    from rkcosim.compiler.normalisation import Scaled
+
+    if not isinstance(maker, Scaled) or op.gated:
+        return None
+    scale, shift = maker.scale * op.scale, maker.shift * op.scale + op.shift
+    if max(np.abs(scale).max(), np.abs(shift).max()) > LARGEST:
+        return None
+    return replace(maker, output=op.output, scale=scale, shift=shift, clamp=op.clamp)
 
 
 def _behind(conv: Conv, op: Affine) -> Conv | None:

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Clamp, Conv, Graph, ModelError, Op
+from rkcosim.compiler.limits import CONV_PAD
 from rkcosim.compiler.lowering.lower import steps_of
-from rkcosim.compiler.tiling import CONV_PAD
 
 Behind = TypeVar("Behind", g.Lookup, g.Slope)
 

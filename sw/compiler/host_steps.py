@@ -196,21 +196,6 @@ FUNCTIONS: dict[str, Callable[[HostStep, Sequence[Cube]], Cube]] = {
 }
 
 
-REASONS = {
-    "Concat": "channels do not begin at an atom",
-    "Slice": "channels do not begin at an atom, or elements are left out",
-    "Pad": "the NPU pads only rows and columns of bytes with zeros",
-    "Pick": "the NPU repeats pixels of bytes 2, 4 or 8 times",
-    "Insert": "the NPU inserts 1, 3 or 7 zeros between pixels",
-    "MaxPool": "the window exceeds the limits of the PPU",
-    "AveragePool": "the window exceeds the limits of the PPU, or padding does not count",
-    "Rearrange": "elements change their order in memory",
-    "Softmax": "the NPU has a Softmax only of rows of fp16, above 4096 elements",
-    "Function": "the table of the NPU gives only integers",
-}
-"""Why the NPU does not compute a function of `FUNCTIONS`."""
-
-
 def compute(step: HostStep, cubes: Sequence[Cube]) -> Cube:
     """Compute one host step.
 

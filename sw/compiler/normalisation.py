@@ -1,4 +1,4 @@
-"""LayerNormalization and RMSNormalization of fp16 tensors on the NPU."""
+"""Normalisations of fp16 tensors on the NPU: over the channels of rows, and over the pixels of maps."""
 
 from __future__ import annotations
 
@@ -11,18 +11,40 @@ from rkcosim.compiler.graph import Op
 
 
 @dataclass(frozen=True)
-class Normalise(Op):
-    """(x - mean) / sqrt(variance + epsilon) * scale + shift over the channels of each pixel.
+class Scaled(Op):
+    """A normalised tensor times `scale` plus `shift`, which have one number for each channel."""
 
-    If it is not `centred`, the mean counts as 0.  `scale` and `shift` have one number for each channel.
-    """
-
-    centred: bool
     epsilon: float
     scale: npt.NDArray[np.float64]
     shift: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Normalise(Scaled):
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift over the channels of each pixel.
+
+    If it is not `centred`, the mean counts as 0.
+    """
+
+    centred: bool
 
     @property
     def kind(self) -> str:
         """ONNX's name."""
         return "LayerNormalization" if self.centred else "RMSNormalization"
+
+
+@dataclass(frozen=True)
+class NormaliseMap(Scaled):
+    """(x - mean) / sqrt(variance + epsilon) * scale + shift over all pixels of `groups` ranges of channels.
+
+    `source` is ONNX's name: InstanceNormalization, with a group for each channel, or GroupNormalization.
+    """
+
+    groups: int
+    source: str
+
+    @property
+    def kind(self) -> str:
+        """ONNX's name."""
+        return self.source

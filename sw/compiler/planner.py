@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from rkcosim.compiler.affine import fold_affines
 from rkcosim.compiler.byte_functions import fold_byte_functions
+from rkcosim.compiler.constraints.functions import function_reason
 from rkcosim.compiler.fusion import fold_pads, fuse_operations
 from rkcosim.compiler.graph import Graph, GraphInput, HostCall, ModelError, Tensor
 from rkcosim.compiler.graph_products import SUM_BYTES
-from rkcosim.compiler.host_steps import REASONS
+from rkcosim.compiler.limits import MAX_SIZE
 from rkcosim.compiler.lowering.lower import lower
 from rkcosim.compiler.memory import Block, assign
 from rkcosim.compiler.plan import ALIGN, MAX_BYTES, MAX_TASKS, Plan, aligned
@@ -36,6 +37,8 @@ from rkcosim.compiler.programs.operands import (
     packed_weights,
     table_entry,
 )
+from rkcosim.compiler.programs.parts import on_parts
+from rkcosim.compiler.programs.permutation import permute
 from rkcosim.compiler.programs.pooling import POOL_BLOCKS, fold, pool
 from rkcosim.compiler.programs.products import (
     column_sums,
@@ -57,6 +60,7 @@ from rkcosim.compiler.steps import (
     FloatStep,
     FoldStep,
     HostStep,
+    PermuteStep,
     PoolStep,
     ProductStep,
     RepeatStep,
@@ -66,7 +70,7 @@ from rkcosim.compiler.steps import (
     TableStep,
     TilesStep,
 )
-from rkcosim.compiler.tiling import MAX_SIZE, STRIPE, ConvShape, Tile, plan_tiles
+from rkcosim.compiler.tiling import STRIPE, ConvShape, Tile, plan_tiles
 from rkcosim.spec.layouts import (
     ATOM_BYTES,
     argb_pitch,
@@ -188,7 +192,7 @@ def rounded_in_vain(plan: Plan) -> dict[str, str]:
     if plan.tasks:
         return {}
     return {
-        graph.makers.get(step.output.name, step.name): REASONS.get(step.function, "the host computes it")
+        graph.makers.get(step.output.name, step.name): function_reason(step)
         for step in steps
         if not isinstance(step, CallStep)
     }
@@ -201,6 +205,13 @@ class _Planner:
         self.inputs = {graph.root(item.tensor) for item in graph.inputs}
         self.shapes: dict[int, ConvShape] = {}
         self.known: dict[bytes, Ref] = {}
+        self.readers: dict[str, list[int]] = {}
+        self.writers: dict[str, list[int]] = {}
+        for index, step in enumerate(self.plan.steps):
+            for name in {graph.root(item.name) for item in step.inputs}:
+                self.readers.setdefault(name, []).append(index)
+            for name in {graph.root(item.name) for item in step.outputs}:
+                self.writers.setdefault(name, []).append(index)
 
     def run(self) -> Plan:
         self._tile()
@@ -218,7 +229,7 @@ class _Planner:
 
     def _as_pixels(self, name: str) -> bool:
         """Whether a tensor is stored as packed pixels: an input of 1..4 channels only for convolutions."""
-        users = [s for s in self.plan.steps if any(self.graph.root(t.name) == name for t in s.inputs)]
+        users = [self.plan.steps[index] for index in self.readers.get(name, ())]
         cube = self.graph.tensors[name].cube
         return (
             name in self.inputs
@@ -283,7 +294,8 @@ class _Planner:
         They read whole kernel groups, or whole weight tiles.
         """
         result = [0]
-        for index, step in enumerate(self.plan.steps):
+        for index in self.readers.get(tensor.name, ()):
+            step = self.plan.steps[index]
             if (
                 isinstance(step, AtomsStep | ByteTilesStep | ProductStep)
                 and self.graph.root(step.inputs[0].name) == tensor.name
@@ -326,8 +338,8 @@ class _Planner:
             return Place(ref, tensor.cube, 0, channels, argb_pitch(width), tensor.unsigned)
         written = [
             self._surfaces_written(index, step)
-            for index, step in enumerate(self.plan.steps)
-            if self.graph.root(step.output.name) == tensor.name
+            for index in self.writers.get(tensor.name, ())
+            if self.graph.root((step := self.plan.steps[index]).output.name) == tensor.name
         ]
         count = max([surfaces(tensor.cube[0], tensor.itemsize), *written, *self._surfaces_added(tensor)])
         return Place(ref, tensor.cube, count, itemsize=tensor.itemsize)
@@ -335,8 +347,7 @@ class _Planner:
     def _block(self, name: str, place: Place) -> Block:
         """Return when a tensor is needed; inputs and outputs always, because programs may read them."""
         steps = self.plan.steps
-        writes = [i for i, s in enumerate(steps) if any(self.graph.root(t.name) == name for t in s.outputs)]
-        reads = [i for i, s in enumerate(steps) if any(self.graph.root(t.name) == name for t in s.inputs)]
+        writes, reads = self.writers.get(name, []), self.readers.get(name, [])
         last = len(steps) if name in self.graph.ends() or not writes else max([*reads, *writes])
         factor = any(
             isinstance(steps[i], AtomsStep | ByteTilesStep | ProductStep) for i in reads
@@ -418,8 +429,8 @@ class _Planner:
         y = self.plan.place(step.output.name)
         kernels = sum(tile.kernels for tile in tiles if tile.first_row == 0)
         table = self._weights(np.zeros(FLOAT_TABLE_BYTES * (kernels + 64), np.uint8))
-        for settings, tile in product(step, places, y, table, tiles):
-            self._factors(index, step, settings, tile, factors.itemsize)
+        for number, (settings, tile) in enumerate(product(step, places, y, table, tiles)):
+            self._factors(index, number, step, settings, tile, factors.itemsize)
 
     def _sums(self, index: int, step: SumsStep) -> None:
         factors = step.factors
@@ -427,14 +438,21 @@ class _Planner:
         values[: factors.depth] = step.zero
         places = self.plan.place(step.inputs[0].name), self.plan.place(step.output.name)
         features = self._weights(pack_feature(values))
-        for settings, tile in column_sums(step, *places, features, self.plan.tiles[index]):
-            self._factors(index, step, settings, tile, SUM_BYTES)
+        tiles = self.plan.tiles[index]
+        for number, (settings, tile) in enumerate(column_sums(step, *places, features, tiles)):
+            self._factors(index, number, step, settings, tile, SUM_BYTES)
 
     def _factors(
-        self, index: int, step: ProductStep | SumsStep, settings: Settings, tile: Tile, written: int
+        self,
+        index: int,
+        number: int,
+        step: ProductStep | SumsStep,
+        settings: Settings,
+        tile: Tile,
+        written: int,
     ) -> None:
-        """Add a task of a product; its results have `written` bytes."""
-        factors, number = step.factors, sum(task.layer == index for task in self.plan.tasks)
+        """Add a product's task of a number; its results have `written` bytes."""
+        factors = step.factors
         depth, size = factors.blocks * channel_group(), factors.itemsize
         real = min(tile.kernels, factors.columns - tile.first_kernel)
         weights = 0 if tile.weight_reuse else size * tile.kernels * depth
@@ -457,41 +475,46 @@ class _Planner:
         y = self.plan.place(step.output.name)
         reads = sum(surfaces(p.cube[0], p.itemsize) * p.surface * 16 for p in places)
         writes = surfaces(y.cube[0], y.itemsize) * y.surface * 16
+        blocks = POOL_BLOCKS if isinstance(step, PoolStep | FoldStep) else FLYING_BLOCKS
+        programs: list[Settings]
         if isinstance(step, PoolStep):
-            settings, blocks = pool(step, places[0], y), POOL_BLOCKS
+            programs = pool(step, places[0], y)
         elif isinstance(step, FoldStep):
-            *first, settings = fold(step, places[0], y)
-            blocks, part = POOL_BLOCKS, (len(first) + 1)
-            reads, writes = step.surfaces * y.surface * 16 // part, writes // part
-            for number, more in enumerate(first):
-                self.plan.tasks.append(Task(index, f".{number}", blocks, more, reads=reads, writes=writes))
+            programs = list(fold(step, places[0], y))
+            reads = step.surfaces * y.surface * 16
         elif isinstance(step, CopyStep):
-            settings, blocks = copy(step, places[0], y), FLYING_BLOCKS
+            programs = copy(step, places[0], y)
             reads = writes = surfaces(step.size[0], y.itemsize) * step.size[1] * step.size[2] * 16
-        elif isinstance(step, FloatStep):
+        elif isinstance(step, AtomsStep):
+            programs, reads = list(kernel_atoms(step, places[0], y)), writes
+        elif isinstance(step, TilesStep):
+            programs, reads = list(kernel_tiles(step, places[0], y)), writes
+        elif isinstance(step, ByteTilesStep):
+            programs, reads = list(byte_tiles(step, places[0], y)), writes
+        elif isinstance(step, PermuteStep):
+            programs = permute(step, places[0], y)
+        elif isinstance(step, RepeatStep):
+            programs = repeat(step, places[0], y)
+        else:
+            programs = self._elementwise(step, places, y)
+        for number, settings in enumerate(programs):
+            note, count = f".{number}" if len(programs) > 1 else "", len(programs)
+            task = Task(index, note, blocks, settings, reads=reads // count, writes=writes // count)
+            self.plan.tasks.append(task)
+
+    def _elementwise(self, step: Step, places: tuple[Place, ...], y: Place) -> list[Settings]:
+        """Return the programs of a step that treats all pixels alike."""
+        if isinstance(step, FloatStep):
             operands = None
             if step.second.varies("add") or step.second.varies("mul"):
                 operands = self._weights(channel_operands(step.second, y.cube[0]))
-            settings, blocks = stages(step, places, y, operands), FLYING_BLOCKS
+            settings = stages(step, places, y, operands)
         elif isinstance(step, TableStep):
-            settings, blocks = table(step, places[0], y), FLYING_BLOCKS
-        elif isinstance(step, AtomsStep | TilesStep | ByteTilesStep):
-            if isinstance(step, AtomsStep):
-                *first, settings = kernel_atoms(step, places[0], y)
-            elif isinstance(step, TilesStep):
-                *first, settings = kernel_tiles(step, places[0], y)
-            else:
-                *first, settings = byte_tiles(step, places[0], y)
-            blocks, part = FLYING_BLOCKS, writes // (len(first) + 1)
-            for number, more in enumerate(first):
-                self.plan.tasks.append(Task(index, f".{number}", blocks, more, reads=part, writes=part))
-            reads = writes = part
-        elif isinstance(step, RepeatStep):
-            settings, blocks = repeat(step, places[0], y), FLYING_BLOCKS
+            settings = table(step, places[0], y)
         else:
             assert isinstance(step, FlyingStep)
             slopes = None
             if isinstance(step, SlopeStep) and step.slopes.values.size > 1:
                 slopes = self._weights(channel_words(step.slopes.words, step.slopes.values.size))
-            settings, blocks = flying(step, places, y, slopes), FLYING_BLOCKS
-        self.plan.tasks.append(Task(index, "", blocks, settings, reads=reads, writes=writes))
+            settings = flying(step, places, y, slopes)
+        return on_parts(settings, y)

@@ -23,7 +23,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from rkcosim.compiler.tiling import MAX_ENTRIES, MAX_SIZE, ConvShape, Tile, planned_by
+from rkcosim.compiler.limits import MAX_SIZE
+from rkcosim.compiler.tiling import MAX_ENTRIES, ConvShape, Tile, planned_by
 from rkcosim.spec.types import BANK_BYTES, BANK_ENTRIES, BANKS
 
 GRAINS_ENTRIES = 1024

@@ -13,9 +13,11 @@ from typing import Any, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.graph import HostOperator, ModelError
+from rkcosim.compiler.constraints.functions import function_reason
+from rkcosim.compiler.constraints.normalisations import last_softmax_reason
+from rkcosim.compiler.graph import Graph, HostOp, HostOperator, ModelError
 from rkcosim.compiler.host_calls import call, following_states, initial_states
-from rkcosim.compiler.host_steps import REASONS, compute
+from rkcosim.compiler.host_steps import compute
 from rkcosim.compiler.model import CompiledModel
 from rkcosim.compiler.plan import ALIGN, Segment
 from rkcosim.compiler.steps import CallStep, HostStep, Step
@@ -508,10 +510,12 @@ def plan_layers(
         job takes as long as its slowest core.
     """
     reports = []
+    of_step: list[list[int]] = [[] for _ in model.plan.steps]
+    for number, task in enumerate(model.plan.tasks):
+        of_step[task.layer].append(number)
     for index, step in enumerate(model.plan.steps):
-        numbers = [n for n, task in enumerate(model.plan.tasks) if task.layer == index]
-        tasks = [model.plan.tasks[n] for n in numbers]
-        seen = [measures[n] for n in numbers] if measures else []
+        tasks = [model.plan.tasks[n] for n in of_step[index]]
+        seen = [measures[n] for n in of_step[index]] if measures else []
         busy = [m.mac_busy for m in seen if m.mac_busy is not None]
         reports.append(
             LayerReport(
@@ -537,7 +541,7 @@ def plan_layers(
     for op in model.graph.host_ops:
         if op.kind == "Softmax":
             shape = cast(tuple[int, ...], op.attributes["shape"])
-            said = (HostOperator(op.name, op.kind, AFTER, math.prod(shape)),)
+            said = (ending_softmax(model.graph, op),)
             report = LayerReport(op.name, op.kind, "host", 0, None, 0, 0, 0, 0, shape, shape, hosted=said)
             reports.append(report)
     return reports
@@ -589,8 +593,10 @@ def run_together(copies: Sequence[LoadedModel], max_cycles: int | None = None) -
     return first.report(cycles, measures, seconds)
 
 
-AFTER = "it follows the last operation of the NPU"
-"""Why the host computes an operation after the network."""
+def ending_softmax(graph: Graph, op: HostOp) -> HostOperator:
+    """Return what is said of a Softmax after the NPU's part."""
+    elements = math.prod(cast(Sequence[int], op.attributes.get("shape") or ()))
+    return HostOperator(op.name, op.kind, last_softmax_reason(graph.tensors.get(op.input), op), elements)
 
 
 def hosted_operators(step: Step) -> tuple[HostOperator, ...]:
@@ -598,6 +604,5 @@ def hosted_operators(step: Step) -> tuple[HostOperator, ...]:
     if isinstance(step, CallStep):
         return step.program.operators
     if isinstance(step, HostStep):
-        reason = REASONS.get(step.function, "the NPU has no such operation")
-        return (HostOperator(step.name, step.kind, reason, step.output.elements),)
+        return (HostOperator(step.name, step.kind, function_reason(step), step.output.elements),)
     return ()

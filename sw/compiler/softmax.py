@@ -6,19 +6,12 @@ function itself (docs/models.md has the measurements).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from functools import partial
 
-from rkcosim.compiler.graph import Affine, Graph, OnHost, Op, Tensor, channels_last
+from rkcosim.compiler.constraints.normalisations import softmax_reason
+from rkcosim.compiler.graph import Affine, Graph, OnHost, Op
 from rkcosim.compiler.graph_products import Product
-from rkcosim.spec.layouts.features import atom_channels
-
-SMALL = 4096
-"""Elements up to which the host computes a Softmax: its tasks would cost as much."""
-MAX_PIXELS = 8191
-"""Largest number of rows of a task of the DPU."""
-MAX_UNALIGNED = 512
-"""Largest number of channels that do not fill atoms: their matrices grow with the square of it."""
 
 
 @dataclass(frozen=True)
@@ -35,24 +28,9 @@ def _replaced(graph: Graph, op: Op) -> Op:
     if not isinstance(op, OnHost) or op.function != "Softmax":
         return op
     x, y = graph.tensors[op.inputs[0]], graph.tensors[op.output]
-    channels, rows, columns = x.cube
-    fits = x.real and y.real and x.cube == y.cube and rows * columns <= MAX_PIXELS and x.elements > SMALL
-    if not fits or not _over_channels(x, op.attributes["axis"]) or rows * columns == 1 or channels < 2:
-        return op
-    aligned = channels % atom_channels(2) == 0
-    if not aligned and (channels > MAX_UNALIGNED or not _finite(graph, op.inputs[0])):
+    if not y.real or x.cube != y.cube or softmax_reason(x, op.attributes["axis"], partial(_finite, graph)):
         return op
     return Softmax(op.name, op.inputs, op.output)
-
-
-def _over_channels(tensor: Tensor, axis: int) -> bool:
-    """Whether an axis of the tensor's shape are the channels of its cube."""
-    shape = tensor.shape
-    axis %= len(shape)
-    if len(shape) == 4 and shape == (1, *tensor.cube):
-        return axis == 1
-    rows = tensor.cube == (shape[-1], math.prod(shape[:-1]), 1) and channels_last(tensor)
-    return rows and axis == len(shape) - 1
 
 
 def _finite(graph: Graph, name: str) -> bool:

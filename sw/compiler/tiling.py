@@ -7,6 +7,7 @@ this way it is first divided into ranges of channels (depthwise) and of output c
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rkcosim.compiler.graph import ModelError, Window
+from rkcosim.compiler.limits import CONV_DILATION, CONV_KERNEL, CONV_PAD, CONV_STRIDE, MAX_NOTCH, MAX_SIZE
 from rkcosim.spec.config import ENTRY_BYTES
 from rkcosim.spec.layouts import depthwise_bytes, padded_channels
 from rkcosim.spec.types import BANK_BYTES, BANK_ENTRIES, BANKS, STRIPE
@@ -22,8 +24,6 @@ T = TypeVar("T")
 
 SLAB_LIMIT = 2048
 """(slabs - 1) * width must be below this: the slab base has 11 bits [HW 4.5.4]."""
-MAX_SIZE = 2047
-"""Largest width and height of one task [HW 5.4]."""
 MAX_ENTRIES = 2**15 - 1
 DDR_BYTES = 23
 """Bytes that DRAM moves per cycle for all cores together [HW 12.6]."""
@@ -31,16 +31,8 @@ JOB_CYCLES = 1500
 """Cycles that a layer must save to justify a job on several cores (our estimate)."""
 TASK_BYTES = 32768
 """Cost of a task in DRAM bytes when divisions are compared (about 1000 cycles)."""
-MAX_COLUMN_PARTS = 128
+MAX_COLUMN_PARTS = 1024
 """Largest number of ranges of output columns."""
-CONV_KERNEL = 31
-"""Largest kernel side of a convolution (WEIGHT_WIDTH has five bits)."""
-CONV_STRIDE = 7
-CONV_DILATION = 32
-CONV_PAD = 15
-"""Largest padding above and on the left that a convolution supports [HW 5.4]."""
-PPU_OPEN_RESULTS = 2048
-"""Results of open rows that the PPU holds [HW 9.9]."""
 
 
 @dataclass(frozen=True)
@@ -241,20 +233,22 @@ def plan_tiles(shape: ConvShape, what: str, cores: int = 1) -> list[Tile]:
     if problem is None:
         return _whole_tiles(shape, cores)
     for columns, kernels in _divisions(shape):
-        parts = [shape.part(some, others) for some in columns for others in kernels]
-        if any(_problem(part, what) for part in parts):
-            continue
         tiles: list[Tile] = []
-        for some in columns:
-            for others in kernels:
-                part = shape.part(some, others)
-                best = _best(part, part.out_height, part.kernels)
-                assert best is not None
-                for tile in _tiles(part, best):
-                    kernel, width = tile.first_kernel + others[0], some[1] if len(columns) > 1 else 0
-                    tiles.append(replace(tile, first_kernel=kernel, first_column=some[0], columns=width))
-        return tiles
+        for some, others in itertools.product(columns, kernels):
+            part = shape.part(some, others)
+            if _problem(part, what) or (best := _best(part, _most_rows(shape, some), part.kernels)) is None:
+                break
+            for tile in _tiles(part, best):
+                kernel, width = tile.first_kernel + others[0], some[1] if len(columns) > 1 else 0
+                tiles.append(replace(tile, first_kernel=kernel, first_column=some[0], columns=width))
+        else:
+            return tiles
     raise ModelError(problem)
+
+
+def _most_rows(shape: ConvShape, columns: tuple[int, int]) -> int:
+    """Return the rows of a tile of some columns: one if the rest of a line exceeds the writer's notch."""
+    return shape.out_height if shape.out_width - columns[1] <= MAX_NOTCH else 1
 
 
 def _divisions(shape: ConvShape) -> Iterator[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:

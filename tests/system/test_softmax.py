@@ -99,9 +99,9 @@ def test_masked_scores() -> None:
     assert (got[..., 40:] == 0).all() and np.abs(got - reference(data, {"x": x})).max() < 1e-3
 
 
-@pytest.mark.parametrize(("rows", "channels", "own"), [(20, 64, False), (100, 50, False), (9000, 8, False)])
+@pytest.mark.parametrize(("rows", "channels", "own"), [(20, 64, False), (100, 50, False)])
 def test_stays_on_the_host(rows: int, channels: int, own: bool) -> None:
-    """Small tensors, channels that fill no atoms and may be infinite, and too many rows stay on the host."""
+    """Small tensors, and channels that fill no atoms and may be infinite, stay on the host."""
     assert not on_npu(compile_model(scores(rows, channels, own), reuse=False))
 
 

@@ -10,7 +10,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import rkcosim
+from rkcosim.compiler.loaders.onnx_parts import ValueTypes, describe
 from rkcosim.compiler.loaders.onnx_products import products
+from tests.makers.onnx_graphs import network
 
 
 def _proto(equation: str, first: tuple[int, ...], second: tuple[int, ...]) -> onnx.ModelProto:
@@ -38,6 +40,9 @@ def _drawn(shape: tuple[int, ...], seed: int) -> Any:
         ("b i d, d h k -> b i h k", (1, 9, 24), (24, 2, 16)),
         ("bihk,hkd->bid", (1, 9, 2, 16), (2, 16, 24)),
         ("ij,jk->ki", (6, 16), (16, 8)),
+        ("kj,ji", (6, 16), (16, 8)),  # the result is implicit: ik
+        ("...ij,...jk->...ik", (2, 3, 5, 32), (2, 3, 32, 8)),
+        ("b...d, ...dk", (4, 3, 32), (3, 32, 8)),
     ],
 )
 def test_the_npu_computes_a_product(equation: str, first: tuple[int, ...], second: tuple[int, ...]):
@@ -56,10 +61,9 @@ def test_the_npu_computes_a_product(equation: str, first: tuple[int, ...], secon
 @pytest.mark.parametrize(
     ("equation", "first", "second"),
     [
-        ("ij,jk", (3, 4), (4, 5)),  # the order of the result is implicit
         ("ii,ij->j", (4, 4), (4, 5)),
         ("i,j->ij", (4,), (5,)),
-        ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5)),
+        ("...ij,...jk->...ik", (2, 3, 4), (1, 4, 5)),  # repeated matrices
         ("ijk,jl->il", (3, 4, 5), (4, 6)),
         ("ij,jk->ik", (3, 1), (4, 5)),
     ],
@@ -67,3 +71,23 @@ def test_the_npu_computes_a_product(equation: str, first: tuple[int, ...], secon
 def test_other_equations_stay(equation: str, first: tuple[int, ...], second: tuple[int, ...]):
     proto = _proto(equation, first, second)
     assert products(proto) == proto
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("bhid,bhjd->bhij", [(2, 3, 5, 7), (2, 3, 4, 7)]),
+        ("ij,jk->ik", [(5, 7), (7, 3)]),
+        ("...ij,...jk->...ik", [(2, 3, 5, 7), (3, 7, 4)]),
+        ("bi,oij,bj->bo", [(4, 5), (6, 5, 7), (4, 7)]),
+    ],
+)
+def test_products_on_the_host_are_counted(equation: str, shapes: list[tuple[int, ...]]):
+    """numpy's naive count has a multiplication for each factor after the first, and an addition."""
+    names = [f"x{n}" for n in range(len(shapes))]
+    node = helper.make_node("Einsum", names, ["y"], name="sum", equation=equation)
+    proto = network([node], dict(zip(names, shapes, strict=True)))
+    told = np.einsum_path(equation, *(np.zeros(shape) for shape in shapes))[1]
+    naive = float(next(line.split(":")[1] for line in told.splitlines() if "Naive FLOP" in line))
+    count = describe(node, "", ValueTypes(proto)).macs
+    assert f"{count * len(shapes) / (len(shapes) - 1):.3e}" == f"{naive:.3e}"

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
+from rkcosim.compiler import compile_model
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.quantization import (
     Normalisation,
@@ -25,6 +26,7 @@ from rkcosim.compiler.quantization.figures import Sums
 from rkcosim.compiler.quantization.quantizer import with_activations
 from rkcosim.compiler.quantization.ranges import BINS, least_error
 from rkcosim.compiler.quantization.session import run_outputs
+from rkcosim.measure.models.accuracy_words import output_lines
 from tests.system.qdq_models import Net
 
 SHAPE = (1, 8, 6, 6)
@@ -291,3 +293,40 @@ def test_layers_are_chosen_one_after_the_other() -> None:
     assert set(keep_most_important(OnnxModel(proto), samples(), Settings(), 2, found)) == {"conv0", "conv2"}
     assert keep_most_important(OnnxModel(proto), samples(), Settings(keep=(first,)), 1)[0] == first
     assert keep_most_important(OnnxModel(proto), samples(), Settings(keep=("conv0",)), 0) == ("conv0",)
+
+
+@pytest.mark.parametrize("op", ["Tanh", "HardSigmoid", "Elu", "Softplus"])
+def test_functions_at_outputs_are_quantised_and_run_on_the_npu(op: str) -> None:
+    n = chain()
+    end = n.add(op, "conv2")
+    middle = n.conv(end, 8, 4, 1)
+    for result in (end, middle):
+        proto, made = quantised(n, result)
+        coded = {
+            n.input[0].removesuffix("_QuantizeLinear_Input")
+            for n in made.graph.node
+            if n.op_type == "QuantizeLinear"
+        }
+        assert result in coded
+        graph = compile_model(made.SerializeToString()).graph
+        assert not [name for name, tensor in graph.tensors.items() if tensor.host]
+        found = measure(proto, made, samples())
+        assert found.outputs[result].sqnr > 25 and not found.float_outputs()
+
+
+def test_an_output_that_is_not_quantised_is_named() -> None:
+    n = chain()
+    end = n.add("Sin", "conv2")
+    proto, made = quantised(n, end)
+    found = measure(proto, made, samples())
+    assert f"output {end} is in floating point: Sin '{end}' is not quantised" in list(output_lines(found))
+
+
+def test_nodes_without_a_name_can_be_kept() -> None:
+    proto = chain().model("conv2")
+    for node in proto.graph.node:
+        node.name = ""
+    made = prepared(proto.SerializeToString())
+    assert [node.name for node in made.graph.node] == [node.output[0] for node in made.graph.node]
+    kept = onnx.load_model_from_string(quantize_model(made, samples(), Settings(keep=("conv2",))))
+    assert measure(made, kept, samples()).kept == ["conv2"]

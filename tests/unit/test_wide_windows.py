@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import rkcosim
 from rkcosim.compiler.lowering.wide import AxisDivision
+from tests.makers.onnx_graphs import halves, network, theirs
 
 Case = tuple[int, int, tuple[int, int], tuple[int, int], tuple[int, int, int, int], int, int]
 
@@ -58,19 +59,13 @@ def _drawn(case: Case, seed: int = 1) -> Any:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float16).astype(np.float32)
 
 
-def _theirs(data: bytes, x: Any) -> Any:
-    import onnxruntime
-
-    return onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
-
-
 @pytest.mark.parametrize("name", [*PATCHES, *WIDE])
 def test_in_fp16(name: str):
     case = (PATCHES | WIDE)[name]
     proto, x = _proto(case), _drawn(case)
     with rkcosim.load(proto, engine="golden") as model:
         assert {layer.target for layer in model.layers} == {"npu"}
-        found, right = model(x), _theirs(proto.SerializeToString(), x)
+        found, right = model(x), theirs(proto.SerializeToString(), {"x": x})
         assert found.shape == right.shape
         assert np.abs(found - right).max() < 1e-3 * np.abs(right).max()
         assert model.check(x)
@@ -84,9 +79,23 @@ def test_in_int8(name: str):
     with rkcosim.load(_proto(case), engine="golden").quantize(samples) as model:
         assert {layer.target for layer in model.layers} == {"npu"}
         step = model._model().outputs[0].scale
-        right = _theirs(model.to_bytes(), samples[0])
+        right = theirs(model.to_bytes(), {"x": samples[0]})
         assert np.abs(model(samples[0]) - right).max() < 1.01 * step
         assert model.check(samples[0]) and model.compare("onnxruntime", samples[0])
+
+
+def test_blocks_of_one_input_are_made_once():
+    """Two convolutions of a signal, as a transform to frequencies has them (sine and cosine)."""
+    names = {"s": halves(6, 1, 1, 64), "c": halves(6, 1, 1, 64, seed=1)}
+    nodes = [
+        helper.make_node("Conv", ["x", name], [f"{name}y"], name=name, strides=[1, 16]) for name in names
+    ]
+    proto = network([*nodes, helper.make_node("Add", ["sy", "cy"], ["y"])], (1, 1, 1, 640), names)
+    x = halves(1, 1, 1, 640, seed=2)
+    with rkcosim.load(proto, engine="golden") as model:
+        assert sum(layer.op == "SpaceToDepth" for layer in model.layers) == 1
+        found, right = model(x), theirs(proto.SerializeToString(), {"x": x})
+        assert np.abs(found - right).max() < 1e-3 * np.abs(right).max()
 
 
 def test_what_has_no_division_says_why():

@@ -73,6 +73,12 @@ def _lint() -> str:
     return page()
 
 
+def _constraints() -> str:
+    from tools.pages.constraints import page
+
+    return page()
+
+
 def _registers() -> str:
     from tools.pages.registers import markdown
 
@@ -186,6 +192,7 @@ def _python(page: str, names: tuple[str, ...]) -> Made:
 
 PAGES: dict[str, Made] = {
     "lint": Made("docs/lint.md", _lint),
+    "constraints": Made("docs/constraints.md", _constraints),
     "registers": Made("build/registers.md", _registers, kept=False),
     "counters": Made("docs/counters.md", _counters, "registers"),
     "ports": Made("docs/ports.md", _ports, "ports"),

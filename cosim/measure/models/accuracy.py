@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,6 @@ def npu_figures(
 ) -> dict[str, Figures]:
     """Compare the outputs of a compiled model with those of its float original.
 
-    The layers run on the graph-level golden model; `rkcosim run --check` shows that it equals the RTL bit for
-    bit.
-
     Parameters
     ----------
     original
@@ -42,6 +39,34 @@ def npu_figures(
     Raises
     ------
     ModelError
+        As `npu_outputs`.
+    """
+    model = open_model(quantised)
+    sums = {name: Sums() for name in original.outputs}
+    wanted = original.run(samples)
+    for right, found in zip(wanted, npu_outputs(original, quantised, samples), strict=True):
+        for name, one in sums.items():
+            one.add(right[name], found[name])
+    scales = [info.scale if info.quantised else None for info in model.outputs]
+    return {name: one.figures(scale) for (name, one), scale in zip(sums.items(), scales, strict=True)}
+
+
+def npu_outputs(
+    original: FloatModel, quantised: bytes, samples: Sequence[Mapping[str, npt.NDArray[Any]]]
+) -> Iterator[dict[str, npt.NDArray[Any]]]:
+    """Yield the outputs of a compiled model for each sample, by their names in the float model.
+
+    The layers run on the graph-level golden model; `rkcosim run --check` shows that it equals the RTL bit for
+    bit.
+
+    Parameters
+    ----------
+    original, quantised, samples
+        As for `npu_figures`.
+
+    Raises
+    ------
+    ModelError
         If the model cannot be compiled, or has other outputs than its original.
     """
     model = open_model(quantised)
@@ -49,11 +74,9 @@ def npu_figures(
     names = original.outputs
     if len(names) != len(model.outputs):
         raise ModelError(f"the float model has {len(names)} outputs, the compiled one {len(model.outputs)}")
-    sums = {name: Sums() for name in names}
-    wanted = original.run(samples)
     with progress.step("computing in the NPU's arithmetic", len(samples), "samples") as shown:
         states = initial_states(model.graph)
-        for sample, right in zip(samples, wanted, strict=True):
+        for sample in samples:
             results = list[list[npt.NDArray[Any]]]()
             for values in samples_of(model, [sample[info.name] for info in model.inputs]):
                 cubes = [one.encode_input(number, array) for number, array in enumerate(values)]
@@ -66,9 +89,9 @@ def npu_figures(
 
                 states = following_states(one.graph, read)
                 results.append([np.asarray(one.decode_output(number, read)) for number in range(len(names))])
-            for number, name in enumerate(names):
-                parts = [outputs[number] for outputs in results]
-                sums[name].add(right[name], np.concatenate(parts) if len(parts) > 1 else parts[0])
+            parts = zip(*results, strict=True)
+            yield {
+                name: np.concatenate(several) if len(several) > 1 else several[0]
+                for name, several in zip(names, parts, strict=True)
+            }
             shown.advance()
-    scales = [info.scale if info.quantised else None for info in model.outputs]
-    return {name: sums[name].figures(scale) for name, scale in zip(names, scales, strict=True)}

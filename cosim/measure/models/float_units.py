@@ -69,7 +69,8 @@ def units(
     An array of the output's cube: the last place of the largest partial sum of convolutions, sums and
     averages; a step of the entries of a table; for other functions the last place of the result, or the
     difference that the last place of the input makes, if that is larger.  A factor below the normal numbers
-    of fp16 counts with its own last place.  It is not smaller than the
+    of fp16 counts with its own last place: weights of convolutions there are rounded to multiples of 2**-24,
+    so that the unit is at least 2**-25 times the sum of their inputs.  It is not smaller than the
     difference that the units of inexact inputs make.
     """
     made = _own_units(step, tensors, result)
@@ -87,6 +88,8 @@ def _own_units(step: Step, tensors: Mapping[str, Array], result: Array) -> npt.N
     if isinstance(step, ConvStep):
         plain = replace(step, weights=np.abs(step.weights), bias=np.abs(step.bias), limits=None, slopes=None)
         largest = _finite(run(graph_nodes(plain), sizes)[step.output.name])
+        own = last_place(np.maximum(largest, np.abs(_finite(result))))
+        return np.maximum(own, _lost_weights(plain, sizes))
     elif isinstance(step, BinaryStep):
         a, b = (sizes[tensor.name].astype(np.float64) for tensor in step.inputs)
         largest = np.broadcast_to(a * b if step.method == "mul" else a + b, result.shape)
@@ -110,6 +113,22 @@ def _own_units(step: Step, tensors: Mapping[str, Array], result: Array) -> npt.N
     else:
         return np.maximum(last_place(result), _sensitivity(step, tensors, result))
     return last_place(np.maximum(largest, np.abs(_finite(result))))
+
+
+def _lost_weights(step: ConvStep, sizes: Mapping[str, Array]) -> npt.NDArray[np.float64]:
+    """Return how much the weights below the normal numbers of fp16 can have changed sums by their rounding.
+
+    `step` has absolute weights and biases, `sizes` are absolute inputs.  Zeros count, since smaller weights
+    than 2**-25 have become zeros.
+    """
+    small = step.weights < SMALLEST
+    if not small.any():
+        return np.zeros(step.output.cube)
+    # Ones would exceed the range of fp16 in sums of large inputs; 2**-10 is exact.
+    counted = replace(
+        step, weights=small.astype(np.float16) * np.float16(2.0**-10), bias=np.zeros_like(step.bias)
+    )
+    return _finite(run(graph_nodes(counted), sizes)[step.output.name]) * 2.0**-15
 
 
 def _unscaled(step: FloatStep) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rkcosim.compiler.constraints import requirement
 from rkcosim.compiler.graph import HostOperator
-from rkcosim.compiler.runtime import AFTER, hosted_operators
+from rkcosim.compiler.runtime import ending_softmax, hosted_operators
 from rkcosim.compiler.steps import HostStep
 
 SHOWN = 12
@@ -68,10 +68,10 @@ class HostWork:
         )
         groups: dict[tuple[str, str], list[HostOperator]] = {}
         for item in self.operators:
-            groups.setdefault((item.kind, item.reason), []).append(item)
-        for (kind, reason), items in list(groups.items())[:SHOWN]:
+            groups.setdefault((item.kind, requirement(item.reason)), []).append(item)
+        for (kind, _), items in list(groups.items())[:SHOWN]:
             count = f"{len(items)} times " if len(items) > 1 else ""
-            yield f"  {kind} {count}('{items[0].name}'): {reason}"
+            yield f"  {kind} {count}('{items[0].name}'): {items[0].reason}"
         if len(groups) > SHOWN:
             yield f"  {len(groups) - SHOWN} more kinds (--json has all)"
         if self.undivided:
@@ -84,8 +84,7 @@ def host_work(model: Any) -> HostWork:
     operators = [item for step in steps for item in hosted_operators(step)]
     for op in graph.host_ops:
         if op.kind == "Softmax":
-            elements = math.prod(op.attributes.get("shape") or ())
-            operators.append(HostOperator(op.name, op.kind, AFTER, elements))
+            operators.append(ending_softmax(graph, op))
     elements = sum(item.elements for item in operators)
     others = sum(step.output.elements for step in steps if not isinstance(step, HostStep))
     macs = sum(item.macs for item in operators)

@@ -42,6 +42,8 @@ def quantise(
     below: float | None = None,
     gains: bool = False,
     npu: bool = False,
+    advice: bool = False,
+    held_out: Sequence[Sample] = (),
 ) -> Quantised:
     """Quantise a model; what sensitive layers would lose is measured first.
 
@@ -58,11 +60,15 @@ def quantise(
         Whether each layer is also tried in floating point; `mixed` implies it.
     npu
         Whether the figures have the outputs in the NPU's arithmetic.
+    advice
+        Whether the figures have what was tried to make the model better.
+    held_out
+        Samples on which that is measured; empty: half of `samples` are measured on and not calibrated with.
 
     Raises
     ------
     ModelError
-        As `FloatModel.quantize` and `FloatModel.measure`.
+        If there are too few samples for advice, or as `FloatModel.quantize` and `FloatModel.measure`.
     """
     made = model.quantize(samples, settings)
     before = found = model.measure(made, samples, gains=gains or mixed > 0)
@@ -77,20 +83,35 @@ def quantise(
         found = model.measure(made, samples)
     if npu:
         found.npu = npu_figures(model, made, samples)
+    if advice:
+        learnt, fresh = (samples, held_out) if held_out else quantization.divided(samples)
+        found.advice = quantization.advise(model, learnt, fresh, replace(settings, keep=kept))
     return Quantised(made, found, before, kept)
 
 
 def measure(
-    model: FloatModel, data: bytes, samples: Sequence[Sample], *, gains: bool = False, npu: bool = False
+    model: FloatModel,
+    data: bytes,
+    samples: Sequence[Sample],
+    *,
+    gains: bool = False,
+    npu: bool = False,
+    advice: bool = False,
 ) -> Accuracy:
     """Compare a quantised model with its float original; parameters as for `quantise`.
+
+    For advice the float model is quantised on half of the samples, and all models are compared on the others.
 
     Raises
     ------
     ModelError
-        If the two do not belong together.
+        If the two do not belong together, or there are too few samples for advice.
     """
     found = model.measure(data, samples, gains=gains)
     if npu:
         found.npu = npu_figures(model, data, samples)
+    if advice:
+        learnt, fresh = quantization.divided(samples)
+        kept = tuple(found.kept)
+        found.advice = quantization.advise(model, learnt, fresh, Settings(keep=kept), given=data)
     return found

@@ -1,20 +1,23 @@
-"""The page of a comparison of a quantised model with its float original: outputs, layers, proposals."""
+"""The page of a comparison of a quantised model with its float original: outputs, codes in use, layers."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from rkcosim.compiler.quantization.channels import CODES, FEW
 from rkcosim.compiler.quantization.figures import order
+from rkcosim.measure.models.accuracy_words import advised, code_rows, layer_line, trial_text
 from rkcosim.measure.report import page
 from rkcosim.measure.report.figures import NOTHING
 from rkcosim.measure.report.table import Cell, Column, groups
 from rkcosim.waves.drawing import clip
 
 if TYPE_CHECKING:
-    from rkcosim.compiler.quantization import Accuracy, Figures
+    from rkcosim.compiler.quantization import Accuracy, Figures, Layer
 
 MOST_DB = 60.0
 """SQNR in dB that fills a cell's bar."""
@@ -36,9 +39,30 @@ def render(name: str, found: Accuracy) -> str:
         If Jinja2 is missing.
     """
     columns = _columns(found)
-    proposed = [layer.name for layer in found.worst(5)]
+    codes = [
+        (
+            row.name,
+            row.layer.op,
+            row.range,
+            f"{row.step:.4g}",
+            str(row.channels),
+            str(row.lost),
+            NOTHING if row.fewest is None else str(row.fewest),
+            NOTHING if row.median is None else str(row.median),
+            *_inputs(row.layer),
+        )
+        for row in code_rows(found)
+    ]
     outputs = [
-        (output, who, decibels(figures), f"{figures.cosine:.6f}", f"{figures.worst:.4g}", _steps(figures))
+        (
+            output,
+            who,
+            decibels(figures),
+            f"{figures.cosine:.6f}",
+            f"{figures.worst:.4g}",
+            _steps(figures),
+            NOTHING if figures.channels is None else f"{100 * figures.channels:.2f} %",
+        )
         for output in found.outputs
         for who, several in ((found.runtime, found.outputs), ("NPU arithmetic", found.npu))
         if (figures := several.get(output)) is not None
@@ -50,7 +74,13 @@ def render(name: str, found: Accuracy) -> str:
             name=name,
             found=found,
             outputs=outputs,
-            proposed=proposed,
+            codes=codes,
+            few=FEW,
+            all_codes=CODES,
+            findings=found.findings(),
+            important=layer_line(found),
+            advice=found.advice,
+            trials=[(trial_text(trial), trial.text, shlex.join(trial.options)) for trial in advised(found)],
             columns=columns,
             groups=groups(columns),
             rows=range(len(found.layers)),
@@ -61,6 +91,12 @@ def render(name: str, found: Accuracy) -> str:
 def write(path: Path, name: str, found: Accuracy) -> None:
     """Write the page of a comparison; raises the errors of `render`."""
     page.put(path, render(name, found))
+
+
+def _inputs(layer: Layer) -> tuple[str]:
+    """Return range and number of codes of each input of a Concat as one text."""
+    parts = layer.codes.parts if layer.codes is not None else []
+    return ("; ".join(f"{part.name} {part.low:.4g}..{part.high:.4g}: {part.codes}" for part in parts),)
 
 
 def decibels(figures: Figures) -> str:
@@ -87,7 +123,7 @@ def _columns(found: Accuracy) -> list[Column]:
         Column(
             "rank",
             "",
-            "1: should stay in floating point first",
+            "place by the error of the worst output with this layer in floating point, else by its own error",
             [Cell(str(places.get(id(one), NOTHING)), places.get(id(one))) for one in layers],
         ),
     ]

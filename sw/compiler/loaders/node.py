@@ -5,7 +5,6 @@ of nodes of both formats.  Shapes of activations have the channels first, also f
 (M, K), (1, M, K) or (K,).
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler import graph as g
-from rkcosim.compiler.graph import MAX_ELEMENTS, Clamp, Graph, ModelError, Op, Tensor, Window
+from rkcosim.compiler.constraints.tensors import tensor_shape, tensor_size
+from rkcosim.compiler.graph import Clamp, Graph, ModelError, Op, Tensor, Window
 from rkcosim.compiler.host_steps import REAL_FUNCTIONS
+from rkcosim.compiler.resampling import Sampling
 from rkcosim.hostops.quantise import coded
 
 Array = npt.NDArray[Any]
@@ -120,8 +121,8 @@ class FileNode(ABC):
         """Whether input `index` is not an activation."""
 
     @abstractmethod
-    def made(self, index: int, shape: Shape) -> Tensor:
-        """Add output `index` of a node that moves elements to the graph."""
+    def made(self, index: int, shape: Shape, line: bool = False) -> Tensor:
+        """Add output `index` of a node that moves elements to the graph; `line` is as `is_line`."""
 
     @abstractmethod
     def kernel(self, x: Tensor) -> Kernel:
@@ -193,7 +194,14 @@ class FileNode(ABC):
 
     @abstractmethod
     def linear(self, x: Tensor) -> tuple[g.BilinearForm, Shape] | None:
-        """Return coordinate mode and result's shape of a bilinear resize; None for a nearest one."""
+        """Return coordinate mode and result's shape of a bilinear resize; None for others."""
+
+    def sampled(self, x: Tensor) -> tuple[Sampling, Sampling, Shape] | None:
+        """Return the places of rows and columns and the result's shape of a resize; None for a nearest one.
+
+        It is asked after `linear`.
+        """
+        return None
 
     def view(self, index: int = 0) -> str:
         """Return the name of activation `index` with the shape that the node sees."""
@@ -334,8 +342,7 @@ def natural_cube(shape: Shape, what: str) -> Cube:
     ModelError
         If the batch is larger than one or the number of dimensions is unsupported; `what` names the tensor.
     """
-    if min(shape, default=1) < 1 or math.prod(shape) > MAX_ELEMENTS:
-        raise ModelError(f"{what}: shape {shape} is not supported")
+    tensor_size(what, shape)
     if len(shape) == 4 and shape[0] == 1:
         return shape[1], shape[2], shape[3]
     if len(shape) == 3 and shape[0] == 1:
@@ -344,13 +351,23 @@ def natural_cube(shape: Shape, what: str) -> Cube:
         return shape[1], shape[0], 1
     if len(shape) == 1:
         return shape[0], 1, 1
-    raise ModelError(f"{what}: shape {shape} is not supported; use (1, C, H, W) or (M, K)")
+    raise tensor_shape.error(what, shape)
 
 
 def is_line(tensor: Tensor) -> bool:
     """Whether a tensor (1, C, L) is stored as C channels of one row, as convolutions along a line use it."""
-    shape = tensor.shape
-    return len(shape) == 3 and tensor.cube == (shape[1], 1, shape[2]) and shape[1] > 1
+    return on_line(tensor.shape, tensor.cube)
+
+
+def on_line(shape: Shape, cube: Cube) -> bool:
+    """Whether a cube has a shape (1, C, L) as C channels of one row of L pixels."""
+    plain = len(shape) != 3 or shape[0] != 1 or (shape[2], shape[1], 1) == cube
+    return not plain and cube == line_cube(shape)
+
+
+def line_cube(shape: Shape) -> Cube:
+    """Return the cube of a shape (1, C, L) with C channels of one row."""
+    return shape[1], 1, shape[2]
 
 
 def lookup(
@@ -385,4 +402,4 @@ def lookup(
 
 def channel_axis(tensor: Tensor) -> int:
     rows = g.in_rows(tensor.shape, tensor.cube)
-    return 1 if len(tensor.shape) == 4 and not rows else len(tensor.shape) - 1
+    return 1 if is_line(tensor) or (len(tensor.shape) == 4 and not rows) else len(tensor.shape) - 1

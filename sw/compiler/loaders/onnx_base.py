@@ -15,7 +15,19 @@ import onnx
 from onnx import numpy_helper
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.functions import function_reason
+from rkcosim.compiler.constraints.normalisations import last_softmax_reason
+from rkcosim.compiler.constraints.placement import (
+    between_npu_operations,
+    known_operator,
+    one_result,
+    readable_by_host,
+    reads_the_npu,
+)
+from rkcosim.compiler.constraints.tensors import constant_parameter
 from rkcosim.compiler.graph import MAX_ELEMENTS, Graph, ModelError, Tensor
+from rkcosim.compiler.host_steps import REAL_FUNCTIONS
+from rkcosim.compiler.limits import SMALL
 from rkcosim.compiler.loaders.node import Array, Constant, Cube, Pending, Shape
 from rkcosim.compiler.loaders.onnx_file import OWN_DOMAINS, reads
 from rkcosim.compiler.loaders.onnx_node import (
@@ -36,22 +48,26 @@ from rkcosim.compiler.loaders.onnx_parts import (
 )
 from rkcosim.compiler.loaders.operators import OPERATORS
 from rkcosim.compiler.loaders.products import settled
-from rkcosim.compiler.loaders.views import View
+from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube
 from rkcosim.compiler.options import LoadOptions
+from rkcosim.compiler.steps import HostStep
 
 PASS_THROUGH = {"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Dropout"}
 CLAMPS = {"Relu", "Clip"}
 CODINGS = {"QuantizeLinear", "DequantizeLinear"}
-SUPPORTED = {"Softmax", *PASS_THROUGH, *CLAMPS, *OPERATORS} - {"FullyConnected"}
+SUPPORTED = {"Softmax", "Gather", *PASS_THROUGH, *CLAMPS, *OPERATORS} - {"FullyConnected"}
 MOVES = {*PASS_THROUGH, "Transpose", "Concat", "Split", "Slice", "Pad", "Softmax"}
 """Operators without arithmetic (or with none on the NPU), which the host does if their inputs are there."""
 PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 VIEWED = {"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity"}
 """Operators whose results may be the bytes of their inputs, in another shape or order."""
-SMALL = 4096
-"""Elements up to which an operator without products stays on the host if its inputs are there: a job of its
-own would cost more than it saves, and sums of the host may exceed the range of fp16."""
 FLOATS = ("float32", "float16")
+BY_ROWS = {
+    *REAL_FUNCTIONS,
+    *CLAMPS,
+    *("Add", "Sub", "Mul", "Div", "MatMul", "LayerNormalization", "RMSNormalization"),
+}
+"""Operators that may treat all rows of channels alike."""
 
 
 class NodeVisitor(ABC):
@@ -111,12 +127,28 @@ class NodeVisitor(ABC):
         if not self.graph.ops and not self._options.fallback:
             raise ModelError(f"model '{self.graph.name}' has no operation for the NPU")
         if self._options.fallback and all(isinstance(op, g.HostPart | g.OnHost) for op in self.graph.ops):
-            parts = [op for op in self.graph.ops if isinstance(op, g.HostPart)]
-            reasons = {op.name: op.operator.reason for op in parts if op.operator.reason}
+            reasons = self._reasons()
             for node in self.proto.node:  # without rounding to the NPU's types
-                self.forced[node.name] = reasons.get(node.name, "the NPU has nothing else to compute")
+                kept = between_npu_operations.reason(0, node.op_type, node.op_type in MOVES)
+                self.forced[node.name] = reasons.get(node.name, self.forced.get(node.name, kept))
             self.host_inputs |= {info.name for info in self.proto.input}
         return self.graph
+
+    def _reasons(self) -> dict[str, str]:
+        """Return why the host computes the operators of a graph without operations of the NPU, by node."""
+        graph = self.graph
+        parts = [op for op in graph.ops if isinstance(op, g.HostPart)]
+        found = {op.name: op.operator.reason for op in parts if op.operator.reason}
+        for op in graph.ops:
+            if isinstance(op, g.OnHost):
+                inputs = tuple(graph.tensors[name] for name in op.inputs)
+                output, details = graph.tensors[op.output], op.attributes
+                step = HostStep(op.name, op.kind, inputs, output, function=op.function, attributes=details)
+                found[graph.makers.get(op.output, op.name)] = function_reason(step)
+        for last in graph.host_ops:
+            if last.kind == "Softmax":
+                found[last.name] = last_softmax_reason(graph.tensors.get(last.input), last)
+        return found
 
     def _knows(self, node: onnx.NodeProto) -> bool:
         return node.op_type in self.supported and node.domain in OWN_DOMAINS
@@ -128,19 +160,16 @@ class NodeVisitor(ABC):
             return
         reason = self._hosted.get(node.name, "")
         if not reason and not self._knows(node):
-            reason = "the NPU has no such operator"
+            reason = known_operator.reason(node.op_type, False)
         if not reason and self._only_hosted(node) and self._stays(node):
-            reason = "its input is on the host"
+            reason = reads_the_npu.reason(True, tuple(name for name in node.input if name))
         if not reason:
             graph = self.graph
             kept = dict(self.values), list(graph.ops), dict(graph.tensors), dict(graph.aliases)
             kept_more = dict(graph.constants), list(graph.inputs), list(graph.host_ops), dict(self._copies)
             try:
                 made = self._node(node)
-                if any(node.output[len(made) :]):
-                    raise ModelError(
-                        f"{node_label(node)}: output '{node.output[len(made)]}' is not supported"
-                    )
+                one_result(node_label(node), tuple(name for name in node.output[len(made) :] if name))
                 self.values.update(zip(node.output, made, strict=False))
                 for op in graph.ops[len(kept[1]) :]:
                     graph.makers.setdefault(op.output, node.name)
@@ -235,8 +264,9 @@ class NodeVisitor(ABC):
             self.host_inputs.add(name)
             return ValueType(value.shape, value.dtype)
         if name in self._nodes:
-            why = "its result is not quantised" if isinstance(value, Pending) else "the host uses its result"
-            self.forced[self._nodes[name].name] = why
+            self.forced[self._nodes[name].name] = readable_by_host.reason(
+                name, False, not isinstance(value, Pending)
+            )
         return self._hosted_value(name)  # this graph is made again
 
     def _settled_codes(self, name: str, view: View) -> Tensor | None:
@@ -320,15 +350,33 @@ class NodeVisitor(ABC):
             raise ModelError(f"{node_label(node)}: input {index} ('{name}') is not known at this point")
         value = self.values[name]
         if isinstance(value, View):
+            if value.plain and settled_cube(value) is None and self._by_rows(node):
+                return self._rows_of(value, name)
             return real_of(settled(self.graph, value, f"{name}@settled", f"'{name}'"))
         return value
+
+    def _by_rows(self, node: onnx.NodeProto) -> bool:
+        """Whether an operator treats all rows of channels alike, and has one activation."""
+        constants = sum(isinstance(self.values.get(name), Constant) for name in node.input)
+        return node.op_type in BY_ROWS and len([name for name in node.input if name]) - constants == 1
+
+    def _rows_of(self, view: View, name: str) -> Real:
+        """Return a view whose axes lie in order as rows of channels, whatever the number of its axes."""
+        made = f"{name}@rows"
+        if made not in self.graph.tensors:
+            tensor, cube = self.graph.tensors[view.tensor], rows_cube(view.shape)
+            self.graph.tensors[made] = replace(
+                tensor, name=made, shape=view.shape, cube=cube, channels_last=False
+            )
+            self.graph.aliases[made] = view.tensor
+        return real_of(self.graph.tensors[made])
 
     def _array(self, node: onnx.NodeProto, index: int) -> Array | None:
         if index >= len(node.input) or not node.input[index]:
             return None
         value = self._get(node, index)
         if not isinstance(value, Constant):
-            raise ModelError(f"{node_label(node)}: '{node.input[index]}' must be a constant")
+            raise constant_parameter.error(node_label(node), node.input[index], False)
         return value.real()
 
     def _drop_unused(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,10 +39,10 @@ class _Product:
 
     @classmethod
     def of(cls, equation: str) -> _Product | None:
-        """Read an equation; None if it is not a product of two factors with an explicit result."""
-        left, arrow, result = equation.replace(" ", "").partition("->")
+        """Read an equation with a letter for each index; None if it is not a product of two factors."""
+        left, _, result = equation.partition("->")
         factors = left.split(",")
-        if not arrow or len(factors) != 2 or not all(part.isalpha() for part in (*factors, result)):
+        if len(factors) != 2 or not all(part.isalpha() for part in (*factors, result)):
             return None
         first, second = factors
         if any(len(set(part)) != len(part) for part in (first, second, result)):
@@ -73,9 +74,9 @@ def as_product(
     if node.op_type != "Einsum" or node.domain not in ("", "ai.onnx") or len(node.input) != 2:
         return None
     equation = next((item.s.decode() for item in node.attribute if item.name == "equation"), "")
-    product = _Product.of(equation)
     known = [shapes.get(name) for name in node.input]
-    if product is None or None in known:
+    ranks = [len(shape) for shape in known if shape is not None]
+    if len(ranks) != 2 or (product := _Product.of(explicit(equation, ranks))) is None:
         return None
     sizes: dict[str, int] = {}
     for indices, shape in zip((product.first, product.second), known, strict=True):
@@ -101,6 +102,37 @@ def as_product(
             maker.add("Transpose", [split], result, perm=[order.index(index) for index in p.result])
     maker.nodes[-1].name = maker.name
     return maker.nodes
+
+
+def explicit(equation: str, ranks: Sequence[int]) -> str:
+    """Return an equation with its result, and with letters instead of dots.
+
+    Without a result it has the indices that occur once, in alphabetic order, behind those of the dots
+    (ONNX, operator Einsum).
+
+    Parameters
+    ----------
+    equation
+        The equation of an Einsum.
+    ranks
+        Dimensions of its factors.
+    """
+    left, arrow, result = equation.replace(" ", "").partition("->")
+    factors = left.split(",")
+    if not arrow:
+        letters = sorted(c for c in set(left) if c.isalpha() and left.count(c) == 1)
+        result = ("..." if "..." in left else "") + "".join(letters)
+    free = [c for c in string.ascii_letters if c not in equation]
+    counts = [
+        rank - len(part.replace("...", "")) if "..." in part else 0
+        for part, rank in zip(factors, ranks, strict=False)
+    ]
+    most = max(counts, default=0)
+    if min(counts, default=0) < 0 or most > len(free):
+        return equation
+    dots = "".join(free[:most])
+    parts = [part.replace("...", dots[most - count :]) for part, count in zip(factors, counts, strict=False)]
+    return f"{','.join(parts)}->{result.replace('...', dots)}"
 
 
 class _Maker:

@@ -1,10 +1,11 @@
 """ONNX files, checked and made ready for the loader: fixed shapes, chosen outputs, names, QDQ form.
 
-The steps of `read_onnx`, in order: parse and check the bytes; unite initializers and Constant nodes; name
-every node; cut the graph at the requested outputs; write operators on codes (QLinearConv and others) as the
-same operators between DequantizeLinear and QuantizeLinear; fix the shapes of the inputs; write pools that
-round their size up with padding (`rkcosim.compiler.loaders.onnx_windows`); fold constants
-(`rkcosim.compiler.loaders.onnx_fold`).
+The steps of `read_onnx`, in order: parse and check the bytes (GroupNormalization of opset 18 is rewritten
+before, `onnx_groups`); unite initializers and Constant nodes; name every node; cut the graph at the requested
+outputs; write operators on codes (QLinearConv and others) as the same operators between DequantizeLinear and
+QuantizeLinear; fix the shapes of the inputs; write pools that round their size up with padding
+(`rkcosim.compiler.loaders.onnx_windows`); write products and layer normalisations in the form that the loader
+knows (`onnx_products`, `onnx_norms`); fold constants (`rkcosim.compiler.loaders.onnx_fold`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
 from rkcosim.compiler.host_runtimes import refuse_external
 from rkcosim.compiler.loaders.onnx_bounds import check_bounds
 from rkcosim.compiler.loaders.onnx_fold import fold, inferred, runs, shapes_of_run
+from rkcosim.compiler.loaders.onnx_groups import write_groups
+from rkcosim.compiler.loaders.onnx_norms import layer_normalisations
 from rkcosim.compiler.loaders.onnx_products import products
 from rkcosim.compiler.loaders.onnx_windows import exact_windows
 from rkcosim.compiler.options import LoadOptions, OpenDimensions
@@ -82,6 +85,8 @@ def _ready(proto: onnx.ModelProto, options: LoadOptions, say: bool) -> onnx.Mode
             shape = ",".join(map(str, input_shape(item)))
             progress.say(f"input '{item.name}' has open dimensions: {shape} is used (--shape changes it)")
     fixed = products(exact_windows(fixed))
+    if options.floats == "fp16":
+        fixed = layer_normalisations(fixed)
     _check_sizes(fixed)
     if options.fold:
         fixed = fold(fixed)
@@ -122,6 +127,7 @@ def _parsed(data: bytes) -> onnx.ModelProto:
         raise ModelError(f"not an ONNX model, or cut short: no node in {len(data)} bytes")
     refuse_external(data)
     check_bounds(proto)
+    write_groups(proto, OWN_DOMAINS)
     try:
         with _described_outputs(proto):
             onnx.checker.check_model(proto)

@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.tensors import float_type
 from rkcosim.compiler.graph import Graph, ModelError
-from rkcosim.compiler.loaders.node import Array, Constant, Pending, natural_cube
-from rkcosim.compiler.loaders.onnx_base import CLAMPS, FLOATS, SMALL, SUPPORTED, VIEWED, real_of
-from rkcosim.compiler.loaders.onnx_graph import Loader
+from rkcosim.compiler.loaders.node import Array, Constant, Pending, natural_cube, on_line
+from rkcosim.compiler.loaders.onnx_base import CLAMPS, FLOATS, SUPPORTED, VIEWED, real_of
 from rkcosim.compiler.loaders.onnx_node import (
     Broken,
     Host,
@@ -22,16 +22,12 @@ from rkcosim.compiler.loaders.onnx_node import (
     Value,
     node_label,
 )
+from rkcosim.compiler.loaders.onnx_normalise import NORMALISATIONS, NormalisationLoader
 from rkcosim.compiler.loaders.products import settled
 from rkcosim.compiler.loaders.views import View, rows_cube, view_of
-from rkcosim.compiler.normalisation import Normalise
-from rkcosim.compiler.softmax import MAX_PIXELS
-
-NORMALISATIONS = {"LayerNormalization", "RMSNormalization"}
-"""Operators that only models without quantised tensors have on the NPU."""
 
 
-class FloatLoader(Loader):
+class FloatLoader(NormalisationLoader):
     """`Loader` without quantisation: a pending operation is finished when its result is used."""
 
     supported = SUPPORTED | NORMALISATIONS
@@ -42,6 +38,7 @@ class FloatLoader(Loader):
         self._options.check_floats("this model is not quantised")
         if self._options.floats == "fp16":
             self._fold_normalisation()
+            self._join_groups()
         return super().run()
 
     def _visit(self, node: onnx.NodeProto) -> None:
@@ -64,34 +61,6 @@ class FloatLoader(Loader):
         elif node.op_type in NORMALISATIONS:
             made = self._normalised(node)
         return super()._node(node) if made is None else [made]
-
-    def _normalised(self, node: onnx.NodeProto) -> Pending:
-        """Return a LayerNormalization or RMSNormalization over the channels of rows."""
-        source, label = self._get(node, 0), node_label(node)
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        if not isinstance(source, Real) or any(node.output[1:]):
-            raise ModelError(
-                f"{label}: it has more than one result, or '{node.input[0]}' is no tensor of floats"
-            )
-        axis, rank = int(attributes.get("axis", -1)), len(source.shape)
-        channels, rows, columns = source.cube
-        tokens = source.cube == rows_cube(source.shape) and source.shape != (1, *source.cube)
-        if axis % rank != rank - 1 or not tokens or rows * columns > MAX_PIXELS or channels < 2:
-            raise ModelError(f"{label}: axis {axis} of {source.shape} are not the channels of rows")
-        if rows * channels <= SMALL:
-            raise ModelError(f"{label}: the host takes less time for {rows * channels} elements")
-        values = []
-        for index, default in ((1, 1.0), (2, 0.0)):
-            given = self._array(node, index)
-            array = np.full(channels, default) if given is None else np.asarray(given, np.float64)
-            if array.size not in (1, channels):
-                raise ModelError(f"{label}: '{node.input[index]}' {array.shape} for {channels} channels")
-            values.append(np.broadcast_to(array.reshape(-1), (channels,)).copy())
-        if not all(np.isfinite(value.astype(np.float16)).all() for value in values):
-            raise ModelError(f"{label}: scale or bias are outside the range of fp16")
-        centred, epsilon = node.op_type == "LayerNormalization", float(attributes.get("epsilon", 1e-5))
-        op = Normalise(node.name or node.output[0], (source.tensor,), "", centred, epsilon, *values)
-        return Pending(op, source.shape, source.cube, clampable=False, real=True)
 
     def _matrices(self, name: str) -> Real | None:
         """Return matrices of the host or of an input as rows of a tensor; None for a single one."""
@@ -118,8 +87,8 @@ class FloatLoader(Loader):
             value = self._real_of(name, value)
         if isinstance(value, Input):  # as an fp16 tensor
             if value.dtype not in FLOATS:
-                raise ModelError(f"input '{value.name}' is {value.dtype}; a model of floats takes float32")
-            cube = natural_cube(value.shape, f"input '{value.name}'")
+                raise float_type.error(f"input '{value.name}'", value.name, value.dtype)
+            cube = self._placed(value.shape, name, f"input '{value.name}'")
             known = value.name if value.name not in self.graph.tensors else f"{name}@input"
             tensor = self._tensor(known, value.shape, cube)
             self._take(value, tensor)
@@ -131,7 +100,7 @@ class FloatLoader(Loader):
             if softmax is None:
                 raise ModelError(f"'{name}' is computed by the host after the NPU; nothing can follow it")
             cube = self.graph.tensors[softmax.input].cube
-            if not g.in_rows(value.shape, cube):
+            if not g.in_rows(value.shape, cube) and not on_line(value.shape, cube):
                 cube = natural_cube(value.shape, f"'{name}'")
             tensor = self._tensor(name, value.shape, cube)
             self._soften(softmax, tensor)
@@ -141,9 +110,10 @@ class FloatLoader(Loader):
     def _real_of(self, name: str, value: Hosted) -> Real:
         """Return the fp16 tensor of a value of the host."""
         if name not in self._copies:
-            if value.shape is None or value.dtype not in FLOATS:
-                raise ModelError(f"'{name}' is {value.dtype} on the host")
-            tensor = self._tensor(f"{name}@npu", value.shape, natural_cube(value.shape, f"'{name}'"))
+            float_type(f"'{name}' on the host", name, value.dtype)
+            if value.shape is None:
+                raise ModelError(f"the shape of '{name}' depends on the data")
+            tensor = self._tensor(f"{name}@npu", value.shape, self._placed(value.shape, name, f"'{name}'"))
             self._to_npu(value, tensor)
             self._copies[name] = real_of(tensor)
         return self._copies[name]

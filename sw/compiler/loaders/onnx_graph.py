@@ -16,8 +16,10 @@ import numpy as np
 import onnx
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.movements import part_of_a_view
+from rkcosim.compiler.constraints.tensors import constant_weights, quantised
 from rkcosim.compiler.graph import Clamp, HostOp, ModelError, Tensor
-from rkcosim.compiler.loaders.node import Array, Constant, Cube, Pending, Shape
+from rkcosim.compiler.loaders.node import Array, Constant, Cube, Pending, Shape, on_line
 from rkcosim.compiler.loaders.onnx_base import CLAMPS, FLOATS, PASS_THROUGH, VIEWED, real_of
 from rkcosim.compiler.loaders.onnx_node import (
     Host,
@@ -38,6 +40,9 @@ from rkcosim.compiler.loaders.onnx_views import ViewVisitor
 from rkcosim.compiler.loaders.operators import OPERATORS
 from rkcosim.compiler.loaders.views import View
 
+WEIGHED = ("Conv", "ConvTranspose", "Gemm")
+"""Operators whose other inputs are weights and bias."""
+
 
 class Loader(ViewVisitor):
     """A visit that makes operations on codes of DequantizeLinear, operators and QuantizeLinear."""
@@ -53,20 +58,28 @@ class Loader(ViewVisitor):
             return [self._softmax(node, attributes)]
         if kind == "MatMul" and self._of_activations(node):
             return [self._activations(node)]
-        if node.name in self._around and not self.floats:
+        if not self.floats and (kind in VIEWED or node.name in self._around):
             seen = self._moved(node) if kind in VIEWED else self._scaled_view(node)
             if seen is not None:
                 return [seen]
+        if kind in ("Split", "Slice", "Gather") and (parts := self._parts(node)) is not None:
+            return parts
+        if kind == "Gather":
+            known = self._types.of(node.input[0])
+            shape = () if known is None or known.shape is None else known.shape
+            raise part_of_a_view.error(node_label(node), shape, int(attributes.get("axis", 0)), False)
         if kind in CLAMPS:
             return [self._clamp(node, attributes)]
         if kind in PASS_THROUGH:
             return [self._reshape(node, attributes)]
+        if kind in WEIGHED:
+            for name in node.input[1:]:
+                known = self._types.of(name)
+                fixed = not name or isinstance(self.values.get(name), Constant)
+                constant_weights(node_label(node), name, known.shape if known else None, fixed)
         values = [self._get(node, i) if name else None for i, name in enumerate(node.input)]
         for name, value in zip(node.input, values, strict=True):
-            if value is not None and not isinstance(value, Real | Constant):
-                raise ModelError(
-                    f"{node_label(node)}: input '{name}' is not quantised (no DequantizeLinear before it)"
-                )
+            quantised(node_label(node), name, value is None or isinstance(value, Real | Constant))
         made = OPERATORS[kind](OnnxNode(node, values, self.graph, self.floats))
         results = made if isinstance(made, list) else [made]
         return [
@@ -125,7 +138,7 @@ class Loader(ViewVisitor):
             softmax = self._softmax_of(source.name)
             if softmax and not self._ends(output):
                 cube = self.graph.tensors[softmax.input].cube
-                if not g.in_rows(source.shape, cube):
+                if not g.in_rows(source.shape, cube) and not on_line(source.shape, cube):
                     cube = self._cube(source.shape, output, label)
                 tensor = self._tensor(output, source.shape, cube, node)
                 self._soften(softmax, tensor)
@@ -250,8 +263,13 @@ class Loader(ViewVisitor):
         if isinstance(source, Host):
             return self._host(node, "Reshape", source.name, shape, {"shape": shape})
         cube = reshaped_cube(source.cube, source.shape, shape)
-        if cube is not None:
-            return replace(source, shape=shape, cube=cube)
+        if cube == source.cube:
+            return replace(source, shape=shape)
+        if cube is not None and isinstance(source, Real):  # the bytes, in other rows and columns
+            name = f"{node.output[0]}@{'x'.join(map(str, cube))}"
+            made = replace(self.graph.tensors[source.tensor], name=name, shape=shape, cube=cube)
+            self.graph.tensors[name], self.graph.aliases[name] = made, source.tensor
+            return real_of(made)
         if isinstance(source, Pending):
             raise ModelError(f"{label}: '{node.input[0]}' must be quantised first")
         mover = OnnxNode(node, [source], self.graph)  # the bytes get another order in memory

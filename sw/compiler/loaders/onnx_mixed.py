@@ -18,6 +18,7 @@ from rkcosim.compiler.loaders.onnx_base import CLAMPS, CODINGS, MOVES, PASS_THRO
 from rkcosim.compiler.loaders.onnx_float import FloatLoader
 from rkcosim.compiler.loaders.onnx_graph import Loader
 from rkcosim.compiler.loaders.onnx_node import Host, Input, Quantised, Real, Value, node_label
+from rkcosim.compiler.loaders.onnx_normalise import NORMALISATIONS
 from rkcosim.compiler.loaders.onnx_parts import OnnxPart, ValueType, ValueTypes, describe
 from rkcosim.compiler.loaders.products import settled
 from rkcosim.compiler.loaders.views import View
@@ -33,7 +34,7 @@ class MixedLoader(FloatLoader):
     `floats` says which of the two the node that is visited needs.
     """
 
-    supported = Loader.supported
+    supported = Loader.supported | NORMALISATIONS
     floats = False
 
     def __init__(
@@ -86,7 +87,14 @@ class MixedLoader(FloatLoader):
         return isinstance(value, Pending) and value.real
 
     def _node(self, node: onnx.NodeProto) -> list[Value]:
-        return super()._node(node) if self.floats else Loader._node(self, node)
+        if self.floats:
+            return super()._node(node)
+        if node.op_type in NORMALISATIONS:
+            raise ModelError(
+                f"{node_label(node)}: its input is quantised, and the NPU computes a normalisation in fp16; "
+                "it would if the operator before it were in floating point"
+            )
+        return Loader._node(self, node)
 
     def _source(self, node: onnx.NodeProto, index: int) -> Value:
         value = self.values.get(node.input[index])

@@ -10,6 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from rkcosim.compiler.constraints.movements import (
+    pad_mode,
+    resize_coordinates,
+    resize_mode,
+    resize_sizes,
+)
+from rkcosim.compiler.constraints.tensors import constant_parameter
 from rkcosim.compiler.graph import BilinearForm, Graph, ModelError, Tensor, Window, in_rows
 from rkcosim.compiler.loaders.node import (
     Array,
@@ -22,16 +29,22 @@ from rkcosim.compiler.loaders.node import (
     Weights,
     channel_axis,
     is_line,
+    line_cube,
     natural_cube,
+    on_line,
 )
-from rkcosim.compiler.loaders.views import View
+from rkcosim.compiler.loaders.views import View, rows_cube
+from rkcosim.compiler.resampling import Sampling
 from rkcosim.hostops.geometry import same_pads
 
 BIAS_TOLERANCE = 1e-5
 """Relative difference up to which a bias scale counts as input scale * weight scale (float32)."""
 
 
-LINES = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool")
+LINES = (
+    *("Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"),
+    *("Pad", "InstanceNormalization", "GroupNormalization"),
+)
 """Operators that also take lines (1, C, L)."""
 
 
@@ -158,7 +171,7 @@ class OnnxNode(FileNode):
         value = self._value(index)
         if value is None or isinstance(value, Constant):
             return value
-        raise self.wrong(f"'{self.names[index]}' must be a constant")
+        raise constant_parameter.error(self.label, self.names[index], False)
 
     def is_constant(self, index: int) -> bool:
         return not isinstance(self._value(index), Real)
@@ -184,10 +197,10 @@ class OnnxNode(FileNode):
             self.on_host("Rearrange", seen, self.graph.tensors[name], name, shape=tensor.shape)
         return name
 
-    def made(self, index: int, shape: Shape) -> Tensor:
+    def made(self, index: int, shape: Shape, line: bool = False) -> Tensor:
         """Add output `index` to the graph, with the quantisation of input 0."""
         name = str(self.outputs[index])
-        cube = natural_cube(shape, f"{self.label}: '{name}'")
+        cube = line_cube(shape) if line else natural_cube(shape, f"{self.label}: '{name}'")
         made = replace(self.input(), name=name, shape=shape, cube=cube, channels_last=False)
         self.graph.tensors[name] = made
         return made
@@ -319,7 +332,7 @@ class OnnxNode(FileNode):
             raise self.wrong(f"input '{self.names[0]}' {x.shape} times depth {matrix.shape[1]}")
         if len(x.shape) == 4 and not in_rows(x.shape, x.cube):
             raise self.wrong(f"input '{self.names[0]}' {x.shape} is stored as a map")
-        if len(x.shape) != 4:
+        if len(x.shape) != 4 and x.cube != rows_cube(x.shape):
             natural_cube((*x.shape[:-1], len(matrix)), self.label)
         return x, (matrix, scales if self.floats else scales * alpha, zero)
 
@@ -373,10 +386,14 @@ class OnnxNode(FileNode):
 
     def parts(self) -> tuple[int, int, list[int]]:
         shape = self.input().shape
-        axis, count = self.axis(shape), len(self.outputs)
-        each = -(-shape[axis] // count)
-        even = [min(each, shape[axis] - each * n) for n in range(count)]
-        return 0, axis, self._numbers(1, "split") or even
+        axis = self.axis(shape)
+        return 0, axis, self.sizes(shape[axis])
+
+    def sizes(self, whole: int) -> list[int]:
+        """Return the sizes of a split of `whole` elements."""
+        count = len(self.outputs)
+        each = -(-whole // count)
+        return self._numbers(1, "split") or [min(each, whole - each * n) for n in range(count)]
 
     def bounds(self, shape: Shape) -> tuple[list[int], list[int], Shape]:
         names = enumerate(("starts", "ends", "axes", "steps"))
@@ -398,10 +415,13 @@ class OnnxNode(FileNode):
 
     def padding(self, x: Tensor) -> tuple[list[int], list[int], float | None]:
         mode, edges = self.attributes.get("mode", b"constant"), self._numbers(1, "pads")
-        if mode != b"constant" or edges is None or len(edges) != 8:
-            raise self.wrong(f"mode {mode.decode()}, pads {edges} are not supported")
-        if (axes := self._numbers(3, "axes")) is not None and [n % 4 for n in axes] != [0, 1, 2, 3]:
+        rank = 3 if self.line else 4
+        pad_mode(self.label, mode.decode(), None if edges is None else tuple(edges), rank)
+        assert edges is not None
+        if (axes := self._numbers(3, "axes")) is not None and [n % rank for n in axes] != list(range(rank)):
             raise self.wrong(f"pads of the axes {axes} are not supported")
+        if self.line:
+            edges = [*edges[:2], 0, *edges[2:5], 0, edges[5]]
         filling = self.constant(2)
         fill = float(self.attributes.get("value", 0.0))
         if filling is not None and filling.array.size:
@@ -423,22 +443,60 @@ class OnnxNode(FileNode):
         return {"before": order, "shape": turned}, turned
 
     def linear(self, x: Tensor) -> tuple[BilinearForm, Shape] | None:
-        get = self.attributes.get
-        mode = get("mode", b"nearest").decode()
-        if mode != "linear":
+        if self._text("mode", "nearest") != "linear" or int(self.attributes.get("antialias", 0)):
             return None
-        form = get("coordinate_transformation_mode", b"half_pixel").decode()
-        if self.kind == "Upsample":
-            form = "asymmetric"
-        out, ratios = self._resized(x)
-        pairs = zip(x.cube[1:], out[2:], ratios, strict=True)
+        form, out, ratios = self._form(), *self._resized(x)
         if form == "pytorch_half_pixel" and min(out[2:]) > 1:
             form = "half_pixel"
-        if form not in get_args(BilinearForm) or int(get("antialias", 0)):
-            raise self.wrong(f"coordinate mode {form} with linear interpolation is not supported")
+        pairs = zip(x.cube[1:], out[2:], ratios, strict=True)
+        if form not in get_args(BilinearForm):
+            return None
         if form != "align_corners" and any(n * ratio != m for n, m, ratio in pairs):
-            raise self.wrong(f"{x.cube[1:]} to {out[2:]} by the factors {ratios} is not supported")
+            return None
         return cast("BilinearForm", form), tuple(out)
+
+    def sampled(self, x: Tensor) -> tuple[Sampling, Sampling, Shape] | None:
+        mode, number = self._text("mode", "nearest"), self.attributes.get
+        resize_mode(
+            self.label, mode, ", ".join(n for n in ("antialias", "exclude_outside") if int(number(n, 0)))
+        )
+        if mode == "nearest":
+            return None
+        resize_coordinates(self.label, self._form(), mode)
+        out, ratios = self._resized(x)
+        pairs = zip(x.cube[1:], out[2:], ratios, strict=True)
+        a = float(number("cubic_coeff_a", -0.75))
+        rows, columns = (
+            Sampling("cubic" if mode == "cubic" else "linear", *self._places(n, m, ratio), a=a)
+            for n, m, ratio in pairs
+        )
+        return rows, columns, tuple(out)
+
+    def _places(self, size: int, out: int, ratio: float) -> tuple[float, float]:
+        """Return the place of the first result of a resize, and the distance to the next one."""
+        form = self._form()
+        if form == "align_corners":
+            return 0.0, (size - 1) / max(out - 1, 1)
+        centred = (1 / ratio - 1) / 2
+        starts = {
+            "asymmetric": 0.0,
+            "half_pixel": centred,
+            "pytorch_half_pixel": centred if out > 1 else 0.0,
+            "half_pixel_symmetric": size / 2 * (1 - out / (ratio * size)) + centred,
+        }
+        return starts[form], 1 / ratio
+
+    def _form(self) -> str:
+        """Return the coordinate transformation of a resize."""
+        return (
+            "asymmetric"
+            if self.kind == "Upsample"
+            else self._text("coordinate_transformation_mode", "half_pixel")
+        )
+
+    def _text(self, name: str, default: str) -> str:
+        value = self.attributes.get(name, default.encode())
+        return value.decode() if isinstance(value, bytes) else str(value)
 
     def _resized(self, x: Tensor) -> tuple[list[int], list[float]]:
         """Return the shape of a resize's result, and the factors of rows and columns."""
@@ -454,16 +512,13 @@ class OnnxNode(FileNode):
             _, deep, *ratios = [float(n) for n in scales.array]
             out = [1, channels * round(deep), *(int(n * f) for n, f in zip(size, ratios, strict=True))]
         else:
-            raise self.wrong("scales or sizes of four constants are needed")
-        if out[1] != channels or min(out) < 1:
-            raise self.wrong(f"{x.shape} to {tuple(out)} is not supported")
+            raise resize_sizes.error(self.label, x.shape, None)
+        resize_sizes(self.label, x.shape, tuple(out))
         return out, ratios
 
     def picks(self, x: Tensor) -> tuple[list[tuple[int, ...]], Shape]:
         get, old = self.attributes.get, self.kind == "Upsample"
-        mode, corner = get("mode", b"nearest"), get("coordinate_transformation_mode", b"half_pixel").decode()
-        if mode != b"nearest":
-            raise self.wrong(f"mode {mode.decode()}; only nearest and linear are supported")
+        corner = get("coordinate_transformation_mode", b"half_pixel").decode()
         out, ratios = self._resized(x)
         rounding = get("nearest_mode", b"round_prefer_floor").decode()
         if old:
@@ -484,7 +539,7 @@ class OnnxNode(FileNode):
             "align_corners": at * np.float32(size - 1) / np.float32(max(out - 1, 1)),
         }
         if corner not in places:
-            raise self.wrong(f"coordinate mode {corner} is not supported")
+            raise resize_coordinates.error(self.label, corner, "nearest")
         spots = places[corner]
         rounded = {
             "floor": np.floor(spots),
@@ -502,6 +557,8 @@ def reshaped_cube(cube: Cube, before: Shape, shape: Shape) -> Cube | None:
     elements = math.prod(shape)
     if math.prod(cube) != elements:
         return None
+    if (made := _along(cube, before, shape)) is not None:
+        return made
     flat = len(shape) == 1 or shape[1:2] == (elements,)
     if _in_rows(cube, before) != (_in_rows(cube, shape) and not flat):
         return None
@@ -511,6 +568,16 @@ def reshaped_cube(cube: Cube, before: Shape, shape: Shape) -> Cube | None:
         return cube if natural_cube(shape, "reshape") == cube else None
     except ModelError:
         return None
+
+
+def _along(cube: Cube, before: Shape, shape: Shape) -> Cube | None:
+    """Return the cube of a map whose rows become a line, or of the map; None for other shapes."""
+    maps = before == (1, *cube) or on_line(before, cube)
+    if not maps or shape[:2] != before[:2]:
+        return None
+    if len(shape) == 3 and len(before) == 4:
+        return line_cube(shape)
+    return (shape[1], shape[2], shape[3]) if len(shape) == 4 and len(before) == 3 else None
 
 
 def _in_rows(cube: Cube, shape: Shape) -> bool:

@@ -18,14 +18,12 @@ from rkcosim.compiler.host_calls import COPY
 from rkcosim.compiler.host_runtimes import (
     Function,
     NotBoundedError,
-    exact_options,
     has_loop,
-    import_onnxruntime,
     limited,
     load_program,
 )
 from rkcosim.compiler.loaders.onnx_file import inferred
-from rkcosim.compiler.loaders.onnx_fold import NUMPY, probe_values
+from rkcosim.compiler.loaders.onnx_fold import NUMPY, open_session, probe_values, without_weights
 
 Array = npt.NDArray[Any]
 
@@ -102,16 +100,13 @@ class ValueTypes:
 
     def _measure(self, known: dict[str, ValueType]) -> None:
         """Ask onnxruntime for the types of all values; run the model for those that it does not know."""
-        onnxruntime = import_onnxruntime()
         made = _without_outputs(self._proto)
         names = [name for node in made.graph.node for name in node.output if name]
         made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-        options = exact_options(onnxruntime)
-        options.log_severity_level = 4
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        session = onnxruntime.InferenceSession(
-            made.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        try:
+            session = open_session(without_weights(made))
+        except Exception:  # an operator that asks for constants
+            session = open_session(made)
         unknown = []
         for item in session.get_outputs():
             dtype = NUMPY.get(item.type)
@@ -122,6 +117,7 @@ class ValueTypes:
                 unknown.append(item.name)
         if not unknown:
             return
+        session = open_session(made)
         results = limited(session, unknown, probe_values(session), loops=has_loop(made))
         for name, result in zip(unknown, results, strict=True):
             if isinstance(result, np.ndarray) and result.dtype.kind in "biuf":
@@ -162,6 +158,8 @@ def _macs(node: onnx.NodeProto, types: ValueTypes) -> int:
     if kind in ("LSTM", "GRU", "RNN") and len(node.input) > 2 and None not in shapes[:3]:
         steps, batch, _ = shapes[0] or (0, 0, 0)
         return steps * batch * sum(math.prod(shape or ()) for shape in shapes[1:3])
+    if kind == "Einsum":
+        return _macs_of_sum(node, [types.of(name) for name in node.input])
     if len(node.input) < 2 or shapes[0] is None or shapes[1] is None or shapes[-1] is None:
         return 0
     if kind in ("Conv", "ConvInteger"):
@@ -173,6 +171,22 @@ def _macs(node: onnx.NodeProto, types: ValueTypes) -> int:
         depth = shapes[0][0 if across else -1] if shapes[0] else 1
         return math.prod(shapes[-1]) * depth
     return 0
+
+
+def _macs_of_sum(node: onnx.NodeProto, kinds: Sequence[ValueType | None]) -> int:
+    """Multiply-accumulates of an Einsum: all combinations of its indices, for each factor after the first."""
+    equation = next((a.s.decode() for a in node.attribute if a.name == "equation"), "")
+    factors = equation.replace(" ", "").partition("->")[0].split(",")
+    sizes: dict[str, int] = {}
+    for indices, kind in zip(factors, kinds, strict=False):
+        if kind is None or kind.shape is None:
+            return 0
+        before, dots, behind = indices.partition("...")
+        free = len(kind.shape) - len(before) - len(behind)
+        names = [*before, *(f".{free - n}" for n in range(free if dots else 0)), *behind]
+        for name, size in zip(names, kind.shape, strict=False):
+            sizes[name] = max(sizes.get(name, 1), size)
+    return math.prod(sizes.values()) * max(len(factors) - 1, 0)
 
 
 class ProgramBuilder:

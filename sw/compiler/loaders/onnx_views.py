@@ -8,12 +8,17 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import onnx
 
+from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.movements import matrices_of_heads
 from rkcosim.compiler.graph import ModelError, Tensor
-from rkcosim.compiler.loaders.node import Constant, Cube, Pending, Shape, natural_cube
-from rkcosim.compiler.loaders.onnx_base import CODINGS, VIEWED, NodeVisitor, real_of
+from rkcosim.compiler.host_steps import REAL_FUNCTIONS
+from rkcosim.compiler.loaders.node import Constant, Cube, Pending, Shape, line_cube, natural_cube
+from rkcosim.compiler.loaders.onnx_base import CLAMPS, CODINGS, VIEWED, NodeVisitor, real_of
 from rkcosim.compiler.loaders.onnx_node import (
+    LINES,
     OnnxNode,
     Real,
     Value,
@@ -24,9 +29,20 @@ from rkcosim.compiler.loaders.onnx_parts import (
     ValueTypes,
 )
 from rkcosim.compiler.loaders.operators import OPERATORS
-from rkcosim.compiler.loaders.products import ProductBuilder, changed, settled, viewed
+from rkcosim.compiler.loaders.products import (
+    ConstantMatrices,
+    ProductBuilder,
+    changed,
+    settled,
+    straightened,
+    viewed,
+)
 from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube, view_of
+from rkcosim.compiler.lowering.wide import MOST_CHANNELS
 from rkcosim.compiler.options import LoadOptions
+
+ALONG = {*CODINGS, *CLAMPS, *REAL_FUNCTIONS, "Add", "Sub", "Mul", "Div", "PRelu", "Concat", "Slice", "Split"}
+"""Operators whose results have the places of their inputs."""
 
 
 class ViewVisitor(NodeVisitor):
@@ -44,7 +60,10 @@ class ViewVisitor(NodeVisitor):
         self._around = set(_around_products(proto.graph))
 
     def _of_activations(self, node: onnx.NodeProto) -> bool:
-        return not any(isinstance(self.values.get(name), Constant) for name in node.input)
+        """Whether a MatMul has two activations as factors, or a constant with several matrices as second."""
+        first, second = (self.values.get(name) for name in node.input)
+        several = isinstance(second, Constant) and math.prod(second.array.shape[:-2]) > 1
+        return not isinstance(first, Constant) and (several or not isinstance(second, Constant))
 
     def _source(self, node: onnx.NodeProto, index: int) -> Value:
         """Return an input; a view is not brought into another place."""
@@ -64,6 +83,10 @@ class ViewVisitor(NodeVisitor):
             shape = self._new_shape(node, attributes, source.shape)
         if isinstance(source, View):
             view = changed(source, shape, order)
+            if view is None and (straight := straightened(self.graph, source, node.input[0])) is not None:
+                view = changed(straight.view, shape, order)
+                if view is not None:
+                    straight.add(self.graph)
             if view is None:
                 self._get(node, 0)  # its elements move before this node
                 return None
@@ -73,6 +96,58 @@ class ViewVisitor(NodeVisitor):
             tensor = replace(self.graph.tensors[source.tensor], shape=source.shape, cube=source.cube)
             view = viewed(tensor, shape, order)
         return None if view is None else self._shown(view, node.output[0])
+
+    def _parts(self, node: onnx.NodeProto) -> list[Value] | None:
+        """Return parts of a view along its outermost axis in pixels or channels; None for other parts."""
+        view = self.values.get(node.input[0])
+        if not isinstance(view, View) or settled_cube(view) is not None:
+            return None
+        values = [None, *(self.values.get(name) for name in node.input[1:])]
+        operand, dropped = OnnxNode(node, values, self.graph, self.floats), False
+        axis, ranges = operand.axis(view.shape), list[tuple[int, int]]()
+        if node.op_type == "Split":
+            sizes = operand.sizes(view.shape[axis])
+            ranges = [(sum(sizes[:index]), size) for index, size in enumerate(sizes)]
+        elif node.op_type == "Slice":
+            first, steps, shape = operand.bounds(view.shape)
+            cut = [n for n, size in enumerate(view.shape) if shape[n] != size]
+            if len(cut) != 1 or steps[cut[0]] != 1:
+                return None
+            axis, ranges = cut[0], [(first[cut[0]], shape[cut[0]])]
+        else:
+            given = values[1]
+            if not isinstance(given, Constant) or given.array.size != 1 or given.array.ndim:
+                return None
+            ranges, dropped = [(int(given.array) % view.shape[axis], 1)], True
+        found = [view.part(axis, first, count) for first, count in ranges]
+        made = list[Value]()
+        for name, part in zip(node.output, found, strict=True):
+            if part is None:
+                return None
+            rows, channels, seen = part
+            taken = self._taken(view, f"{name}@part", (rows, channels))
+            whole = replace(seen, tensor=taken)
+            shape = (*whole.shape[:axis], *whole.shape[axis + 1 :])
+            other = whole.reshaped(shape) if dropped else whole
+            assert other is not None  # an axis of one element has no place of its own
+            made.append(self._shown(other, name))
+        return made
+
+    def _taken(self, view: View, name: str, ranges: tuple[tuple[int, int], tuple[int, int]]) -> str:
+        """Add a tensor with a range of a view's pixels and of its channels, and return its name."""
+        (row, rows), (channel, channels) = ranges
+        tensor, source = self.graph.tensors[view.tensor], f"{view.tensor}@rows"
+        cube = (view.channels, view.rows, 1)
+        self.graph.tensors[source] = replace(
+            tensor, name=source, shape=(1, view.rows, view.channels), cube=cube, channels_last=False
+        )
+        self.graph.aliases[source] = view.tensor
+        made = replace(
+            self.graph.tensors[source], name=name, shape=(1, rows, channels), cube=(channels, rows, 1)
+        )
+        self.graph.tensors[name] = made
+        self.graph.ops.append(g.Slice(name, (source,), name, (channel, row, 0)))
+        return name
 
     def _shown(self, view: View, name: str) -> Value:
         """Return a view as a tensor if memory holds it in the layout of its shape."""
@@ -127,8 +202,11 @@ class ViewVisitor(NodeVisitor):
 
     def _activations(self, node: onnx.NodeProto) -> Value:
         """Return the product of two activations."""
-        views = []
+        views: list[View | ConstantMatrices] = []
         for index, name in enumerate(node.input):
+            if index and isinstance(self.values.get(name), Constant):
+                views.append(self._heads(node, views[0].shape))
+                continue
             value = self._matrices(name) or self._source(node, index)
             view = value if isinstance(value, View) else None
             if isinstance(value, Real):
@@ -144,7 +222,16 @@ class ViewVisitor(NodeVisitor):
         builder = ProductBuilder(self.graph, node_label(node), name, node.output[0], size)
         like = self._heads_like(node, len(views[0].shape))
         first, second = views
+        assert isinstance(first, View)
         return builder.product(first, second) if like is None else builder.joined(first, second, like)
+
+    def _heads(self, node: onnx.NodeProto, first: Shape) -> ConstantMatrices:
+        """Return the second factor of a MatMul, a constant with a matrix for each head of the first one."""
+        operand = OnnxNode(node, [None, self.values[node.input[1]]], self.graph, self.floats)
+        numbers, scale, zero, _ = operand.codes(1)
+        matrices_of_heads(node_label(node), first, numbers.shape)
+        whole = np.broadcast_to(numbers, (*first[:-2], *numbers.shape[-2:]))
+        return ConstantMatrices(whole, scale, zero)
 
     def _heads_like(self, node: onnx.NodeProto, rank: int) -> Tensor | None:
         """Return a tensor like the result of a product whose heads a transposition joins; None for others."""
@@ -165,7 +252,36 @@ class ViewVisitor(NodeVisitor):
         """Return the cube of a value that becomes a tensor of codes: rows if only products of it are read."""
         if math.prod(shape[:-2]) > 1 and self._multiplied(name):
             return rows_cube(shape)
-        return natural_cube(shape, label)
+        return self._placed(shape, name, label)
+
+    def _placed(self, shape: Shape, name: str, label: str) -> Cube:
+        """Return the cube of a value that comes to the NPU: a line if it is long or read by a convolution."""
+        cube = natural_cube(shape, label)
+        if len(shape) != 3 or shape[1] > MOST_CHANNELS:
+            return cube
+        return line_cube(shape) if shape[2] > MOST_CHANNELS or self._along_lines(name) else cube
+
+    def _along_lines(self, name: str) -> bool:
+        """Whether a convolution or pooling reads a value, also behind operators that keep its places."""
+        seen, names = set[str](), [name]
+        while names:
+            users = [node for node in self.proto.node if names[-1] in node.input]
+            names.pop()
+            for user in users:
+                if user.op_type in LINES or (user.op_type in VIEWED and self._same_channels(name, user)):
+                    return True
+                if user.op_type in ALONG and user.name not in seen:
+                    seen.add(user.name)
+                    names += user.output
+        return False
+
+    def _same_channels(self, name: str, node: onnx.NodeProto) -> bool:
+        """Whether a node makes a map of one row or column of a value with as many channels."""
+        before, after = self._types.of(name), self._types.of(node.output[0])
+        shapes = [None if kind is None else kind.shape for kind in (before, after)]
+        if shapes[0] is None or shapes[1] is None or node.op_type == "Transpose":
+            return False
+        return len(shapes[1]) == 4 and shapes[0][:2] == shapes[1][:2] and 1 in shapes[1][2:]
 
     def _multiplied(self, name: str) -> bool:
         """Whether only products of two activations read a value, behind a DequantizeLinear."""

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.movements import cube_axis, pad_axes
 from rkcosim.compiler.graph import BinaryMethod, Clamp, Op, Tensor, Window
 from rkcosim.compiler.host_steps import PARAMETERS, REAL_FUNCTIONS
 from rkcosim.compiler.loaders.node import (
@@ -20,9 +21,12 @@ from rkcosim.compiler.loaders.node import (
     Pending,
     Shape,
     channel_axis,
+    is_line,
+    line_cube,
     lookup,
     natural_cube,
 )
+from rkcosim.compiler.resampling import Resample, Sampling
 
 
 def _conv(node: FileNode, source: str = "Conv") -> Pending:
@@ -135,7 +139,7 @@ def _reduce(node: FileNode, method: Literal["mean", "sum", "max"]) -> Pending:
     x = node.input()
     axes, keep = node.reduced(x.shape)
     if axes == {channel_axis(x)} and method != "max":
-        if not keep or x.cube != natural_cube(x.shape, node.label):
+        if not keep or not (is_line(x) or x.cube == natural_cube(x.shape, node.label)):
             raise node.wrong("a reduction of the channels that removes their dimension is not supported")
         return _channel_sum(node, x, 1.0 if method == "sum" else 1.0 / x.cube[0])
     x = node.map_input()
@@ -190,11 +194,12 @@ def _slope(node: FileNode) -> Pending:
     return Pending(g.Slope(node.name, (x.name,), "", slopes.reshape(-1)), x.shape, x.cube)
 
 
-def _cube_axis(node: FileNode, shape: Shape, axis: int) -> int:
+def _cube_axis(node: FileNode, shape: Shape, axis: int, line: bool) -> int:
     """Axis of the cube (0 channels, 1 rows, 2 columns) for an axis of a shape; the batch axis is an error."""
     places = {4: {1: 0, 2: 1, 3: 2}, 3: {1: 1, 2: 0}, 2: {0: 1, 1: 0}, 1: {0: 0}}.get(len(shape), {})
-    if axis not in places:
-        raise node.wrong(f"axis {axis} of {shape} is not supported")
+    if line:
+        places = {1: 0, 2: 2}
+    cube_axis(node.label, axis, shape)
     return places[axis]
 
 
@@ -204,7 +209,8 @@ def _concat(node: FileNode) -> Pending:
         raise node.wrong("it has no inputs")
     whole = list(shapes[0])
     axis = node.axis(shapes[0])
-    place = _cube_axis(node, shapes[0], axis)
+    line = all(is_line(node.input(index)) for index in range(len(shapes)))
+    place = _cube_axis(node, shapes[0], axis, line)
     names = []
     for index, shape in enumerate(shapes):
         if len(shape) != len(whole) or (*shape[:axis], *shape[axis + 1 :]) != (
@@ -212,9 +218,9 @@ def _concat(node: FileNode) -> Pending:
             *whole[axis + 1 :],
         ):
             raise node.wrong(f"'{node.names[index]}' {shape} does not fit {shapes[0]}")
-        names.append(node.settled(index))
+        names.append(node.view(index) if line else node.settled(index))
     whole[axis] = sum(shape[axis] for shape in shapes)
-    cube = natural_cube(tuple(whole), node.label)
+    cube = line_cube(tuple(whole)) if line else natural_cube(tuple(whole), node.label)
     return Pending(g.Concat(node.name, tuple(names), "", place), tuple(whole), cube, clampable=False)
 
 
@@ -222,14 +228,16 @@ def _part(
     node: FileNode, source: int, index: int, starts: Sequence[int], steps: Sequence[int], shape: Shape
 ) -> Tensor:
     """Make output `index`: elements of input `source` from `starts` on, `steps` apart along each axis."""
-    x, settled, y = node.input(source), node.settled(source), node.made(index, shape)
+    x = node.input(source)
+    line = is_line(x)
+    settled, y = node.view(source) if line else node.settled(source), node.made(index, shape, line)
     begin, strides = [0, 0, 0], [1, 1, 1]
     for axis, (start, step, size, count) in enumerate(zip(starts, steps, x.shape, shape, strict=True)):
         if start < 0 or start + (count - 1) * step >= size:
             raise node.wrong(f"'{y.name}' reaches past '{x.name}' {x.shape}")
         step = step if count > 1 else 1
         if size != count or start or step != 1:
-            place = _cube_axis(node, x.shape, axis)
+            place = _cube_axis(node, x.shape, axis, line)
             begin[place], strides[place] = start, step
     name = node.name if len(node.outputs) == 1 else y.name
     steps = (strides[0], strides[1], strides[2])
@@ -258,9 +266,11 @@ def _pad(node: FileNode) -> Tensor:
     x = node.map_input()
     before, after, code = node.padding(x)
     if min(*before, *after) < 0 or before[0] or after[0]:
-        raise node.wrong(f"pads {before + after} are not supported")
-    source = node.settled()
-    y = node.made(0, tuple(n + a + b for n, a, b in zip(x.shape, before, after, strict=True)))
+        raise pad_axes.error(node.label, tuple(before), tuple(after))
+    channels, rows, columns = (n + a + b for n, a, b in zip(x.cube, before[1:], after[1:], strict=True))
+    shape = node.map_shape((channels, rows, columns))
+    line = len(shape) == 3
+    source, y = x.name if line else node.settled(), node.made(0, shape, line)
     pads = (before[2], before[3], after[2], after[3])
     node.graph.ops.append(g.Pad(node.name, (source,), y.name, pads, (before[1], after[1]), code))
     return y
@@ -272,7 +282,7 @@ def _transpose(node: FileNode) -> Tensor:
 
 
 def _resize(node: FileNode) -> Tensor:
-    """Nearest resize (whole factors on the NPU, others on the host) or bilinear resize by whole factors."""
+    """Nearest, linear or cubic resize; the lowering decides which factors the NPU has."""
     x = node.map_input()
     linear = node.linear(x)
     if linear is not None:
@@ -280,13 +290,21 @@ def _resize(node: FileNode) -> Tensor:
         source, y = node.settled(), node.made(0, shape)
         node.graph.ops.append(g.Bilinear(node.name, (source,), y.name, form))
         return y
+    sampled = node.sampled(x)
+    if sampled is not None:
+        rows, columns, shape = sampled
+        source, y = node.settled(), node.made(0, shape)
+        node.graph.ops.append(Resample(node.name, (source,), y.name, rows, columns))
+        return y
     picks, shape = node.picks(x)
     source, y = node.settled(), node.made(0, shape)
     factors = y.cube[1] // x.cube[1], y.cube[2] // x.cube[2]
     if picks == [tuple(np.arange(n).repeat(f).tolist()) for n, f in zip(x.cube[1:], factors, strict=True)]:
         node.graph.ops.append(g.Upsample(node.name, (source,), y.name, factors))
         return y
-    return node.on_host("Pick", source, y, rows=picks[0], columns=picks[1])
+    rows, columns = (Sampling("nearest", picks=axis) for axis in picks)
+    node.graph.ops.append(Resample(node.name, (source,), y.name, rows, columns))
+    return y
 
 
 def _blocks(node: FileNode, inward: bool) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,8 +18,9 @@ from rkcosim.compiler.graph_products import (
     KernelTiles,
     Product,
 )
-from rkcosim.compiler.loaders.node import Cube, Pending, Shape, natural_cube
+from rkcosim.compiler.loaders.node import Array, Cube, Pending, Shape, natural_cube
 from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube, view_of
+from rkcosim.compiler.permutation import Permute, loops, moves
 from rkcosim.spec.layouts.features import atom_channels
 from rkcosim.spec.layouts.weights import channel_group
 
@@ -33,6 +34,44 @@ class Matrices:
     rows: int
     columns: int
     split: bool
+
+
+@dataclass(frozen=True)
+class ConstantMatrices:
+    """A factor (..., K, N) that is known when the model is read.
+
+    Members
+    -------
+    numbers
+        fp16 numbers, or signed codes.
+    scale, zero_point
+        Of codes.
+    """
+
+    numbers: Array
+    scale: float = 1.0
+    zero_point: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the factor."""
+        return self.numbers.shape
+
+    def tiles(self, factors: Factors) -> Array:
+        """Return the cube of the weights of all heads, as `KernelTiles` and `ByteTiles` make it."""
+        depth, kernels = factors.blocks * channel_group(), factors.groups * factors.group
+        whole = np.zeros((factors.heads, kernels, depth), self.numbers.dtype)
+        heads = self.numbers.reshape(-1, *self.shape[-2:])
+        whole[:, : factors.columns, : factors.depth] = heads.swapaxes(1, 2)
+        split = whole.reshape(
+            factors.heads,
+            factors.groups,
+            factors.group,
+            factors.blocks,
+            factors.block_atoms,
+            factors.atom,
+        )
+        return np.ascontiguousarray(split.transpose(0, 1, 5, 3, 2, 4).reshape(factors.tiles_cube))
 
 
 class ProductBuilder:
@@ -52,7 +91,7 @@ class ProductBuilder:
         self.graph, self.label, self.name, self.output = graph, label, name, output
         self.itemsize, self.atom = itemsize, atom_channels(itemsize)
 
-    def product(self, a: View, b: View, cube: Cube | None = None) -> Pending:
+    def product(self, a: View, b: View | ConstantMatrices, cube: Cube | None = None) -> Pending:
         """Add the operations of the factors of ``a * b`` and return the product itself.
 
         Parameters
@@ -70,7 +109,7 @@ class ProductBuilder:
         leading, left, source, factors = self._factors(a, b, False)
         return self._pending(leading, self._inputs(left, source, factors), factors, cube)
 
-    def joined(self, a: View, b: View, like: Tensor) -> View | Pending:
+    def joined(self, a: View, b: View | ConstantMatrices, like: Tensor) -> View | Pending:
         """Add the operations of ``a * b`` with the heads of the result as ranges of channels, if possible.
 
         Parameters
@@ -105,8 +144,10 @@ class ProductBuilder:
         product = Product(self.name, inputs, "", factors)
         return Pending(product, shape, cube or rows_cube(shape), real=self.itemsize > 1)
 
-    def _inputs(self, left: Matrices, source: str, factors: Factors) -> tuple[str, ...]:
+    def _inputs(self, left: Matrices, source: str | ConstantMatrices, factors: Factors) -> tuple[str, ...]:
         """Add the operations that a product needs before it and return its inputs."""
+        if isinstance(source, ConstantMatrices):
+            return self._with_sums(left, self._constant(source, factors), factors)
         tiles = self._tensor("weights", factors.tiles_cube, source)
         name, inputs = f"{self.name}.weights", (left.tensor, tiles.name)
         if self.itemsize > 1:
@@ -115,7 +156,18 @@ class ProductBuilder:
             self.graph.ops.append(KernelTiles(name, (atoms.name,), tiles.name, factors))
             return inputs
         self.graph.ops.append(ByteTiles(name, (source,), tiles.name, factors))
-        zero = self.graph.tensors[left.tensor].zero_point
+        return self._with_sums(left, tiles, factors)
+
+    def _constant(self, matrices: ConstantMatrices, factors: Factors) -> Tensor:
+        """Add the weights of all heads to the graph."""
+        name, cube = f"{self.output}@weights", factors.tiles_cube
+        made = Tensor(name, (1, *cube), matrices.scale, matrices.zero_point, cube, real=self.itemsize > 1)
+        self.graph.tensors[name], self.graph.constants[name] = made, matrices.tiles(factors)
+        return made
+
+    def _with_sums(self, left: Matrices, tiles: Tensor, factors: Factors) -> tuple[str, ...]:
+        """Return the inputs of a product; the first factor's zero point needs the sums of the weights."""
+        inputs, zero = (left.tensor, tiles.name), self.graph.tensors[left.tensor].zero_point
         if not zero:
             return inputs
         sums = Tensor(f"{self.output}@sums", (1, *factors.sums_cube), 1.0, 0, factors.sums_cube)
@@ -123,7 +175,9 @@ class ProductBuilder:
         self.graph.ops.append(ColumnSums(f"{self.name}.sums", (tiles.name,), sums.name, factors, zero))
         return *inputs, sums.name
 
-    def _factors(self, a: View, b: View, split: bool) -> tuple[Shape, Matrices, str, Factors]:
+    def _factors(
+        self, a: View, b: View | ConstantMatrices, split: bool
+    ) -> tuple[Shape, Matrices, str | ConstantMatrices, Factors]:
         """Return leading axes and sizes of a product, its first factor, and the tensor of the second one."""
         first, second = a.shape, b.shape
         batches = [_without_ones(shape[:-2]) for shape in (first, second)]
@@ -131,13 +185,17 @@ class ProductBuilder:
             raise ModelError(f"{self.label}: {first} times {second} is not supported on the NPU")
         leading = max(first[:-2], second[:-2], key=len)
         left = self._left(a)
-        right, turned = self._right(b)
         columns = second[-1]
+        if isinstance(b, ConstantMatrices):
+            right, turned = Matrices("", left.heads, columns, left.columns, False), True
+        else:
+            right, turned = self._right(b)
         split = split and left.heads > 1 and columns % self.atom == 0
         flags = {"split_a": left.split, "split_b": right.split, "split_y": split, "turned": turned}
         factors = Factors(left.heads, left.rows, left.columns, columns, **flags, itemsize=self.itemsize)
-        source = right.tensor if turned else self._whole_tiles(right)
-        return leading, left, source, factors
+        if isinstance(b, ConstantMatrices):
+            return leading, left, b, factors
+        return leading, left, right.tensor if turned else self._whole_tiles(right), factors
 
     def _tensor(self, suffix: str, cube: Cube, like: str) -> Tensor:
         """Add a tensor of the type and quantisation of `like`."""
@@ -150,33 +208,56 @@ class ProductBuilder:
 
     def _left(self, a: View) -> Matrices:
         """Return the first factor with its depth in whole weight tiles, or with zeros behind it."""
-        found = a.matrices()
-        if found is not None:
-            heads, rows, columns, split = found
-            whole = columns % channel_group() == 0
-            if whole or (self._padded(a.tensor) and not (split and heads > 1)):
-                return Matrices(a.tensor, heads, rows, columns, split and heads > 1)
-        return self._by_host(a, "a")
+        return self._rows(a) or self._straight(a, "a", self._rows) or self._by_host(a, "a")
 
     def _right(self, b: View) -> tuple[Matrices, bool]:
         """Return the second factor, and whether its rows are the columns of the product."""
         count = len(b.shape)
-        swapped = (*range(count - 2), count - 1, count - 2)
-        found = b.transposed(swapped).matrices()
-        if found is not None:
-            heads, rows, columns, split = found
-            whole = columns % channel_group() == 0
-            if whole or (self._padded(b.tensor) and not (split and heads > 1)):
-                return Matrices(b.tensor, heads, rows, columns, split and heads > 1), True
-        found = b.matrices()
-        if found is not None:
-            heads, rows, columns, split = found
-            split = split and heads > 1
-            whole = rows % channel_group() == 0
-            aligned = columns % self.atom == 0 or (not split and self._clean(b.tensor))
-            if aligned and (whole or heads == 1 or split):
-                return Matrices(b.tensor, heads, rows, columns, split), False
-        return self._by_host(b.transposed(swapped), "b"), True
+        swapped = b.transposed((*range(count - 2), count - 1, count - 2))
+        if (found := self._rows(swapped)) is not None:
+            return found, True
+        if (found := self._columns(b)) is not None:
+            return found, False
+        if (found := self._straight(swapped, "b", self._rows)) is not None:
+            return found, True
+        if (found := self._straight(b, "b", self._columns)) is not None:
+            return found, False
+        return self._by_host(swapped, "b"), True
+
+    def _rows(self, view: View) -> Matrices | None:
+        """Return matrices whose rows are pixels, with the depth in the channels; None for others."""
+        found = view.matrices()
+        if found is None:
+            return None
+        heads, rows, columns, split = found
+        split = split and heads > 1
+        whole = columns % channel_group() == 0
+        fits = whole or (not split and self._padded(view.tensor))
+        return Matrices(view.tensor, heads, rows, columns, split) if fits else None
+
+    def _columns(self, view: View) -> Matrices | None:
+        """Return matrices whose columns are channels, with the depth in the pixels; None for others."""
+        found = view.matrices()
+        if found is None:
+            return None
+        heads, rows, columns, split = found
+        split = split and heads > 1
+        aligned = columns % self.atom == 0 or (not split and self._clean(view.tensor))
+        fits = aligned and (rows % channel_group() == 0 or heads == 1 or split)
+        return Matrices(view.tensor, heads, rows, columns, split) if fits else None
+
+    def _straight(
+        self, view: View, suffix: str, accept: Callable[[View], Matrices | None]
+    ) -> Matrices | None:
+        """Let the NPU bring a factor into order; None if it cannot or the result is not accepted."""
+        straight = straightened(self.graph, view, f"{self.output}@{suffix}")
+        if straight is None:
+            return None
+        kept = dict(self.graph.tensors), list(self.graph.ops)
+        found = accept(straight.add(self.graph))
+        if found is None:
+            self.graph.tensors, self.graph.ops[:] = kept
+        return found
 
     def _whole_tiles(self, b: Matrices) -> str:
         """Return the second factor with zeros behind its rows, so that these are whole weight tiles."""
@@ -249,8 +330,52 @@ def moved(graph: Graph, view: View, output: Tensor, name: str) -> None:
     graph.ops.append(g.OnHost(name, (source,), output.name, function="Rearrange", attributes=attributes))
 
 
+@dataclass(frozen=True)
+class Straight:
+    """A view whose elements the NPU has moved, and what adds the move to the graph.
+
+    The axes of `view` lie in order in memory, but for the one in the lanes of atoms, which is last.
+    """
+
+    view: View
+    tensor: Tensor
+    op: Permute
+
+    def add(self, graph: Graph) -> View:
+        """Add the move to the graph, unless it is there already, and return the view."""
+        if self.tensor.name not in graph.tensors:
+            graph.tensors[self.tensor.name] = self.tensor
+            graph.ops.append(self.op)
+        return self.view
+
+
+def straightened(graph: Graph, view: View, name: str) -> Straight | None:
+    """Return a view as the NPU can move it; None if atoms would be divided, or nothing would move."""
+    long = [axis for axis, size in enumerate(view.shape) if size > 1]
+    order = [*range(len(view.shape))]
+    channels = 1
+    if view.channels > 1 and long:
+        lanes = max(long, key=lambda axis: view.axes[axis])
+        order = [axis for axis in order if axis != lanes] + [lanes]
+        channels = view.shape[lanes]
+    places = tuple(view.axes[axis] for axis in order)
+    tensor, made = graph.tensors[view.tensor], f"{name}@straight"
+    found = loops(view.stored, places, (view.channels, channels), atom_channels(tensor.itemsize))
+    if found is None or (len(found) < 2 and channels == view.channels) or moves(found) is None:
+        return None
+    stored = tuple(view.stored[place] for place in places)
+    cube = (channels, math.prod(stored) // channels, 1)
+    shape = (1, cube[1], channels)
+    axes = tuple(order.index(axis) for axis in range(len(view.shape)))
+    return Straight(
+        View(made, channels, stored, axes),
+        replace(tensor, name=made, shape=shape, cube=cube, channels_last=False),
+        Permute(name, (view.tensor,), made, view.stored, places),
+    )
+
+
 def settled(graph: Graph, view: View, name: str, label: str) -> Tensor:
-    """Return a tensor of the shape of a view: itself with another name, or moved by the host.
+    """Return a tensor of the shape of a view: itself with another name, or moved by the NPU or the host.
 
     Raises
     ------
@@ -261,6 +386,10 @@ def settled(graph: Graph, view: View, name: str, label: str) -> Tensor:
         return graph.tensors[name]
     cube = settled_cube(view)
     tensor = graph.tensors[view.tensor]
+    if cube is None and (straight := straightened(graph, view, name)) is not None:
+        cube = settled_cube(straight.view)
+        if cube is not None:
+            view, tensor = straight.add(graph), straight.tensor
     if cube is not None:
         made = replace(tensor, name=name, shape=view.shape, cube=cube, channels_last=False)
         graph.tensors[name] = made

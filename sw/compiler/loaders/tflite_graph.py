@@ -15,6 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from rkcosim.compiler import custom_operators
+from rkcosim.compiler.constraints.placement import known_operator, reads_the_npu
 from rkcosim.compiler.graph import (
     Clamp,
     Graph,
@@ -31,6 +32,7 @@ from rkcosim.compiler.graph import (
 )
 from rkcosim.compiler.host_runtimes import CUSTOM, load_program
 from rkcosim.compiler.interpreters import Divided, batch_of
+from rkcosim.compiler.limits import CONV_KERNEL
 from rkcosim.compiler.litert import LiteRtProgram
 from rkcosim.compiler.loaders.node import Pending
 from rkcosim.compiler.loaders.operators import OPERATORS
@@ -44,7 +46,6 @@ from rkcosim.compiler.loaders.tflite_variables import KINDS, Variables
 from rkcosim.compiler.loaders.views import view_of
 from rkcosim.compiler.options import load_options
 from rkcosim.compiler.partition import join_parts
-from rkcosim.compiler.tiling import CONV_KERNEL
 from rkcosim.compiler.trial import check_operations, undone_on_error
 
 NAMES = {
@@ -327,7 +328,7 @@ class Loader:
             with undone_on_error(self.graph):
                 self._stay(record, label)
                 if record.op not in SUPPORTED:
-                    raise ModelError(f"{label}: the NPU has no such operator")
+                    raise known_operator.error(label, record.op, False)
                 before = len(self.graph.ops)
                 self._node(record)
                 for op in self.graph.ops[before:]:
@@ -355,7 +356,7 @@ class Loader:
         sources = [self.model.tensors[n].name for n in record.inputs if n >= 0 and n in self.known]
         tensors = [self.graph.tensors[name] for name in sources if name in self.graph.tensors]
         if record.op in LIGHT and tensors and all(tensor.host for tensor in tensors):
-            raise ModelError(f"{label}: its inputs are on the host")
+            raise reads_the_npu.error(label, True, tuple(sources))
 
     def _on_host(self, record: TfNode, label: str, reason: str) -> None:
         """Let LiteRT compute a node; now if its inputs are constants."""

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rkcosim.compiler.constraints.tensors import constant_parameter, tensor_shape
 from rkcosim.compiler.graph import BilinearForm, Clamp, Graph, ModelError, Tensor, Window
+from rkcosim.compiler.limits import CONV_KERNEL
 from rkcosim.compiler.loaders.node import (
     Array,
     Constant,
@@ -23,7 +25,6 @@ from rkcosim.compiler.loaders.node import (
     natural_cube,
 )
 from rkcosim.compiler.loaders.tflite_file import ACTIVATIONS, TfModel, TfNode, TfTensor
-from rkcosim.compiler.tiling import CONV_KERNEL
 from rkcosim.hostops.geometry import same_pads
 from rkcosim.hostops.resize import Coordinates, picked, places, step_of
 
@@ -65,9 +66,8 @@ def define(graph: Graph, item: TfTensor, label: str, cube: Cube | None = None) -
         if not low <= zero <= high:
             raise ModelError(f"{label}: tensor '{item.name}' has the zero point {zero}")
     shape, flat = item.shape, cube is not None
-    if len(shape) > 4 or (len(shape) > 2 and shape[0] != 1):
-        text = f"shape {shape} is not supported; use (1, H, W, C) or (M, K)"
-        raise ModelError(f"{label}: '{item.name}': {text}")
+    if shape:
+        tensor_shape(f"{label}: '{item.name}'", shape)
     cube = cube or natural_cube(first(shape) or (1,), f"{label}: '{item.name}'")
     zero -= 128 if unsigned else 0
     tensor = Tensor(item.name, first(shape), scale, zero, cube, unsigned, flat, real)
@@ -117,7 +117,7 @@ class TfliteNode(FileNode):
         if item is None:
             return None
         if item.data is None:
-            raise self.wrong(f"'{item.name}' must be a constant")
+            raise constant_parameter.error(self.label, item.name, False)
         zero = item.zero if item.zero.size else np.zeros(1, np.int64)
         scaled = item.scale.size and item.data.dtype.kind != "f"
         return Constant(item.data, item.scale if scaled else None, zero, item.axis)
@@ -145,7 +145,7 @@ class TfliteNode(FileNode):
         """Return output `index` as a tensor of the graph."""
         return define(self.graph, self.made_items[index], self.label)
 
-    def made(self, index: int, shape: Shape) -> Tensor:
+    def made(self, index: int, shape: Shape, line: bool = False) -> Tensor:
         y = self.output(index)
         self._check(y, natural_cube(shape, self.label))
         return y
@@ -366,16 +366,21 @@ class TfliteNode(FileNode):
     def linear(self, x: Tensor) -> tuple[BilinearForm, Shape] | None:
         if self.kind != "RESIZE_BILINEAR":
             return None
-        y = self.output()
-        if y.cube[0] != x.cube[0]:
-            raise self.wrong(f"'{y.name}' {y.shape} has other channels than the input")
+        y = self._resized(x)
         form: BilinearForm = "half_pixel" if self.attributes["HalfPixelCenters"] else "asymmetric"
         return "align_corners" if self.attributes["AlignCorners"] else form, (1, *y.cube)
 
-    def picks(self, x: Tensor) -> tuple[list[tuple[int, ...]], Shape]:
-        y, picks = self.output(), []
+    def _resized(self, x: Tensor) -> Tensor:
+        """Return the result of a resize, which must have the channels of `x` and the size of input 1."""
+        y = self.output()
         if y.cube[0] != x.cube[0]:
             raise self.wrong(f"'{y.name}' {y.shape} has other channels than the input")
+        if self.is_constant(1) and (size := tuple(self._numbers(1))) != y.cube[1:]:
+            raise self.wrong(f"'{y.name}' {y.shape} is not of the size {size}")
+        return y
+
+    def picks(self, x: Tensor) -> tuple[list[tuple[int, ...]], Shape]:
+        y, picks = self._resized(x), []
         for size, out in zip(x.cube[1:], y.cube[1:], strict=True):
             corners = self.attributes["AlignCorners"] and out > 1
             rule = Coordinates.CENTRES if self.attributes["HalfPixelCenters"] else Coordinates.ASYMMETRIC

@@ -10,7 +10,9 @@ from typing import Any
 import numpy.typing as npt
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.pools import max_pool_window
 from rkcosim.compiler.graph import Clamp, ModelError, Op, Tensor, Window
+from rkcosim.compiler.limits import CONV_KERNEL, CONV_STRIDE, INSERTS
 from rkcosim.compiler.steps import (
     Converter,
     CopyStep,
@@ -22,23 +24,13 @@ from rkcosim.compiler.steps import (
     SlopeStep,
     Step,
 )
-from rkcosim.compiler.tiling import CONV_KERNEL, CONV_STRIDE, PPU_OPEN_RESULTS
 
 Array = npt.NDArray[Any]
 
-PPU_KERNEL = 16
-"""Largest kernel side and stride of the PPU [HW 9]."""
-PPU_PAD = 7
 MAX_CORRECTION = 2**16
 """Largest size in bytes of the data that correct a transposed convolution for inserted zeros."""
-MAX_REPEAT = 8
-"""Largest factor of unpooling [HW 8.7]."""
-MAX_NOTCH = 8191
-"""Largest number of atoms that the writer skips between lines."""
 BLOCK_STEPS = 64
 """Steps of the rest of a block's sum in one step of its average."""
-INSERTS = (1, 2, 4, 8)
-"""Distances of input pixels in a transposed convolution [HW 5.6]."""
 
 
 class Lowering(ABC):
@@ -169,11 +161,15 @@ class Lowering(ABC):
         converter = self.converter(self.x.scale / self.unit)
         return self.step(SlopeStep, slopes=self.slopes(), scale=self.unit, converter=converter)
 
-    def copy(self, x: Tensor, source: Cube, target: Cube, size: Cube) -> list[Step]:
+    def copy(
+        self, x: Tensor, source: Cube, target: Cube, size: Cube, output: Tensor | None = None
+    ) -> list[Step]:
         """Copy a part of `x`, rescaled, to a part of the output."""
-        converter = self.converter(x.scale / self.unit)
+        y = output or self.output
+        converter = self.converter(x.scale / self.unit) if y == self.output else Converter(1, 0, x.zero_point)
+        scale = self.unit if y == self.output else 1
         places = {"source": source, "target": target, "size": size}
-        return self.step(CopyStep, inputs=(x,), scale=self.unit, converter=converter, **places)
+        return self.step(CopyStep, inputs=(x,), output=y, scale=scale, converter=converter, **places)
 
     def past_convolution(self) -> bool:
         """Whether a pooling's window is larger than a convolution supports."""
@@ -209,13 +205,7 @@ def staged_blocks(
 
 def ppu_does(op: g.Pool, output: Tensor) -> bool:
     """Whether the PPU supports the window and the map of a pool."""
-    window = op.window
-    return (
-        max(window.kernel) <= PPU_KERNEL
-        and max(window.pads) <= PPU_PAD
-        and (max(window.strides) <= PPU_KERNEL or op.whole)
-        and window.kernel[0] * output.cube[2] <= PPU_OPEN_RESULTS
-    )
+    return not max_pool_window.rule(op.window, op.whole, output.cube[1:])
 
 
 def reaches_outside(window: Window, x: Tensor, y: Tensor) -> bool:

@@ -26,7 +26,7 @@ from rkcosim.compiler.lowering.curves import CURVES, GATES, TABLE_FRACTION, Curv
 from rkcosim.compiler.lowering.moves import Moves
 from rkcosim.compiler.lowering.normalise import normalise
 from rkcosim.compiler.lowering.softmax import softmax
-from rkcosim.compiler.normalisation import Normalise
+from rkcosim.compiler.normalisation import Normalise, NormaliseMap
 from rkcosim.compiler.programs.floats import single_bits
 from rkcosim.compiler.softmax import Softmax
 from rkcosim.compiler.steps import (
@@ -78,7 +78,13 @@ class Floats(Moves):
             **own,
             Softmax: partial(softmax, self),
             Normalise: partial(normalise, self),
+            NormaliseMap: self._normalise_map,
         }
+
+    def _normalise_map(self) -> list[Step]:
+        from rkcosim.compiler.lowering.normalise_maps import normalise_map
+
+        return normalise_map(self)
 
     def joined_channels(self) -> list[Step]:
         """Place the channels of each input with a convolution of ones, and add these."""
@@ -107,6 +113,11 @@ class Floats(Moves):
         sums = np.zeros(len(weights)) if bias is None else bias
         halves = self._halves(weights, "weight").reshape(*weights.shape, 1, 1)
         return self._sums(halves, sums, Window((1, 1)), False, inputs=(x,), output=y)
+
+    def depthwise(self, x: Tensor, y: Tensor, weights: Array, window: Window) -> list[Step]:
+        """Return sums of windows with weights (rows, columns), each channel by itself."""
+        halves = self._halves(np.tile(weights, (x.cube[0], 1, 1, 1)), "weight")
+        return self._sums(halves, np.zeros(len(halves)), window, True, inputs=(x,), output=y)
 
     def curve(self, curve: Curve, x: Tensor, y: Tensor) -> list[Step]:
         """Return a table of a function between 0 and 1."""
@@ -283,6 +294,9 @@ class Floats(Moves):
     ) -> list[Step]:
         halves = self._halves(weights / norm, "weight")
         return self._sums(halves, np.zeros(len(halves)), window, depthwise, insert=insert, **ends)
+
+    def whole(self, weights: Array) -> tuple[Array, int] | None:
+        return weights, 1
 
     def _staged(self, block: tuple[int, int], counts: tuple[int, int]) -> list[Step]:
         """Lower a global average as sums of blocks over a power of two, and a weighted sum of these."""

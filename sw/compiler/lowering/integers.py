@@ -13,6 +13,7 @@ import numpy.typing as npt
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Clamp, ModelError, Op, Tensor, Window
 from rkcosim.compiler.graph_products import ByteTiles, ColumnSums, Product
+from rkcosim.compiler.limits import CONV_KERNEL
 from rkcosim.compiler.lowering.common import (
     BLOCK_STEPS,
     MAX_CORRECTION,
@@ -53,7 +54,6 @@ from rkcosim.compiler.steps import (
     Step,
     SumsStep,
 )
-from rkcosim.compiler.tiling import CONV_KERNEL
 
 MAX_DEPTH = (2**31 - 1) // 255**2
 """Largest depth of a product of two activations whose sums always fit 32 bits."""
@@ -465,6 +465,16 @@ class Bytes(Moves):
             insert=insert,
             **{"inputs": (x,), **ends},
         )
+
+    def whole(self, weights: Array) -> tuple[Array, int] | None:
+        smallest = float(np.abs(weights[weights != 0]).min())
+        for parts in range(1, 5):
+            codes = np.rint(weights * (parts / smallest))
+            norm = codes.sum() / weights.sum()
+            exact = np.allclose(codes / norm, weights, atol=1e-6) and abs(norm - round(norm)) < 1e-6
+            if exact and np.abs(codes).max() <= 127:
+                return codes.astype(np.int8), round(norm)
+        return None
 
     def joined_channels(self) -> list[Step]:
         """Place the channels of each input with a convolution of ones that adds what is there already."""

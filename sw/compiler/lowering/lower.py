@@ -50,7 +50,8 @@ def lower(graph: Graph) -> list[Step]:
     """Turn a graph's operations into steps, in order.
 
     An operation that the NPU does in two passes (for example a max pool that also changes the scale)
-    becomes two steps; the tensor between them is added to the graph.  An operation that the NPU cannot do
+    becomes two steps; the tensor between them is added to the graph.  A tensor between steps that an earlier
+    operation has made under the same name is not made again.  An operation that the NPU cannot do
     becomes a HostStep if `rkcosim.compiler.host_steps` has a function for it.
 
     Raises
@@ -59,6 +60,7 @@ def lower(graph: Graph) -> list[Step]:
         If neither the NPU nor the host can do an operation; the message lists all such operations.
     """
     steps: list[Step] = []
+    makers: dict[str, str] = {}
     wrong = [
         f"tensor '{t.name}' {t.shape} is too large"
         for t in graph.tensors.values()
@@ -77,9 +79,10 @@ def lower(graph: Graph) -> list[Step]:
         except ModelError as error:
             wrong.append(str(error))
             continue
-        steps += made
         for step in made:
-            graph.tensors.setdefault(step.output.name, step.output)
+            if makers.setdefault(step.output.name, op.output) == op.output:
+                steps.append(step)
+                graph.tensors.setdefault(step.output.name, step.output)
     if wrong:
         raise ModelError("; ".join(wrong))
     return steps

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.graph import Tensor
+from rkcosim.compiler.graph import Tensor, Window
 from rkcosim.compiler.lowering.curves import Curve
-from rkcosim.compiler.steps import Step
+from rkcosim.compiler.steps import FloatStage, Step
 
 LANES = 8
 """fp16 numbers of an atom."""
@@ -20,7 +20,12 @@ class Maker(Protocol):
 
     op: Any
     x: Tensor
+    inputs: tuple[Tensor, ...]
     output: Tensor
+
+    @property
+    def clamped(self) -> bool:
+        """Whether the operation limits its results."""
 
     def step(self, kind: type[Step], **fields: Any) -> list[Step]:
         """Return one step."""
@@ -29,6 +34,9 @@ class Maker(Protocol):
         self, x: Tensor, y: Tensor, weights: npt.NDArray[Any], bias: npt.NDArray[Any] | None = None
     ) -> list[Step]:
         """Return a convolution of one tap with weights (OC, IC)."""
+
+    def depthwise(self, x: Tensor, y: Tensor, weights: npt.NDArray[Any], window: Window) -> list[Step]:
+        """Return sums of windows with weights (rows, columns), each channel by itself."""
 
     def elementwise(self, method: str, a: Tensor, b: Tensor, y: Tensor) -> list[Step]:
         """Return an operation on the elements of two tensors."""
@@ -51,3 +59,13 @@ def copied(channels: int) -> npt.NDArray[np.float64]:
     weights = np.zeros((channels, LANES))
     weights[:, 0] = 1.0
     return weights
+
+
+def stage(mul: float | None = None, add: float | None = None, high: float | None = None) -> FloatStage:
+    """Return a stage with one factor and one summand; with `high` it is limited to 0 and this number."""
+    return FloatStage(
+        add=None if add is None else np.array([add], np.float32),
+        mul=None if mul is None else np.array([mul], np.float16),
+        relu=high is not None,
+        high=high,
+    )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rkcosim.compiler.graph import Tensor
-from rkcosim.compiler.lowering.makers import LANES, Maker, copied, like
+from rkcosim.compiler.lowering.makers import LANES, Maker, copied, like, stage
 from rkcosim.compiler.steps import FloatStage, FloatStep, Step
 
 DENSE = 384
@@ -47,7 +47,7 @@ def normalise(make: Maker) -> list[Step]:
     for name, sums, factor in (("fine", fine, FINE**2), ("wide", wide, WIDE**-2)):
         squares = tensor(f"{name}_squares", count)
         # The product with the factor is not rounded before it is multiplied by the number itself.
-        limits = {"second": _stage(mul=factor), "last": FloatStage(high=LARGEST)}
+        limits = {"second": stage(mul=factor), "last": FloatStage(high=LARGEST)}
         steps += _stages(make, (less, less), squares, method="mul", **limits)
         weights = np.full((LANES, count), 1.0 / count)
         steps += make.pixelwise(squares, sums, weights, np.full(LANES, factor * op.epsilon))
@@ -66,16 +66,6 @@ def normalise(make: Maker) -> list[Step]:
 
 def _stages(make: Maker, inputs: tuple[Tensor, ...], y: Tensor, **fields: Any) -> list[Step]:
     return make.step(FloatStep, inputs=inputs, output=y, **fields)
-
-
-def _stage(mul: float | None = None, add: float | None = None, high: float | None = None) -> FloatStage:
-    """Return a stage with one factor and one summand; with `high` it is limited to 0 and this number."""
-    return FloatStage(
-        add=None if add is None else np.array([add], np.float32),
-        mul=None if mul is None else np.array([mul], np.float16),
-        relu=high is not None,
-        high=high,
-    )
 
 
 def _centred(make: Maker, less: Tensor) -> list[Step]:
@@ -108,9 +98,9 @@ def _inverse_root(make: Maker, fine: Tensor, wide: Tensor) -> tuple[Tensor, list
     names = ("gate", "rest", "own", "other", "both", "squares")
     gate, rest, own, other, both, mean = (named(name) for name in names)
     bound = _between(0.97 * LARGEST / (FINE * WIDE) ** 2 / make.x.cube[0])
-    first, second = _stage(mul=2.0**15, add=-bound), _stage(mul=2.0**15, high=1.0)
+    first, second = stage(mul=2.0**15, add=-bound), stage(mul=2.0**15, high=1.0)
     steps += _stages(make, (wide,), gate, first=first, second=second)
-    steps += _stages(make, (gate,), rest, second=_stage(mul=-1.0, add=1.0))
+    steps += _stages(make, (gate,), rest, second=stage(mul=-1.0, add=1.0))
     steps += make.elementwise("mul", fine, rest, own)
     steps += make.elementwise("mul", wide, gate, other)
     steps += make.elementwise("add", own, other, both)
@@ -119,8 +109,8 @@ def _inverse_root(make: Maker, fine: Tensor, wide: Tensor) -> tuple[Tensor, list
     for number, exponent in enumerate(TANGENTS):
         # (3 - s / a) / (2 * sqrt(a)) at a = 4^exponent
         slope = -(2.0 ** (-3 * exponent - 1))
-        first, shift = _stage(mul=2.0**10 if exponent < 0 else 1.0), 1.5 * 2.0**-exponent
-        second = _stage(mul=slope / (2.0**10 if exponent < 0 else 1.0), add=shift)
+        first, shift = stage(mul=2.0**10 if exponent < 0 else 1.0), 1.5 * 2.0**-exponent
+        second = stage(mul=slope / (2.0**10 if exponent < 0 else 1.0), add=shift)
         made = named(f"tangent{number}")
         ends = (mean,) if root is None else (mean, root)
         method = {} if root is None else {"method": "max"}
@@ -133,8 +123,8 @@ def _inverse_root(make: Maker, fine: Tensor, wide: Tensor) -> tuple[Tensor, list
         square, product, made = (named(f"{name}{number}") for name in ("square", "product", "root"))
         steps += make.elementwise("mul", root, root, square)
         steps += make.elementwise("mul", square, mean, product)
-        steps += _stages(make, (product, root), made, second=_stage(mul=-0.5, add=1.5), method="mul")
+        steps += _stages(make, (product, root), made, second=stage(mul=-0.5, add=1.5), method="mul")
         root = made
     scale, result = named("gain"), named("inverse")
-    steps += _stages(make, (gate,), scale, second=_stage(mul=1.0 / WIDE - FINE, add=FINE))
+    steps += _stages(make, (gate,), scale, second=stage(mul=1.0 / WIDE - FINE, add=FINE))
     return result, [*steps, *make.elementwise("mul", root, scale, result)]

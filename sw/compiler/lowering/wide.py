@@ -19,10 +19,9 @@ import numpy.typing as npt
 
 from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import ModelError, Tensor, Window
-from rkcosim.compiler.lowering.common import INSERTS
+from rkcosim.compiler.limits import CONV_KERNEL, CONV_PAD, CONV_STRIDE, INSERTS
 from rkcosim.compiler.lowering.moves import Moves
 from rkcosim.compiler.steps import Step
-from rkcosim.compiler.tiling import CONV_KERNEL, CONV_PAD, CONV_STRIDE
 
 MOST_CHANNELS = 8191
 """Largest number of channels and of kernels of the narrower convolution (ORIG_CHANNEL, DATAOUT_CHANNEL)."""
@@ -208,10 +207,10 @@ def _to_channels(
     x, steps = maker.x, list[Step]()
     places = np.array([(channel, 0, 0) for channel in range(x.cube[0])], np.int64)
     done = (1, 1)
-    for number, (down, across) in enumerate(_stages((rows.block, columns.block), range(2, CONV_STRIDE + 1))):
+    for down, across in _stages((rows.block, columns.block), range(2, CONV_STRIDE + 1)):
         channels, height, width = x.cube
         cube = (channels * down * across, -(-height // down), -(-width // across))
-        name = f"{maker.op.output}.blocks{number or ''}"
+        name = f"{x.name}.blocks{down}x{across}"  # the same for all convolutions of x: `lower` makes it once
         deep = replace(x, name=name, shape=(1, *cube), cube=cube, channels_last=False)
         weights = np.zeros((cube[0], channels, down, across), np.int8)
         moved = []

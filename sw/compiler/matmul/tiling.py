@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from rkcosim.compiler.limits import MAX_NOTCH, MAX_SIZE
 from rkcosim.compiler.matmul.shape import CHANNEL_STEP, MatmulError, ProductShape
-from rkcosim.compiler.tiling import BANK_BYTES, BANKS, ENTRY_BYTES, MAX_SIZE, STRIPE
+from rkcosim.compiler.tiling import BANK_BYTES, BANKS, ENTRY_BYTES, STRIPE
 
 MAX_KERNELS = 8192
 """Channels of one task: the DPU's field has 13 bits."""
-MAX_NOTCH = 8191
 MAX_PARTS = 16
 """Largest number of parts of K that is tried."""
 CORE_BYTES = 12

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from rkcosim.compiler.limits import MAX_NOTCH
 from rkcosim.compiler.programs.dpu import (
     BURST_16,
     Before,
@@ -67,6 +68,9 @@ def convolution(
     _core(settings, step, tile, y)
     _conv_dpu(settings, step, tile, y, operands)
     _conv_rdma(settings, step, tile, y, operands)
+    if tile.rows == 1 and _notch(tile, y) > MAX_NOTCH:  # there is no line behind
+        settings.change("DPU", "DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_1=0, NOTCH_ADDR_0=0)
+        settings.change("DPU_RDMA", "DATA_CUBE_HEIGHT", EW_LINE_NOTCH_ADDR=0)
     return float_convolution(settings, tile) if y.itemsize > 1 else settings
 
 

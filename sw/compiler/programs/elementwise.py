@@ -16,6 +16,7 @@ from rkcosim.compiler.programs.dpu import (
     rdma_registers,
 )
 from rkcosim.compiler.programs.floats import float_flying
+from rkcosim.compiler.programs.parts import MOST_PIXELS, LineRange, ranges
 from rkcosim.compiler.programs.task import Ref, Settings, Value
 from rkcosim.compiler.steps import (
     BinaryStep,
@@ -79,44 +80,78 @@ def flying(step: FlyingStep, places: tuple[Place, ...], y: Place, operand: Ref |
     return settings
 
 
-def copy(step: CopyStep, x: Place, y: Place) -> Settings:
-    """Return the program that copies a part of a tensor, rescaled; channels must begin at atoms."""
+def copy(step: CopyStep, x: Place, y: Place) -> list[Settings]:
+    """Return the programs that copy a part of a tensor, rescaled; channels must begin at atoms."""
+    count, rows, width = step.size
+    if width == x.cube[2] == y.cube[2] and max(rows, width) > MOST_PIXELS:  # whole lines are one long one
+        x, y = (replace(place, cube=(place.cube[0], 1, place.surface)) for place in (x, y))
+        first, to = (begin[1] * width for begin in (step.source, step.target))
+        step = replace(
+            step,
+            source=(step.source[0], 0, first),
+            target=(step.target[0], 0, to),
+            size=(count, 1, rows * width),
+        )
+    notch = max(x.cube[2], y.cube[2]) - step.size[2]
+    result = []
+    for part in ranges((step.size[1], step.size[2]), MOST_PIXELS, notch):
+        source, target = (
+            (begin[0], begin[1] + part.row, begin[2] + part.column) for begin in (step.source, step.target)
+        )
+        size = (count, part.rows, part.columns)
+        result.append(_copy(replace(step, source=source, target=target, size=size), x, y))
+    return result
+
+
+def _copy(step: CopyStep, x: Place, y: Place) -> Settings:
     settings = Settings()
     pointers(settings, FLYING_BLOCKS)
     count, rows, width = step.size
     channels = -(-count // y.c2) * y.c2
-    notch = y.cube[2] - width
-    dpu_cube(settings, y, rows, channels, _at(y, step.target), notch=notch)
+    lines = replace(y, cube=(y.cube[0], rows, width))
+    notch, skip = (place.cube[2] - width if rows > 1 else 0 for place in (y, x))
+    dpu_cube(settings, lines, rows, channels, _at(y, step.target))
+    settings.change("DPU", "DST_SURF_STRIDE", DST_SURF_STRIDE=y.surface)
+    settings.change("DPU", "DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_1=notch, NOTCH_ADDR_0=notch)
     _input_stage(settings, -step.inputs[0].zero_point, step.scale)
-    dpu_rest(settings, y, rows, channels, None, step.converter, 1, notch=notch)
+    dpu_rest(settings, lines, rows, channels, None, step.converter, 1)
+    settings.change("DPU", "SURFACE_ADD", SURF_ADD=y.surface)
     rdma_registers(
         settings,
-        y,
+        lines,
         rows,
         channels,
         source=_at(x, step.source),
-        width=width,
-        notches=(x.cube[2] - width, x.cube[2] * (x.cube[1] - rows + 1) - width),
+        notches=(skip, x.surface - (rows - 1) * (width + skip) - width),
     )
     return float_flying(settings) if y.itemsize > 1 else settings
 
 
-def repeat(step: RepeatStep, x: Place, y: Place) -> Settings:
-    """Return the program of a nearest resize: unpooling of whole atoms [HW 8.7].
+def repeat(step: RepeatStep, x: Place, y: Place) -> list[Settings]:
+    """Return the programs of a nearest resize: unpooling of whole atoms [HW 8.7].
 
     Each line of the output is written as a surface; the lines between are skipped as a notch.
     """
+    rows, columns = step.factors
+    notch = (rows - 1) * y.cube[2]
+    return [
+        _repeat(step, x, y, part)
+        for part in ranges((x.cube[1], x.cube[2]), MOST_PIXELS // columns, notch, columns)
+    ]
+
+
+def _repeat(step: RepeatStep, x: Place, y: Place, part: LineRange) -> Settings:
     settings = Settings()
     pointers(settings, FLYING_BLOCKS)
     rows, columns = step.factors
-    height = x.cube[1]
+    height, width = part.rows, part.columns * columns
     halves = -(-x.cube[0] // x.c2) * UNITS_PER_ATOM
     line = y.cube[2]
-    lines = replace(y, cube=(y.cube[0], height, line))
-    dpu_cube(settings, lines, height, halves, y.ref)
+    lines = replace(y, cube=(y.cube[0], height, width))
+    dpu_cube(settings, lines, height, halves, _at(y, (0, part.row * rows, part.column * columns)))
     settings.change("DPU", "DATA_FORMAT", OUT_PRECISION=INT16, IN_PRECISION=INT16, PROC_PRECISION=INT16)
     settings.change("DPU", "DST_SURF_STRIDE", DST_SURF_STRIDE=line)
-    notch = (rows - 1) * line
+    notch = rows * line - width if height > 1 else 0
     settings.change("DPU", "DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_1=notch, NOTCH_ADDR_0=notch)
     settings.set("DPU", "BS_CFG", BS_RELU_BYPASS=1, BS_MUL_BYPASS=1, BS_ALU_BYPASS=1, BS_BYPASS=1)
     settings.set("DPU", "BS_ALU_CFG")
@@ -126,7 +161,11 @@ def repeat(step: RepeatStep, x: Place, y: Place) -> Settings:
     settings.set("DPU", "BS_OW_CFG", SIZE_E_2=size, SIZE_E_1=size, SIZE_E_0=size, OD_BYPASS=1)
     dpu_rest(settings, lines, height, halves, None, Converter(1, 0, 0), 1)
     settings.change("DPU", "SURFACE_ADD", SURF_ADD=y.surface)
-    rdma_registers(settings, x, height, halves, source=x.ref)
+    skip = x.cube[2] - part.columns if height > 1 else 0
+    behind = x.surface - (height - 1) * (part.columns + skip) - part.columns
+    source = _at(x, (0, part.row, part.column))
+    read = replace(x, cube=(x.cube[0], height, part.columns))
+    rdma_registers(settings, read, height, halves, source=source, notches=(skip, behind))
     settings.change("DPU_RDMA", "FEATURE_MODE_CFG", IN_PRECISION=INT16, PROC_PRECISION=INT16)
     settings.change(
         "DPU_RDMA",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from rkcosim.compiler.graph import Window
+from rkcosim.compiler.limits import PPU_OPEN_RESULTS
 from rkcosim.compiler.programs.dpu import Place, pointers
 from rkcosim.compiler.programs.floats import FP16, STORAGE_16
+from rkcosim.compiler.programs.parts import LineRange, ranges
 from rkcosim.compiler.programs.task import Settings
 from rkcosim.compiler.steps import FoldStep, PoolStep
-from rkcosim.compiler.tiling import PPU_OPEN_RESULTS
 from rkcosim.spec.layouts import ATOM_BYTES, surfaces
 
 POOL_BLOCKS = ("PPU", "PPU_RDMA")
@@ -20,8 +22,36 @@ ITEM = 2
 """Bytes of an fp16 number."""
 
 
-def pool(step: PoolStep, x: Place, y: Place) -> Settings:
-    """Return the program of a pooling layer on PPU and PPU_RDMA ([HW 9], [HW 14.3.8])."""
+def pool(step: PoolStep, x: Place, y: Place) -> list[Settings]:
+    """Return the programs of a pooling layer on PPU and PPU_RDMA ([HW 9], [HW 14.3.8]).
+
+    The PPU holds the results of open rows, which limits the columns of a task [HW 9.9]; the columns of a
+    result of one row are divided among tasks.
+    """
+    most = PPU_OPEN_RESULTS // step.window.kernel[0]
+    if y.cube[1] > 1 or y.cube[2] <= most:
+        return [_pool(step, x, y)]
+    return [_columns(step, x, y, part) for part in ranges((1, y.cube[2]), most, 0)]
+
+
+def _columns(step: PoolStep, x: Place, y: Place, part: LineRange) -> Settings:
+    """Return the program of some columns of a result of one row."""
+    window, (top, left, bottom, _) = step.window, step.window.pads
+    low = part.column * window.strides[1] - left
+    high = low + (part.columns - 1) * window.strides[1] + window.kernel[1]
+    first, end = max(low, 0), min(high, x.cube[2])
+    source = replace(x, ref=x.ref + first * ATOM_BYTES, cube=(*x.cube[:2], end - first))
+    target = replace(y, ref=y.ref + part.column * ATOM_BYTES, cube=(y.cube[0], 1, part.columns))
+    pads = (top, first - low, bottom, high - end)
+    settings = _pool(replace(step, window=replace(window, pads=pads)), source, target)
+    settings.change("PPU_RDMA", "SRC_LINE_STRIDE", SRC_LINE_STRIDE=x.cube[2])
+    settings.change("PPU_RDMA", "SRC_SURF_STRIDE", SRC_SURF_STRIDE=x.surface)
+    settings.change("PPU", "DST_SURF_STRIDE", DST_SURF_STRIDE=y.surface)
+    settings.change("PPU", "DATA_FORMAT", INDEX_ADD=y.surface)
+    return settings
+
+
+def _pool(step: PoolStep, x: Place, y: Place) -> Settings:
     settings = Settings()
     pointers(settings, POOL_BLOCKS)
     channels = x.aligned_channels
@@ -78,7 +108,7 @@ def fold(step: FoldStep, x: Place, y: Place) -> Iterator[Settings]:
             )
             target = Place(y.ref + (number * surface + column) * ATOM_BYTES, (8, 1, width), 1, itemsize=ITEM)
             ends = step.name, step.kind, step.inputs, step.output
-            settings = pool(PoolStep(*ends, "max", Window((rows, 1)), 0), source, target)
+            settings = _pool(PoolStep(*ends, "max", Window((rows, 1)), 0), source, target)
             settings.change("PPU_RDMA", "SRC_LINE_STRIDE", SRC_LINE_STRIDE=surface)
             settings.change("PPU_RDMA", "SRC_SURF_STRIDE", SRC_SURF_STRIDE=rows * surface)
             yield settings

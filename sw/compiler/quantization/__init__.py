@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rkcosim.compiler.quantization.accuracy import Accuracy, Layer, measure
+from rkcosim.compiler.quantization.advice import advise, divided
 from rkcosim.compiler.quantization.figures import Figures, worst_of
 from rkcosim.compiler.quantization.forms import (
     FloatModel,
@@ -14,9 +15,11 @@ from rkcosim.compiler.quantization.forms import (
 from rkcosim.compiler.quantization.mixed import keep_most_important
 from rkcosim.compiler.quantization.prepare import Normalisation, for_inputs, prepared
 from rkcosim.compiler.quantization.quantizer import Method, Settings, between, quantize_model
+from rkcosim.compiler.quantization.trials import Advice, Trial
 
 __all__ = [
     "Accuracy",
+    "Advice",
     "Figures",
     "FloatModel",
     "Layer",
@@ -26,7 +29,10 @@ __all__ = [
     "OnnxModel",
     "Settings",
     "TfliteModel",
+    "Trial",
+    "advise",
     "between",
+    "divided",
     "for_inputs",
     "keep_most_important",
     "measure",

@@ -7,7 +7,7 @@ the codes of its inputs: the quantised model is cut at every tensor that the flo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,9 +16,11 @@ import onnx
 
 from rkcosim.base import progress
 from rkcosim.compiler.graph import ModelError
+from rkcosim.compiler.quantization.channels import CODES, CONCATS, FEW, Codes, CodeSums, sentence
 from rkcosim.compiler.quantization.figures import Figures, Sums, order
 from rkcosim.compiler.quantization.gains import output_gains
 from rkcosim.compiler.quantization.session import Sample, Session
+from rkcosim.compiler.quantization.trials import Advice
 
 SCHEMA_VERSION = 1
 
@@ -29,6 +31,9 @@ MOVEMENTS = frozenset(
     "Squeeze Tile Transpose Unsqueeze Upsample".split()
 )
 """Operators without arithmetic, which `Accuracy.worst` does not propose for floating point."""
+
+SHOWN = 6
+"""Inner tensors that a finding names."""
 
 TRIED_SAMPLES = 4
 """Most samples on which layers are tried in floating point."""
@@ -57,6 +62,9 @@ class Layer:
     output
         Figures of the model's worst output when this layer alone is in floating point; None if it was not
         tried.
+    codes
+        Range, step and the codes that are in use, on the same samples as `accumulated`; None if the result is
+        in floating point.
     """
 
     name: str
@@ -66,6 +74,7 @@ class Layer:
     alone: Figures
     accumulated: Figures
     output: Figures | None = None
+    codes: Codes | None = None
 
 
 @dataclass
@@ -88,6 +97,8 @@ class Accuracy:
         Name of the runtime that computed both models.
     npu
         Figures of the outputs when the NPU's arithmetic computes them; empty if it was not asked for.
+    advice
+        Changes that were tried, with the errors of the outputs that they leave; None if it was not asked for.
     """
 
     samples: int
@@ -97,12 +108,21 @@ class Accuracy:
     skipped: list[str] = field(default_factory=list)
     npu: dict[str, Figures] = field(default_factory=dict)
     runtime: str = "onnxruntime"
+    advice: Advice | None = None
+
+    def float_outputs(self) -> list[Layer]:
+        """Return the layers that compute outputs, are not kept in floating point and are not quantised."""
+        return [
+            layer
+            for layer in self.layers
+            if layer.tensor in self.outputs and not layer.scale and layer.name not in self.kept
+        ]
 
     def ranked(self) -> list[Layer]:
-        """Return the quantised layers, the one that should stay in floating point first.
+        """Return the quantised layers, those that matter most first.
 
-        Layers that were tried in floating point are sorted by the SQNR of the worst output, the largest
-        first.  The others follow, the one with the largest error alone first.
+        Layers that were tried in floating point are sorted by the SQNR of the worst output with them, the
+        largest first.  The others follow, the one with the largest error alone first.
         """
 
         def key(layer: Layer) -> tuple[float, float]:
@@ -111,13 +131,36 @@ class Accuracy:
         return sorted((layer for layer in self.layers if layer.scale), key=key)
 
     def worst(self, count: int) -> list[Layer]:
-        """Return the `count` layers that should stay in floating point first: those with arithmetic."""
+        """Return the first `count` layers of `ranked` with arithmetic."""
         return [layer for layer in self.ranked() if layer.op not in MOVEMENTS][:count]
+
+    def findings(self) -> list[str]:
+        """Return what is wrong with the codes of tensors in words: outputs and Concats, then a count."""
+        said, others = [], []
+        for layer in reversed(self.layers):
+            if layer.codes is None:
+                continue
+            words = sentence(layer.tensor, layer.op, layer.name, layer.codes)
+            if words is None:
+                continue
+            if layer.tensor in self.outputs or layer.op in CONCATS:
+                said.append(words)
+            else:
+                others.append(layer.tensor)
+        if others:
+            others.reverse()
+            shown = ", ".join(others[:SHOWN]) + (" and others" if len(others) > SHOWN else "")
+            said.append(
+                f"{len(others)} of {len(self.layers)} inner tensors have channels that use fewer than {FEW} "
+                f"of {CODES} codes: {shown}"
+            )
+        return said
 
     def as_json(self) -> dict[str, Any]:
         """Return everything in a form for `json.dump`."""
         proposed = [layer.name for layer in self.worst(len(self.layers))]
-        return {"schema_version": SCHEMA_VERSION, **asdict(self), "float_first": proposed}
+        document = {"schema_version": SCHEMA_VERSION, **asdict(self), "float_first": proposed}
+        return document | {"findings": self.findings()}
 
 
 NOTHING = (
@@ -131,7 +174,9 @@ NOTHING = (
 class _Place:
     """Where the result of a node of the quantised model is.
 
-    `base` is the tensor's name in the float model, `pair` its QuantizeLinear and DequantizeLinear.
+    `base` is the tensor's name in the float model, `pair` its QuantizeLinear and DequantizeLinear, `zero` the
+    code of 0 (None without codes of 8 bits), `signed` whether codes are signed, `takes` the node's inputs in
+    front of their quantisation.
     """
 
     node: onnx.NodeProto
@@ -139,6 +184,9 @@ class _Place:
     base: str
     pair: tuple[onnx.NodeProto, onnx.NodeProto] | None
     scale: float | None
+    zero: int | None = 0
+    signed: bool = True
+    takes: tuple[str, ...] = ()
 
     @property
     def real(self) -> str:
@@ -189,6 +237,7 @@ def measure(
     single = Session(cut, [item.name for item in cut.graph.output])
     alone, accumulated = [Sums() for _ in found], [Sums() for _ in found]
     outputs = {name: Sums() for name in ends}
+    counts = [_counts(place, first.floats | set(samples[0])) for place in found]
     inputs = {item.name for item in cut.graph.input}
     with progress.step("measuring the accuracy", len(samples), "samples") as shown:
         for sample in samples:
@@ -198,6 +247,8 @@ def measure(
             for number, place in enumerate(found):
                 want = right[place.base]
                 accumulated[number].add(want, ours[place.real])
+                if (count := counts[number]) is not None:
+                    count.add(want, ours[place.real], {**sample, **right})
                 alone[number].add(want, lonely[place.tensor + (_REAL if place.pair else _ALONE)])
             for name, sums in outputs.items():
                 sums.add(right[name], ours[ends[name]])
@@ -210,6 +261,7 @@ def measure(
             place.scale,
             alone[number].figures(place.scale),
             accumulated[number].figures(place.scale),
+            codes=count.codes() if (count := counts[number]) is not None else None,
         )
         for number, place in enumerate(found)
     ]
@@ -227,6 +279,14 @@ def measure(
         kept=list(_in_floats(quantised)),
         skipped=[place.node.name for place in places if place.base not in first.floats],
     )
+
+
+def _counts(place: _Place, known: set[str]) -> CodeSums | None:
+    """Return the counts of codes of a result; None if it is not quantised with 8 bits and one step."""
+    if place.zero is None or not place.scale:
+        return None
+    parts = [_base(name, known) for name in place.takes] if place.node.op_type in CONCATS else []
+    return CodeSums(place.scale, place.zero, place.signed, parts=parts)
 
 
 def _same_inputs(original: onnx.ModelProto, quantised: onnx.ModelProto) -> None:
@@ -253,21 +313,43 @@ def _places(proto: onnx.ModelProto, known: set[str]) -> Iterator[_Place]:
     for node in proto.graph.node:
         for name in node.input:
             readers.setdefault(name, []).append(node)
+    origins = _origins(proto)
     for node in proto.graph.node:
         if node.op_type in PAIR or all(name in constants for name in node.input):
             continue
+        takes = tuple(origins.get(name, name) for name in node.input)
         for tensor in node.output[:1] if node.op_type != "Split" else node.output:
-            pair, scale = None, None
+            pair, scale, zero, signed = None, None, None, True
             coder = next((one for one in readers.get(tensor, ()) if one.op_type == PAIR[0]), None)
             if coder is not None and coder.input[1] in constants:
                 decoder = next((r for r in readers.get(coder.output[0], ()) if r.op_type == PAIR[1]), None)
                 if decoder is not None:
                     pair = coder, decoder
                     scale = float(onnx.numpy_helper.to_array(constants[coder.input[1]]).reshape(-1)[0])
+                    zero, signed = _zero(coder, constants)
             base = _base(tensor, known)
             if base not in known and pair is not None and pair[1].output[0] in known:
                 base = pair[1].output[0]
-            yield _Place(node, tensor, base, pair, scale)
+            yield _Place(node, tensor, base, pair, scale, zero, signed, takes)
+
+
+def _origins(proto: onnx.ModelProto) -> dict[str, str]:
+    """Return the names of quantised tensors in front of their quantisation, by their names behind it."""
+    coders = {node.output[0]: node.input[0] for node in proto.graph.node if node.op_type == PAIR[0]}
+    return {
+        node.output[0]: coders[node.input[0]]
+        for node in proto.graph.node
+        if node.op_type == PAIR[1] and node.input[0] in coders
+    }
+
+
+def _zero(coder: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> tuple[int | None, bool]:
+    """Return the code of 0 of a QuantizeLinear, None if it has not 8 bits, and whether codes are signed."""
+    name = coder.input[2] if len(coder.input) > 2 else ""
+    if name not in constants:
+        return 0, False  # ONNX's default is uint8
+    zero = onnx.numpy_helper.to_array(constants[name]).reshape(-1)
+    return int(zero[0]) if zero.dtype.itemsize == 1 else None, zero.dtype.kind == "i"
 
 
 def _ends(original: onnx.ModelProto, quantised: onnx.ModelProto) -> dict[str, str]:
@@ -278,6 +360,22 @@ def _ends(original: onnx.ModelProto, quantised: onnx.ModelProto) -> dict[str, st
     if set(ours) == set(theirs):
         return {name: name for name in theirs}
     return dict(zip(theirs, ours, strict=True))
+
+
+def run_as(
+    original: onnx.ModelProto, quantised: onnx.ModelProto, samples: Sequence[Sample]
+) -> list[dict[str, Any]]:
+    """Return the outputs of a quantised model by their names in the float model, for each sample.
+
+    Raises
+    ------
+    ModelError
+        If the models have other inputs or outputs, or onnxruntime fails or is not installed.
+    """
+    _same_inputs(original, quantised)
+    ends = _ends(original, quantised)
+    run = Session(quantised, list(ends.values()))
+    return [{name: found[ours] for name, ours in ends.items()} for found in map(run, samples)]
 
 
 def _in_floats(proto: onnx.ModelProto) -> Iterator[str]:

@@ -14,7 +14,7 @@ from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.loaders import is_tflite
 from rkcosim.compiler.loaders.onnx_file import read_onnx
 from rkcosim.compiler.options import load_options
-from rkcosim.compiler.quantization.accuracy import Accuracy, measure
+from rkcosim.compiler.quantization.accuracy import Accuracy, measure, run_as
 from rkcosim.compiler.quantization.prepare import Normalisation, prepared
 from rkcosim.compiler.quantization.quantizer import Settings, between, quantize_model
 from rkcosim.compiler.quantization.session import run_outputs
@@ -24,6 +24,7 @@ from rkcosim.compiler.quantization.tflite_quantizer import (
     measure_tflite,
     prepared_tflite,
     quantize_tflite,
+    run_quantised_tflite,
     run_tflite,
 )
 
@@ -62,6 +63,10 @@ class FloatModel(Protocol):
 
     def quantize(self, samples: Sequence[Sample], settings: Settings) -> bytes:
         """Return a file of the quantised model in the same format; raises ModelError."""
+        ...
+
+    def run_quantised(self, quantised: bytes, samples: Sequence[Sample]) -> list[dict[str, npt.NDArray[Any]]]:
+        """Return the outputs of a quantised model like `run`, by their names in this one."""
         ...
 
     def measure(self, quantised: bytes, samples: Sequence[Sample], *, gains: bool = False) -> Accuracy:
@@ -111,6 +116,10 @@ class OnnxModel:
         """Return the model in QDQ form."""
         return quantize_model(self.proto, samples, settings)
 
+    def run_quantised(self, quantised: bytes, samples: Sequence[Sample]) -> list[dict[str, npt.NDArray[Any]]]:
+        """Return the outputs in onnxruntime."""
+        return run_as(self.proto, read_onnx(quantised, load_options()), samples)
+
     def measure(self, quantised: bytes, samples: Sequence[Sample], *, gains: bool = False) -> Accuracy:
         """Compare both models in onnxruntime; the quantised one is read with the options of loading."""
         return measure(self.proto, read_onnx(quantised, load_options()), samples, gains=gains)
@@ -150,6 +159,10 @@ class TfliteModel:
     def quantize(self, samples: Sequence[Sample], settings: Settings) -> bytes:
         """Return the quantised TFLite file."""
         return quantize_tflite(self.original, samples, settings)
+
+    def run_quantised(self, quantised: bytes, samples: Sequence[Sample]) -> list[dict[str, npt.NDArray[Any]]]:
+        """Return the outputs in LiteRT."""
+        return run_quantised_tflite(self.original, quantised, samples)
 
     def measure(self, quantised: bytes, samples: Sequence[Sample], *, gains: bool = False) -> Accuracy:
         """Compare both models in LiteRT."""

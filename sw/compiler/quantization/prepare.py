@@ -124,7 +124,7 @@ def prepared(data: bytes, normalisations: Sequence[Normalisation] = ()) -> onnx.
     """Read a float model and make it ready for quantisation.
 
     The model is read with the options of `rkcosim.compiler.options`; a BatchNormalization behind a
-    convolution becomes part of it.
+    convolution becomes part of it, and nodes without a name get that of their result.
 
     Parameters
     ----------
@@ -148,7 +148,17 @@ def prepared(data: bytes, normalisations: Sequence[Normalisation] = ()) -> onnx.
     proto = _recent(proto)
     if normalisations:
         _normalise(proto, normalisations)
-    return inferred(_optimised(proto))
+    return inferred(_named(_optimised(proto)))
+
+
+def _named(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Give nodes without a name that of their first result, by which they can be kept in floating point."""
+    taken = {node.name for node in proto.graph.node}
+    for node in proto.graph.node:
+        if not node.name and node.output and node.output[0] not in taken:
+            node.name = node.output[0]
+            taken.add(node.name)
+    return proto
 
 
 def _recent(proto: onnx.ModelProto) -> onnx.ModelProto:

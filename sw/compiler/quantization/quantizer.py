@@ -32,6 +32,14 @@ ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "PRelu", "HardSwish", "Sigmoid")
 """Operators that stay in floating point together with the layer in front of them."""
 
 
+AT_OUTPUTS = (
+    "Tanh HardSigmoid HardSwish Elu Selu Celu Erf Gelu Mish Softplus Softsign Exp Abs Neg Floor Ceil "
+    "Reciprocal"
+).split()
+"""Functions of one number that onnxruntime does not quantise.  Results that are outputs of the model are
+quantised here, so that the NPU computes them on bytes; between other layers their neighbours' quantisation
+does that already."""
+
 BEFORE_OUTPUT = "_QuantizeLinear_Input"
 """Suffix that onnxruntime gives to the tensor that becomes an output of the model."""
 
@@ -163,7 +171,8 @@ def quantize_model(
                 per_channel=settings.per_channel,
                 activation_type=quantisation.QuantType.QInt8,
                 weight_type=quantisation.QuantType.QInt8,
-                nodes_to_exclude=with_activations(proto, settings.keep),
+                op_types_to_quantize=[*_quantised_types(quantisation), *AT_OUTPUTS],
+                nodes_to_exclude=[*with_activations(proto, settings.keep), *_inside(proto)],
                 calibrate_method=method,
                 extra_options=extra,
             )
@@ -176,6 +185,22 @@ def quantize_model(
     if settings.like:
         _same_scales(finished, settings.like)
     return finished
+
+
+def _quantised_types(quantisation: Any) -> list[str]:
+    """Return the operators that onnxruntime quantises unless it is told others."""
+    registry = quantisation.registry
+    return list({**registry.QLinearOpsRegistry, **registry.QDQRegistry})
+
+
+def _inside(proto: onnx.ModelProto) -> list[str]:
+    """Return the names of nodes with a function of `AT_OUTPUTS` whose result is no output of the model."""
+    ends = {item.name for item in proto.graph.output}
+    return [
+        node.name
+        for node in proto.graph.node
+        if node.op_type in AT_OUTPUTS and not ends.intersection(node.output)
+    ]
 
 
 def activation_scales(data: bytes) -> dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
@@ -251,6 +276,7 @@ def _import() -> Any:
     try:
         import_onnxruntime()
         import onnxruntime.quantization as quantisation
+        import onnxruntime.quantization.registry  # noqa: F401  # a member of the module that is returned
     except ImportError as error:
         raise missing("onnxruntime", "onnx") from error
     return quantisation

@@ -27,6 +27,7 @@ from rkcosim.compiler.loaders.tflite_graph import with_outputs
 from rkcosim.compiler.loaders.tflite_program import program, schema
 from rkcosim.compiler.options import load_options
 from rkcosim.compiler.quantization.accuracy import NOTHING, Accuracy, Layer
+from rkcosim.compiler.quantization.channels import CONCATS, CodeSums
 from rkcosim.compiler.quantization.figures import Sums
 from rkcosim.compiler.quantization.quantizer import Settings
 
@@ -198,7 +199,8 @@ def measure_tflite(original: FloatTflite, quantised: bytes, samples: Sequence[Sa
     if not nodes:
         raise ModelError("no tensor of the quantised model has the name of one of the float model")
     bases = {node.outputs[0]: _base(ours, node.outputs[0]) for node in nodes}
-    names = list(dict.fromkeys([*bases.values(), *original.outputs]))
+    parts = [_base(ours, number) for node in nodes if node.op in CONCATS for number in node.inputs]
+    names = list(dict.fromkeys([*bases.values(), *original.outputs, *(one for one in parts if one in known)]))
     floats = LiteRtProgram(
         program(
             original.model,
@@ -210,8 +212,9 @@ def measure_tflite(original: FloatTflite, quantised: bytes, samples: Sequence[Sa
     numbers = list(dict.fromkeys([*bases, *ours.outputs]))
     whole = LiteRtProgram(program(ours, ours.nodes, ours.inputs, numbers).tobytes())
     lonely = {node.outputs[0]: _Alone(ours, node, set(known)) for node in nodes}
-    alone, accumulated = ({number: Sums() for number in bases} for _ in range(2))
-    outputs = {name: Sums() for name in original.outputs}
+    alone, accumulated = ({number: Sums(last=True) for number in bases} for _ in range(2))
+    outputs = {name: Sums(last=True) for name in original.outputs}
+    counts = {node.outputs[0]: _counts(ours, node) for node in nodes}
     with progress.step("measuring the accuracy", len(samples), "samples") as shown:
         for sample in samples:
             given = [_last(np.asarray(sample[item.name])) for item in original.inputs]
@@ -223,7 +226,10 @@ def measure_tflite(original: FloatTflite, quantised: bytes, samples: Sequence[Sa
             ]
             found = dict(zip(numbers, whole(codes), strict=True))
             for number, base in bases.items():
-                accumulated[number].add(right[base], _real(found[number], ours.tensors[number]))
+                real = _real(found[number], ours.tensors[number])
+                accumulated[number].add(right[base], real)
+                if (count := counts[number]) is not None:
+                    count.add(right[base], real, right)
                 mine = lonely[number](right)
                 if mine is not None:
                     alone[number].add(right[base], mine)
@@ -238,6 +244,7 @@ def measure_tflite(original: FloatTflite, quantised: bytes, samples: Sequence[Sa
             _scale(ours.tensors[node.outputs[0]]),
             alone[node.outputs[0]].figures(_scale(ours.tensors[node.outputs[0]])),
             accumulated[node.outputs[0]].figures(_scale(ours.tensors[node.outputs[0]])),
+            codes=count.codes() if (count := counts[node.outputs[0]]) is not None else None,
         )
         for node in nodes
     ]
@@ -264,6 +271,17 @@ def measure_tflite(original: FloatTflite, quantised: bytes, samples: Sequence[Sa
     )
 
 
+def _counts(model: TfModel, node: TfNode) -> CodeSums | None:
+    """Return the counts of codes of an operator's result; None if it is not quantised with 8 bits."""
+    item = model.tensors[node.outputs[0]]
+    scale = _scale(item)
+    if scale is None or item.dtype not in ("int8", "uint8"):
+        return None
+    zero = int(item.zero[0]) if item.zero.size else 0
+    parts = [_base(model, number) for number in node.inputs] if node.op in CONCATS else []
+    return CodeSums(scale, zero, item.dtype == "int8", last=True, parts=parts)
+
+
 def run_tflite(original: FloatTflite, samples: Sequence[Sample]) -> list[dict[str, Array]]:
     """Return the float model's outputs by name for each sample, with the channels first."""
     run = LiteRtProgram(original.data)
@@ -271,6 +289,33 @@ def run_tflite(original: FloatTflite, samples: Sequence[Sample]) -> list[dict[st
     for sample in samples:
         arrays = run([_last(np.asarray(sample[item.name])) for item in original.inputs])
         named = dict(zip(original.outputs, arrays, strict=True))
+        results.append({name: np.moveaxis(a, -1, 1) if a.ndim == 4 else a for name, a in named.items()})
+    return results
+
+
+def run_quantised_tflite(
+    original: FloatTflite, quantised: bytes, samples: Sequence[Sample]
+) -> list[dict[str, Array]]:
+    """Return the outputs of a quantised model like `run_tflite`, by their names in the float model.
+
+    Raises
+    ------
+    ModelError
+        If the model is damaged, or LiteRT fails or is not installed.
+    """
+    ours = read_tflite(quantised)
+    run = LiteRtProgram(program(ours, ours.nodes, ours.inputs, ours.outputs).tobytes())
+    results = []
+    for sample in samples:
+        given = [
+            _coded(_last(np.asarray(sample[item.name])), ours.tensors[number])
+            for item, number in zip(original.inputs, ours.inputs, strict=True)
+        ]
+        real = [
+            _real(values, ours.tensors[number])
+            for values, number in zip(run(given), ours.outputs, strict=True)
+        ]
+        named = dict(zip(original.outputs, real, strict=True))
         results.append({name: np.moveaxis(a, -1, 1) if a.ndim == 4 else a for name, a in named.items()})
     return results
 
