@@ -8,7 +8,8 @@ outputs; write operators on codes (QLinearConv and others) as the same operators
 QuantizeLinear; fix the shapes of the inputs; write pools that round their size up with padding
 (`rkcosim.compiler.loaders.onnx_windows`); write products and layer normalisations in the form that the loader
 knows (`onnx_products`, `onnx_norms`); fold constants (`rkcosim.compiler.loaders.onnx_fold`) and write out
-loops of a constant number of turns (`onnx_loops`).
+loops of a constant number of turns (`onnx_loops`); write convolutions with computed kernels as products
+(`onnx_computed`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rkcosim.compiler import several
 from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
 from rkcosim.compiler.host_runtimes import refuse_external
 from rkcosim.compiler.loaders.onnx_bounds import check_bounds
+from rkcosim.compiler.loaders.onnx_computed import computed_kernels
 from rkcosim.compiler.loaders.onnx_fold import fold, inferred, runs, shapes_of_run
 from rkcosim.compiler.loaders.onnx_functions import inlined
 from rkcosim.compiler.loaders.onnx_groups import write_groups
@@ -105,7 +107,7 @@ def _ready(proto: onnx.ModelProto, options: LoadOptions, say: bool) -> onnx.Mode
             fixed = fold(written)
         _unite_constants(fixed.graph)
         _name_nodes(fixed.graph)
-    return fixed
+    return computed_kernels(fixed) if options.floats == "fp16" else fixed
 
 
 @contextlib.contextmanager
