@@ -427,7 +427,7 @@ class Blocks(Op):
     @property
     def kind(self) -> str:
         """SpaceToDepth, DepthToSpace, or with blocks of one pixel ChannelShuffle."""
-        if self.size == 1:
+        if self.size == 1 and self.channels:
             return "ChannelShuffle"
         return "SpaceToDepth" if self.inward else "DepthToSpace"
 
