@@ -39,3 +39,7 @@ much.  An operator without products, too, if its inputs are on the host: a job o
 it saves, and sums of the host may exceed the range of fp16."""
 MAX_UNALIGNED = 512
 """Largest number of channels of a Softmax that do not fill atoms: its matrices grow with their square."""
+MOST_PLACES = 30
+"""Largest number of places for each element of a linear resize; a window has one more."""
+MOST_COPIES = 256
+"""Largest number of tasks that copy ranges of rows and columns for a nearest resize."""

@@ -186,7 +186,6 @@ HOSTED = {
     "softmax",
     "softmax of a map",
     "transpose and reshape",
-    "resize by 1.5",
 }
 """Cases of which a part runs on the host."""
 

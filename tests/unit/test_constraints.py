@@ -55,19 +55,20 @@ CASES = {
     ],
     "pad_mode": [(("constant", (0,) * 8), ("reflect", (0,) * 8), "mode reflect")],
     "pad_axes": [(((0, 1, 0, 0), (0,) * 4), ((1, 0, 0, 0), (0,) * 4), "(1, 0, 0, 0, 0, 0, 0, 0)")],
-    "nearest_factor": [
-        (((4, 4), (32, 8), True), ((4, 4), (36, 8), True), "(4, 4) to (36, 8)"),
-        (((4, 4), (8, 8), True), ((4, 4), (6, 8), False), "mode nearest, (4, 4) to (6, 8)"),
+    "nearest_ranges": [((256, (9, 9), (7, 7)), (257, (9, 9), (7, 7)), "(9, 9) to (7, 7), 257 ranges")],
+    "resize_mode": [
+        (("cubic",), ("area",), "mode area"),
+        (("linear",), ("linear", "antialias"), "antialias"),
     ],
-    "resize_mode": [(("linear",), ("cubic",), "mode cubic")],
     "resize_coordinates": [
         (("half_pixel", "linear"), ("tf_crop_and_resize", "linear"), "tf_crop_and_resize"),
-        (("half_pixel", "linear"), ("half_pixel", "linear", True), "antialias"),
+        (("half_pixel_symmetric", "cubic"), ("half_pixel_symmetric", "nearest"), "half_pixel_symmetric"),
     ],
     "resize_sizes": [(((1, 4, 2, 2), (1, 4, 4, 4)), ((1, 4, 2, 2), (1, 5, 4, 4)), "(1, 5, 4, 4)")],
-    "bilinear_factor": [
-        (("half_pixel", (4, 4), (8, 8), True), ("half_pixel", (4, 4), (9, 8), False), "(4, 4) to (9, 8)")
+    "resize_ratio": [
+        (("linear", "rows", 4, 6, True), ("linear", "rows", 4, 11, False), "linear, 4 to 11 rows")
     ],
+    "resize_of_codes": [(("cubic", True), ("cubic", False), "mode cubic of bytes")],
     "block_size": [((7, True), (8, True), "8 x 8"), ((8, False), (3, False), "3 x 3")],
     "cube_axis": [((1, (1, 2, 3, 4)), (0, (1, 2, 3, 4)), "axis 0 of (1, 2, 3, 4)")],
     "softmax_type": [((True, "x"), (False, "x"), "'x' is a tensor of bytes")],
@@ -137,16 +138,16 @@ WIDE = {"x": (1, 64, 128)}
             "'kf' (4, 16, 3, 3) is computed by the model (required: weights and bias are constants",
         ),
         (
-            helper.make_node("Resize", ["x", "", "s"], ["y"], "n", mode="cubic"),
+            helper.make_node("Resize", ["x", "", "s"], ["y"], "n", mode="cubic", exclude_outside=1),
             MAP,
             {"s": np.array([1, 1, 2, 2], np.float32)},
-            "mode cubic (required: the mode is nearest or linear",
+            "mode cubic, exclude_outside (required: the mode is nearest, linear",
         ),
         (
             helper.make_node("Resize", ["x", "", "s"], ["y"], "n", mode="linear"),
             MAP,
-            {"s": np.array([1, 1, 1.5, 2], np.float32)},
-            "mode linear, coordinates half_pixel, (8, 8) to (12, 16) rows and columns (required: ",
+            {"s": np.array([1, 1, 1.375, 2], np.float32)},
+            "mode linear, 8 to 11 rows (required: ",
         ),
         (
             helper.make_node("Softmax", ["x"], ["y"], "n"),

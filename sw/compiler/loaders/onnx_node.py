@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
 from rkcosim.compiler.constraints.movements import (
-    bilinear_factor,
     pad_mode,
     resize_coordinates,
     resize_mode,
@@ -35,6 +34,7 @@ from rkcosim.compiler.loaders.node import (
     on_line,
 )
 from rkcosim.compiler.loaders.views import View, rows_cube
+from rkcosim.compiler.resampling import Sampling
 from rkcosim.hostops.geometry import same_pads
 
 BIAS_TOLERANCE = 1e-5
@@ -443,21 +443,60 @@ class OnnxNode(FileNode):
         return {"before": order, "shape": turned}, turned
 
     def linear(self, x: Tensor) -> tuple[BilinearForm, Shape] | None:
-        get = self.attributes.get
-        mode = get("mode", b"nearest").decode()
-        if mode != "linear":
+        if self._text("mode", "nearest") != "linear" or int(self.attributes.get("antialias", 0)):
             return None
-        form = get("coordinate_transformation_mode", b"half_pixel").decode()
-        if self.kind == "Upsample":
-            form = "asymmetric"
-        out, ratios = self._resized(x)
-        pairs = zip(x.cube[1:], out[2:], ratios, strict=True)
+        form, out, ratios = self._form(), *self._resized(x)
         if form == "pytorch_half_pixel" and min(out[2:]) > 1:
             form = "half_pixel"
-        resize_coordinates(self.label, form, mode, bool(int(get("antialias", 0))))
-        whole = form == "align_corners" or all(n * ratio == m for n, m, ratio in pairs)
-        bilinear_factor(self.label, form, x.cube[1:], (out[2], out[3]), whole)
+        pairs = zip(x.cube[1:], out[2:], ratios, strict=True)
+        if form not in get_args(BilinearForm):
+            return None
+        if form != "align_corners" and any(n * ratio != m for n, m, ratio in pairs):
+            return None
         return cast("BilinearForm", form), tuple(out)
+
+    def sampled(self, x: Tensor) -> tuple[Sampling, Sampling, Shape] | None:
+        mode, number = self._text("mode", "nearest"), self.attributes.get
+        resize_mode(
+            self.label, mode, ", ".join(n for n in ("antialias", "exclude_outside") if int(number(n, 0)))
+        )
+        if mode == "nearest":
+            return None
+        resize_coordinates(self.label, self._form(), mode)
+        out, ratios = self._resized(x)
+        pairs = zip(x.cube[1:], out[2:], ratios, strict=True)
+        a = float(number("cubic_coeff_a", -0.75))
+        rows, columns = (
+            Sampling("cubic" if mode == "cubic" else "linear", *self._places(n, m, ratio), a=a)
+            for n, m, ratio in pairs
+        )
+        return rows, columns, tuple(out)
+
+    def _places(self, size: int, out: int, ratio: float) -> tuple[float, float]:
+        """Return the place of the first result of a resize, and the distance to the next one."""
+        form = self._form()
+        if form == "align_corners":
+            return 0.0, (size - 1) / max(out - 1, 1)
+        centred = (1 / ratio - 1) / 2
+        starts = {
+            "asymmetric": 0.0,
+            "half_pixel": centred,
+            "pytorch_half_pixel": centred if out > 1 else 0.0,
+            "half_pixel_symmetric": size / 2 * (1 - out / (ratio * size)) + centred,
+        }
+        return starts[form], 1 / ratio
+
+    def _form(self) -> str:
+        """Return the coordinate transformation of a resize."""
+        return (
+            "asymmetric"
+            if self.kind == "Upsample"
+            else self._text("coordinate_transformation_mode", "half_pixel")
+        )
+
+    def _text(self, name: str, default: str) -> str:
+        value = self.attributes.get(name, default.encode())
+        return value.decode() if isinstance(value, bytes) else str(value)
 
     def _resized(self, x: Tensor) -> tuple[list[int], list[float]]:
         """Return the shape of a resize's result, and the factors of rows and columns."""
@@ -479,8 +518,7 @@ class OnnxNode(FileNode):
 
     def picks(self, x: Tensor) -> tuple[list[tuple[int, ...]], Shape]:
         get, old = self.attributes.get, self.kind == "Upsample"
-        mode, corner = get("mode", b"nearest"), get("coordinate_transformation_mode", b"half_pixel").decode()
-        resize_mode(self.label, mode.decode())
+        corner = get("coordinate_transformation_mode", b"half_pixel").decode()
         out, ratios = self._resized(x)
         rounding = get("nearest_mode", b"round_prefer_floor").decode()
         if old:

@@ -26,6 +26,7 @@ from rkcosim.compiler.loaders.node import (
     lookup,
     natural_cube,
 )
+from rkcosim.compiler.resampling import Resample, Sampling
 
 
 def _conv(node: FileNode, source: str = "Conv") -> Pending:
@@ -281,7 +282,7 @@ def _transpose(node: FileNode) -> Tensor:
 
 
 def _resize(node: FileNode) -> Tensor:
-    """Nearest resize (whole factors on the NPU, others on the host) or bilinear resize by whole factors."""
+    """Nearest, linear or cubic resize; the lowering decides which factors the NPU has."""
     x = node.map_input()
     linear = node.linear(x)
     if linear is not None:
@@ -289,13 +290,21 @@ def _resize(node: FileNode) -> Tensor:
         source, y = node.settled(), node.made(0, shape)
         node.graph.ops.append(g.Bilinear(node.name, (source,), y.name, form))
         return y
+    sampled = node.sampled(x)
+    if sampled is not None:
+        rows, columns, shape = sampled
+        source, y = node.settled(), node.made(0, shape)
+        node.graph.ops.append(Resample(node.name, (source,), y.name, rows, columns))
+        return y
     picks, shape = node.picks(x)
     source, y = node.settled(), node.made(0, shape)
     factors = y.cube[1] // x.cube[1], y.cube[2] // x.cube[2]
     if picks == [tuple(np.arange(n).repeat(f).tolist()) for n, f in zip(x.cube[1:], factors, strict=True)]:
         node.graph.ops.append(g.Upsample(node.name, (source,), y.name, factors))
         return y
-    return node.on_host("Pick", source, y, rows=picks[0], columns=picks[1])
+    rows, columns = (Sampling("nearest", picks=axis) for axis in picks)
+    node.graph.ops.append(Resample(node.name, (source,), y.name, rows, columns))
+    return y
 
 
 def _blocks(node: FileNode, inward: bool) -> Tensor:
