@@ -132,10 +132,10 @@ WIDE = {"x": (1, 64, 128)}
     ("node", "inputs", "constants", "reason"),
     [
         (
-            helper.make_node("Conv", ["x", "kf"], ["y"], "n"),
-            {**MAP, "kf": (4, 16, 3, 3)},
+            helper.make_node("Conv", ["x", "kf"], ["y"], "n", group=2),
+            {**MAP, "kf": (4, 8, 3, 3)},
             {},
-            "'kf' (4, 16, 3, 3) is computed by the model (required: weights and bias are constants",
+            "'kf' (4, 8, 3, 3) is computed by the model (required: weights and bias are constants",
         ),
         (
             helper.make_node("Resize", ["x", "", "s"], ["y"], "n", mode="cubic", exclude_outside=1),

@@ -5,7 +5,8 @@ before, `onnx_groups`); unite initializers and Constant nodes; name every node; 
 outputs; write operators on codes (QLinearConv and others) as the same operators between DequantizeLinear and
 QuantizeLinear; fix the shapes of the inputs; write pools that round their size up with padding
 (`rkcosim.compiler.loaders.onnx_windows`); write products and layer normalisations in the form that the loader
-knows (`onnx_products`, `onnx_norms`); fold constants (`rkcosim.compiler.loaders.onnx_fold`).
+knows (`onnx_products`, `onnx_norms`); fold constants (`rkcosim.compiler.loaders.onnx_fold`); write
+convolutions with computed kernels as products (`onnx_computed`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from rkcosim.compiler import several
 from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
 from rkcosim.compiler.host_runtimes import refuse_external
 from rkcosim.compiler.loaders.onnx_bounds import check_bounds
+from rkcosim.compiler.loaders.onnx_computed import computed_kernels
 from rkcosim.compiler.loaders.onnx_fold import fold, inferred, runs, shapes_of_run
 from rkcosim.compiler.loaders.onnx_groups import write_groups
 from rkcosim.compiler.loaders.onnx_norms import layer_normalisations
@@ -92,7 +94,7 @@ def _ready(proto: onnx.ModelProto, options: LoadOptions, say: bool) -> onnx.Mode
         fixed = fold(fixed)
         _unite_constants(fixed.graph)
         _name_nodes(fixed.graph)
-    return fixed
+    return computed_kernels(fixed) if options.floats == "fp16" else fixed
 
 
 @contextlib.contextmanager
