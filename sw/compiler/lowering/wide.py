@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler import graph as g
-from rkcosim.compiler.graph import ModelError, Tensor, Window
+from rkcosim.compiler.constraints.convolutions import wide_blocks, wide_form
+from rkcosim.compiler.graph import Tensor, Window
 from rkcosim.compiler.limits import CONV_KERNEL, CONV_PAD, CONV_STRIDE, INSERTS
 from rkcosim.compiler.lowering.moves import Moves
 from rkcosim.compiler.steps import Step
@@ -128,11 +129,10 @@ def divided(conv: g.Conv, x: Tensor, output: Tensor) -> tuple[AxisDivision, Axis
         If there is none; the message has the limits.
     """
     window = conv.window.used(output)
-    limits = f"kernel {CONV_KERNEL}, stride {CONV_STRIDE}, dilation 1 for larger windows"
-    what = f"{conv.kind} '{conv.name}': {conv.window}"
+    what = f"{conv.kind} '{conv.name}'"
     if conv.insert != (1, 1) or max(window.dilations) > 1 or conv.depthwise:
         kind = "depthwise" if conv.depthwise else "transposed" if conv.insert != (1, 1) else "dilated"
-        raise ModelError(f"{what} is not supported for a {kind} convolution; the limits are {limits}")
+        raise wide_form.error(what, conv.window, kind)
     axes = zip(window.kernel, window.strides, window.pads[:2], x.cube[1:], output.cube[1:], strict=True)
     of_rows, of_columns = (list(_divisions(*axis)) for axis in axes)
     found = [
@@ -142,10 +142,7 @@ def divided(conv: g.Conv, x: Tensor, output: Tensor) -> tuple[AxisDivision, Axis
         and len(conv.weights) * pair[0].results * pair[1].results <= MOST_CHANNELS
     ]
     if not found:
-        raise ModelError(
-            f"{what} is not supported: no division into blocks of at most {MOST_BLOCK} pixels of an axis has "
-            f"at most {MOST_CHANNELS} channels and a kernel of at most {CONV_KERNEL} blocks"
-        )
+        raise wide_blocks.error(what, conv.window, MOST_BLOCK, MOST_CHANNELS, False)
     return min(found, key=lambda item: item[0])[1]
 
 
