@@ -124,6 +124,14 @@ def test_in_int8(name: str):
         assert model.check(samples[0])
 
 
+def test_alone_it_is_not_rounded():
+    """A model that only transposes stays on the host, where numbers are not rounded to fp16."""
+    proto = network([node("Transpose", ["x"], ["y"], perm=[0, 1, 3, 2])], (1, 16, 4, 5))
+    x = np.random.default_rng(0).normal(size=(1, 16, 4, 5)).astype(np.float32)
+    with rkcosim.load(proto, engine="golden") as model:
+        assert np.array_equal(model(x), x.swapaxes(2, 3))
+
+
 @pytest.mark.parametrize("name", ["windows", "rows and columns"])
 def test_rtl_and_golden_models_agree(name: str):
     proto = NETWORKS[name]
