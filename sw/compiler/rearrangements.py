@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rkcosim.compiler.graph import Graph, OnHost, Op, Tensor, channels_last
+from rkcosim.compiler.graph_products import ByteTiles, KernelAtoms, KernelTiles, Product
 from rkcosim.compiler.loaders.views import View
 from rkcosim.compiler.permutation import Permute, loops, moves
 from rkcosim.spec.layouts.features import atom_channels
@@ -11,9 +12,16 @@ from rkcosim.spec.layouts.features import atom_channels
 def rearranged_on_npu(graph: Graph) -> None:
     """Replace the host's Rearrange functions that move whole atoms.
 
-    The NPU needs less time for them (docs/models.md has the measurements), and they divide no job.
+    The NPU needs less time for them (docs/models.md has the measurements), and they divide no job.  What a
+    product of two activations reads stays: the host writes zeros behind its channels, and the NPU does not.
     """
-    graph.ops = [_replaced(graph, op) for op in graph.ops]
+    factors = {
+        graph.root(name)
+        for op in graph.ops
+        if isinstance(op, ByteTiles | KernelAtoms | KernelTiles | Product)
+        for name in op.inputs
+    }
+    graph.ops = [op if graph.root(op.output) in factors else _replaced(graph, op) for op in graph.ops]
 
 
 def _replaced(graph: Graph, op: Op) -> Op:
