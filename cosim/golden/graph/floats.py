@@ -313,6 +313,8 @@ def exact_sum(products: NDArray[np.float64], axis: int) -> Single:
 
 BLOCK = 1 << 21
 """Number of taps that `conv` processes at a time."""
+ONE_THREAD = 1 << 18
+"""Largest number of multiplications of a matrix product for which OpenBLAS takes one thread."""
 SUMS = 1 << 16
 """Number of sums that `conv` processes at a time, if a row has fewer: they stay in the processor's cache."""
 
@@ -349,12 +351,25 @@ def tile_sums(x: NDArray[np.float64], weights: NDArray[np.float64]) -> Single:
     for first in ws:
         for second in xs:
             if first.any() and second.any():
-                parts.append(first @ second)
+                parts.append(_product(first, second))
     if not parts:
         return np.zeros((len(weights), x.shape[1]), np.float32)
     if len(parts) == 1:
         return parts[0].astype(np.float32)
     return _sum_of_few(parts)
+
+
+def _product(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`a @ b` in parts that OpenBLAS computes on one thread.
+
+    It takes several above 2^18 multiplications (GEMM_MULTITHREAD_THRESHOLD), which wait for each other longer
+    than products with a depth of 32 take.
+    """
+    out = np.empty((len(a), b.shape[1]))
+    step = max(1, ONE_THREAD // max(b.size, 1))
+    for first in range(0, len(a), step):
+        np.matmul(a[first : first + step], b, out=out[first : first + step])
+    return out
 
 
 def _sum_of_few(parts: list[NDArray[np.float64]]) -> Single:

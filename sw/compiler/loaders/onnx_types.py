@@ -12,7 +12,7 @@ from rkcosim.compiler.loaders.onnx_fold import inferred
 
 Type = onnx.TensorProto
 
-NARROW = {Type.INT4: Type.INT8, Type.UINT4: Type.UINT8}
+NARROW: dict[int, int] = {Type.INT4: Type.INT8, Type.UINT4: Type.UINT8}
 for _name, _wide in (("INT2", Type.INT8), ("UINT2", Type.UINT8)):
     if hasattr(Type, _name):  # of onnx 1.20 and newer
         NARROW[getattr(Type, _name)] = _wide
