@@ -40,7 +40,7 @@ def window_steps(pads: Shape, strides: Shape) -> str:
 
 @constraint("Conv", kernel=CONV_KERNEL, stride=CONV_STRIDE)
 def wide_form(window: Window, form: str) -> str:
-    """A convolution with a kernel above {kernel} or a stride above {stride} is not depthwise, dilated or
+    """A convolution with a kernel above {kernel} or a stride above {stride} is neither dilated nor
     transposed."""
     return f"{window} of a {form} convolution" if form else ""
 
