@@ -216,6 +216,19 @@ def test_ranges_are_chosen_by_what_onnxruntime_computes(tmp_path: Path, monkeypa
     assert code == 2 and "needs at least 8 samples" in text
 
 
+def test_methods_that_fail_are_left_out():
+    """onnxruntime makes no histogram of values that are nearly 0."""
+    n = Net((1, 4, 6, 6), seed=3)
+    proto = n.model(n.add("Relu", n.conv("x", 4, 4, 1)))
+    model = OnnxModel(prepared(proto.SerializeToString()))
+    tiny = np.linspace(1e-44, 3e-44, 4 * 6 * 6, dtype=np.float32).reshape(1, 4, 6, 6)
+    given = [{"x": tiny} for _ in range(8)]
+    with pytest.raises(ModelError, match="onnxruntime cannot quantise"):
+        model.quantize(given, Settings("percentile"))
+    found = select_ranges(model, given, Settings())
+    assert found.settings.method == "minmax" and len(found.trials) == 1
+
+
 def test_a_bad_method_is_warned_of(tmp_path: Path):
     """Ranges by entropy lose most of a network without outliers."""
     n = Net((1, 4, 24, 24), seed=3)

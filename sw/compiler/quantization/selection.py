@@ -39,7 +39,8 @@ def select_ranges(model: FloatModel, samples: Sequence[Sample], settings: Settin
     """Choose the method by which ranges of activations are found.
 
     The model is quantised with each method on every second sample and compared with the float model on the
-    others, and the other way round.  The method with the smallest mean error is chosen.
+    others, and the other way round.  The method with the smallest mean error is chosen; one that onnxruntime
+    cannot compute for this model, such as the percentiles of values that are nearly 0, is left out.
 
     Parameters
     ----------
@@ -69,11 +70,16 @@ def select_ranges(model: FloatModel, samples: Sequence[Sample], settings: Settin
     with progress.step("trying ranges", len(METHODS), "methods") as shown:
         for method, percentile in METHODS:
             tried = replace(settings, method=method, percentile=percentile)
-            ours = [
-                outputs
-                for learnt, fresh in turns
-                for outputs in model.run_quantised(model.quantize(learnt, tried), fresh)
-            ]
+            try:
+                ours = [
+                    outputs
+                    for learnt, fresh in turns
+                    for outputs in model.run_quantised(model.quantize(learnt, tried), fresh)
+                ]
+            except ModelError:
+                if not found:  # the first method must be possible
+                    raise
+                continue
             score = Score(right, ours)
             start = found[0][1] if found else score
             trial = score.against(start, Trial(method_text(tried), range_options(tried), 0.0, None))
