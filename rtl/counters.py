@@ -53,12 +53,14 @@ def levels_layout(*names: str) -> data.StructLayout:
     return data.StructLayout({known[name].name: LEVEL_BITS for name in names})
 
 
-def drive_activity(m: Module, activity: data.View, idle: Value, **causes: Value) -> None:
+def drive_activity(
+    m: Module, platform: object, name: str, activity: data.View, idle: Value, **causes: Value
+) -> None:
     """Drive the state bits of a block: `IDLE` from `idle`, the others from `causes`.
 
-    If several causes hold, the counters count the first. No bit stands for "no cause": the tests check that
-    each cycle has exactly one state. Each cause should be an expression that nothing else uses, so that a
-    simulator evaluates it only while the counters are enabled.
+    If several causes hold, the counters count the first. No bit stands for "no cause": an assertion, with the
+    `name` of the component, says that each cycle has a state. Each cause should be an expression that nothing
+    else uses, so that a simulator evaluates it only while the counters are enabled.
 
     Raises
     ------
@@ -70,6 +72,7 @@ def drive_activity(m: Module, activity: data.View, idle: Value, **causes: Value)
         raise ValueError(f"the states are {expected}, not {list(causes)}")
     m.d.comb += activity.IDLE.eq(idle)
     m.d.comb += [activity[state].eq(cause) for state, cause in causes.items()]
+    assertions.always(m, platform, Value.cast(activity).any(), f"{name}.activity: a cycle has no state")
 
 
 class CoreCounters(wiring.Component):

@@ -169,6 +169,8 @@ class PcDma(wiring.Component):
         ]
         drive_activity(
             m,
+            platform,
+            "PcDma",
             self.activity,
             lists.idle,
             BUSY=(lists.open & (words.accept | (~words.valid & fetcher.words.valid)))

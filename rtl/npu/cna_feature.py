@@ -113,6 +113,8 @@ class FeatureLoader(wiring.Component):
         ]
         drive_activity(
             m,
+            platform,
+            "FeatureLoader",
             self.activity,
             ~now.busy & ~loading,
             CBUF=self.fill.valid & ~self.fill.ready,

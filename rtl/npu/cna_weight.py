@@ -197,6 +197,8 @@ class WeightLoader(wiring.Component):
         ]
         drive_activity(
             m,
+            platform,
+            "WeightLoader",
             self.activity,
             ~starting & ~loading,
             CBUF=fill.valid & ~fill.ready,

@@ -195,6 +195,8 @@ class CoreBlock(wiring.Component):
             m.d.sync += finished.eq(0)
         drive_activity(
             m,
+            platform,
+            "CoreBlock",
             self.activity,
             ~running & ~finished,
             DPU=self.acc.valid & ~self.acc.ready,

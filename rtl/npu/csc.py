@@ -117,6 +117,8 @@ class SequenceController(wiring.Component):
             m.d.sync += preparing.eq(0)
         drive_activity(
             m,
+            platform,
+            "SequenceController",
             self.activity,
             ~active,
             BUSY=preparing | self.status.slot_valid,

@@ -238,6 +238,8 @@ class Ddma(wiring.Component):
         passes = [getattr(axi, f"{c}valid") & getattr(axi, f"{c}ready") for c in ("ar", "r", "aw", "w", "b")]
         drive_activity(
             m,
+            platform,
+            "Ddma",
             self.activity,
             self.idle,
             BUSY=Cat(*passes).any(),

@@ -181,6 +181,8 @@ class Dpu(wiring.Component):
             m.d.sync += running.eq(0)
         drive_activity(
             m,
+            platform,
+            "Dpu",
             self.activity,
             ~start & ~running,
             OPERAND=self.stall,

@@ -138,6 +138,8 @@ class DpuRdma(wiring.Component):
         readers = (main, ew, bs, bn)
         drive_activity(
             m,
+            platform,
+            "DpuRdma",
             self.activity,
             ~self.busy,
             BUSY=start | Cat(s.valid & s.ready for s in streams).any() | self.control.done,

@@ -173,6 +173,8 @@ class Ppu(wiring.Component):
         )
         drive_activity(
             m,
+            platform,
+            "Ppu",
             self.activity,
             sequence.idle,
             WRITE=(blocked & refused) | (sequence.drains & writer.running),

@@ -131,6 +131,8 @@ class PpuRdma(wiring.Component):
                     m.next = "IDLE"
         drive_activity(
             m,
+            platform,
+            "PpuRdma",
             self.activity,
             fsm.ongoing("IDLE"),
             BUSY=(self.atoms.valid & self.atoms.ready) | self.control.done,

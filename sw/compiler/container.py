@@ -36,7 +36,7 @@ _NAMES: dict[ModuleType, str] = {
     graph: "Tensor Clamp Window GraphInput GraphOutput HostOp HostOperator Port Program State",
     steps: "ConvStep Addend Activation Slopes BinaryStep RescaleStep SlopeStep LookupStep CopyStep "
     "FloatStage FloatStep TableStep FoldStep RepeatStep HostStep CallStep PoolStep Converter "
-    "AtomsStep TilesStep ByteTilesStep SumsStep ProductStep",
+    "AtomsStep TilesStep ByteTilesStep PermuteStep SumsStep ProductStep",
     graph_products: "Factors",
     task: "Ref Setting Settings Task",
     dpu: "Place",

@@ -31,9 +31,17 @@ MAX_NOTCH = 8191
 """Largest number of atoms that the writer skips between lines."""
 MAX_PIXELS = 8191
 """Largest number of rows of a task of the DPU."""
+MOST_MOVES = 256
+"""Largest number of tasks of a transposition; one that needs more runs on the host."""
 SMALL = 4096
 """Elements up to which the host computes a Softmax or a normalisation of floats: its tasks would cost as
 much.  An operator without products, too, if its inputs are on the host: a job of its own would cost more than
 it saves, and sums of the host may exceed the range of fp16."""
 MAX_UNALIGNED = 512
 """Largest number of channels of a Softmax that do not fill atoms: its matrices grow with their square."""
+MOST_PLACES = 30
+"""Largest number of places for each element of a linear resize; a window has one more."""
+MOST_COPIES = 256
+"""Largest number of tasks that copy ranges of rows and columns for a nearest resize."""
+MOST_WINDOW = 2048
+"""Largest number of elements of a window that become channels for a computed kernel."""

@@ -87,12 +87,19 @@ class Plan:
             result.append(builder.enable(*task.blocks))
         return result
 
+    def tasks_by_step(self) -> list[list[Task]]:
+        """Return the tasks of each step, in their order."""
+        result: list[list[Task]] = [[] for _ in self.steps]
+        for task in self.tasks:
+            result[task.layer].append(task)
+        return result
+
     def segments(self) -> list[Segment]:
         """Return the jobs and the host's steps between them, in order."""
         result: list[Segment] = []
-        at = 0
+        at, tasks = 0, self.tasks_by_step()
         for index, step in enumerate(self.steps):
-            cores = [task.core for task in self.tasks if task.layer == index]
+            cores = [task.core for task in tasks[index]]
             count, last = len(cores), result[-1] if result else None
             if isinstance(step, HostStep):
                 result.append(Segment(index, 0, 0))
@@ -156,8 +163,9 @@ class Plan:
             f"activations {self.activation_bytes} bytes ({self.shared_bytes} sharing memory, "
             f"{self.separate_bytes} not)"
         ]
+        by_step = self.tasks_by_step()
         for index, step in enumerate(self.steps):
-            tasks = [task for task in self.tasks if task.layer == index]
+            tasks = by_step[index]
             shapes = " + ".join("x".join(map(str, t.cube)) for t in step.inputs)
             lines.append(
                 f"  {index:3} {step.kind:18} {step.name:28} {shapes} -> "

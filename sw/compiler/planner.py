@@ -38,6 +38,7 @@ from rkcosim.compiler.programs.operands import (
     table_entry,
 )
 from rkcosim.compiler.programs.parts import on_parts
+from rkcosim.compiler.programs.permutation import permute
 from rkcosim.compiler.programs.pooling import POOL_BLOCKS, fold, pool
 from rkcosim.compiler.programs.products import (
     column_sums,
@@ -48,6 +49,7 @@ from rkcosim.compiler.programs.products import (
 )
 from rkcosim.compiler.programs.stages import channel_operands, stages, table
 from rkcosim.compiler.programs.task import Ref, Settings, Task
+from rkcosim.compiler.rearrangements import rearranged_on_npu
 from rkcosim.compiler.requant import SINGLE_ERROR
 from rkcosim.compiler.softmax import softmax_on_npu
 from rkcosim.compiler.steps import (
@@ -59,6 +61,7 @@ from rkcosim.compiler.steps import (
     FloatStep,
     FoldStep,
     HostStep,
+    PermuteStep,
     PoolStep,
     ProductStep,
     RepeatStep,
@@ -122,6 +125,7 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
         fold_byte_functions(graph)
         notes = fuse_operations(graph)
     softmax_on_npu(graph)
+    rearranged_on_npu(graph)
     planner = _Planner(graph, reuse, cores)
     plan = planner.run()
     plan.notes = notes + [note for step in plan.steps for note in _inexact_channels(step)]
@@ -203,6 +207,13 @@ class _Planner:
         self.inputs = {graph.root(item.tensor) for item in graph.inputs}
         self.shapes: dict[int, ConvShape] = {}
         self.known: dict[bytes, Ref] = {}
+        self.readers: dict[str, list[int]] = {}
+        self.writers: dict[str, list[int]] = {}
+        for index, step in enumerate(self.plan.steps):
+            for name in {graph.root(item.name) for item in step.inputs}:
+                self.readers.setdefault(name, []).append(index)
+            for name in {graph.root(item.name) for item in step.outputs}:
+                self.writers.setdefault(name, []).append(index)
 
     def run(self) -> Plan:
         self._tile()
@@ -220,7 +231,7 @@ class _Planner:
 
     def _as_pixels(self, name: str) -> bool:
         """Whether a tensor is stored as packed pixels: an input of 1..4 channels only for convolutions."""
-        users = [s for s in self.plan.steps if any(self.graph.root(t.name) == name for t in s.inputs)]
+        users = [self.plan.steps[index] for index in self.readers.get(name, ())]
         cube = self.graph.tensors[name].cube
         return (
             name in self.inputs
@@ -285,7 +296,8 @@ class _Planner:
         They read whole kernel groups, or whole weight tiles.
         """
         result = [0]
-        for index, step in enumerate(self.plan.steps):
+        for index in self.readers.get(tensor.name, ()):
+            step = self.plan.steps[index]
             if (
                 isinstance(step, AtomsStep | ByteTilesStep | ProductStep)
                 and self.graph.root(step.inputs[0].name) == tensor.name
@@ -328,8 +340,8 @@ class _Planner:
             return Place(ref, tensor.cube, 0, channels, argb_pitch(width), tensor.unsigned)
         written = [
             self._surfaces_written(index, step)
-            for index, step in enumerate(self.plan.steps)
-            if self.graph.root(step.output.name) == tensor.name
+            for index in self.writers.get(tensor.name, ())
+            if self.graph.root((step := self.plan.steps[index]).output.name) == tensor.name
         ]
         count = max([surfaces(tensor.cube[0], tensor.itemsize), *written, *self._surfaces_added(tensor)])
         return Place(ref, tensor.cube, count, itemsize=tensor.itemsize)
@@ -337,8 +349,7 @@ class _Planner:
     def _block(self, name: str, place: Place) -> Block:
         """Return when a tensor is needed; inputs and outputs always, because programs may read them."""
         steps = self.plan.steps
-        writes = [i for i, s in enumerate(steps) if any(self.graph.root(t.name) == name for t in s.outputs)]
-        reads = [i for i, s in enumerate(steps) if any(self.graph.root(t.name) == name for t in s.inputs)]
+        writes, reads = self.writers.get(name, []), self.readers.get(name, [])
         last = len(steps) if name in self.graph.ends() or not writes else max([*reads, *writes])
         factor = any(
             isinstance(steps[i], AtomsStep | ByteTilesStep | ProductStep) for i in reads
@@ -420,8 +431,8 @@ class _Planner:
         y = self.plan.place(step.output.name)
         kernels = sum(tile.kernels for tile in tiles if tile.first_row == 0)
         table = self._weights(np.zeros(FLOAT_TABLE_BYTES * (kernels + 64), np.uint8))
-        for settings, tile in product(step, places, y, table, tiles):
-            self._factors(index, step, settings, tile, factors.itemsize)
+        for number, (settings, tile) in enumerate(product(step, places, y, table, tiles)):
+            self._factors(index, number, step, settings, tile, factors.itemsize)
 
     def _sums(self, index: int, step: SumsStep) -> None:
         factors = step.factors
@@ -429,14 +440,21 @@ class _Planner:
         values[: factors.depth] = step.zero
         places = self.plan.place(step.inputs[0].name), self.plan.place(step.output.name)
         features = self._weights(pack_feature(values))
-        for settings, tile in column_sums(step, *places, features, self.plan.tiles[index]):
-            self._factors(index, step, settings, tile, SUM_BYTES)
+        tiles = self.plan.tiles[index]
+        for number, (settings, tile) in enumerate(column_sums(step, *places, features, tiles)):
+            self._factors(index, number, step, settings, tile, SUM_BYTES)
 
     def _factors(
-        self, index: int, step: ProductStep | SumsStep, settings: Settings, tile: Tile, written: int
+        self,
+        index: int,
+        number: int,
+        step: ProductStep | SumsStep,
+        settings: Settings,
+        tile: Tile,
+        written: int,
     ) -> None:
-        """Add a task of a product; its results have `written` bytes."""
-        factors, number = step.factors, sum(task.layer == index for task in self.plan.tasks)
+        """Add a product's task of a number; its results have `written` bytes."""
+        factors = step.factors
         depth, size = factors.blocks * channel_group(), factors.itemsize
         real = min(tile.kernels, factors.columns - tile.first_kernel)
         weights = 0 if tile.weight_reuse else size * tile.kernels * depth
@@ -475,6 +493,8 @@ class _Planner:
             programs, reads = list(kernel_tiles(step, places[0], y)), writes
         elif isinstance(step, ByteTilesStep):
             programs, reads = list(byte_tiles(step, places[0], y)), writes
+        elif isinstance(step, PermuteStep):
+            programs = permute(step, places[0], y)
         elif isinstance(step, RepeatStep):
             programs = repeat(step, places[0], y)
         else:

@@ -510,10 +510,12 @@ def plan_layers(
         job takes as long as its slowest core.
     """
     reports = []
+    of_step: list[list[int]] = [[] for _ in model.plan.steps]
+    for number, task in enumerate(model.plan.tasks):
+        of_step[task.layer].append(number)
     for index, step in enumerate(model.plan.steps):
-        numbers = [n for n, task in enumerate(model.plan.tasks) if task.layer == index]
-        tasks = [model.plan.tasks[n] for n in numbers]
-        seen = [measures[n] for n in numbers] if measures else []
+        tasks = [model.plan.tasks[n] for n in of_step[index]]
+        seen = [measures[n] for n in of_step[index]] if measures else []
         busy = [m.mac_busy for m in seen if m.mac_busy is not None]
         reports.append(
             LayerReport(

@@ -355,6 +355,14 @@ class ByteTilesStep(Step):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PermuteStep(Step):
+    """The array of x in memory, pixels before channels, of sizes `stored`; its axes in `order` in y's."""
+
+    stored: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class SumsStep(Step):
     """Bytes of int32, for each kernel: `zero` * sum over k of (w[k] - weight_zero)."""
 

@@ -111,6 +111,9 @@ def _convolution(plan: FilePlan, step: FileStep, node: FileNode, graph: Graph) -
     rest = node.type.partition("+")[2] if plan.file.ours else node.type.removeprefix("Conv")
     clamp = Clamp(low=0.0) if rest.endswith("Relu") else Clamp()
     rest = rest.removesuffix("Relu")
+    if rest == "Clip":  # Relu6; the plan does not depend on the limits
+        least, most = (float(node.attributes.get(key, other)) for key, other in (("min", 0), ("max", 6)))
+        rest, clamp = "", Clamp(least, most)
     name, output = step.name, y.name
     made: list[Op] = []
     if rest:

@@ -252,9 +252,10 @@ async def run_task(
     order = RowOrder(conv)
     levels = ("slot_valid", "slot_real", "stall_feature", "stall_weight", "stall_acc")
     seen = dict.fromkeys(levels, 0) | {"first": 0, "last": 0, "diagnostics": []}
+    slots = 16 * conv.tiles * conv.stripes * conv.groups
     configure(ctx, dut.cfg, conv.registers())
     ctx.set(dut.start, 1)
-    done = False
+    done = began = False
     for cycle in range(LIMIT):
         ctx.set(dut.core.bank_free, core.bank_free())
         ctx.set(dut.core.stripe.ready, core.accept())
@@ -266,7 +267,11 @@ async def run_task(
         now = {name: ctx.get(getattr(dut.status, name)) for name in levels}
         if cycle:
             order.check(now, cbuf.rows)
-        assert now["stall_feature"] + now["stall_weight"] + now["stall_acc"] + now["slot_valid"] <= 1
+        walking = sum(now[name] for name in ("stall_feature", "stall_weight", "stall_acc", "slot_valid"))
+        began |= walking > 0
+        whole = seen["slot_valid"] == slots
+        assert walking == (1 if began and not whole else 0), "what a cycle is spent on"
+        assert not (walking and ctx.get(dut.activity.CORE)), "waits for CORE while slots are issued"
         for name in levels:
             seen[name] += now[name]
         if now["slot_valid"]:

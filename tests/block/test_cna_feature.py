@@ -143,6 +143,7 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
             await ctx.tick()
             ctx.set(dut.start, 0)
             cycles, rows, asked = 1, 0, None
+            offered, fell, waits = 0, 0, False
             while True:
                 memory.drive(ctx, dut.read, dut.beats, cfg.read_fifo_beats)
                 ready = rng.random() >= stall
@@ -161,8 +162,12 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
                 )
                 *_, valid, fill, now_ready, asking, done, d_valid, d_payload = sample
                 assert asked is None or not asking, "the level is raised once"
+                if sample[2] and not waits:
+                    offered = cycles
+                waits = sample[2] and not sample[3]
                 if not asking and asked is None:
                     asked = len(memory.requests) + sample[2]  # the last one may still be in progress
+                    fell = cycles
                 if now_ready != rows:
                     assert now_ready > rows
                     check(number, image, now_ready)
@@ -176,6 +181,7 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
                     break
                 assert cycles < 60_000, f"{task} does not end"
             assert not memory.waiting and asked == len(memory.requests) and not ctx.get(dut.beats)
+            assert not asked or fell == offered, "the level ends as the last request is offered"
             assert rows == task.height
             results.append((image, memory, diagnostics, cycles))
 

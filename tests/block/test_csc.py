@@ -137,16 +137,28 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_case(name):
-    """Directed shapes without waits: correct operands, and no cycle without a slot after the first."""
-    conv = CASES[name]
-    (seen,) = run([conv])
+ROWS = {
+    "one_column": Conv(height=24, width=1, channels=16, kernels=2),
+    "3x3": Conv(height=9, width=3, channels=16, kernels=2, kh=3, kw=3, pad_top=1, pad_left=1),
+    "stride_2": Conv(height=12, width=4, channels=32, kernels=3, kh=2, stride_y=2, stride_x=2),
+    "dilation_3": Conv(height=10, width=4, channels=16, kernels=2, kh=2, dil_y=3),
+    "transposed": Conv(height=5, width=3, channels=16, kernels=2, kh=3, spread_y=2, spread_x=2, pad_top=2),
+    "between": Conv(
+        height=8, width=3, channels=16, kernels=2, kh=2, spread_y=2, spread_x=2, stride_y=2, pad_top=1
+    ),
+    "depthwise": Conv(height=9, width=4, channels=40, depthwise=True, kh=3, pad_top=1),
+    "argb": Conv(height=9, width=4, channels=16, argb=3, kernels=2, kh=3, kw=2, pitch=5),
+    "grains": Conv(height=9, width=4, channels=16, kernels=2, grains=4),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_that_come_one_by_one(name):
+    """Rows that come later than their slots could be issued: each slot waits for its row, and no longer."""
+    conv = ROWS[name]
+    (seen,) = run([conv], random.Random(SEED), row_wait=(60, 120))
     assert seen["done"] and not seen["diagnostics"]
-    slots = 16 * conv.tiles * conv.stripes * conv.groups
-    assert seen["slot_valid"] == slots
-    assert seen["slot_real"] == conv.tiles * conv.groups * conv.pixels
-    assert seen["last"] - seen["first"] + 1 == slots, "tiles must follow each other without a gap"
+    assert seen["row_waits"] > 40 and seen["at_edge"] >= 2
 
 
 @pytest.mark.parametrize(
@@ -171,28 +183,16 @@ def test_random_with_stalls(wants, slow, drain):
         assert sum(result[name] for result in seen), name
 
 
-ROWS = {
-    "one_column": Conv(height=24, width=1, channels=16, kernels=2),
-    "3x3": Conv(height=9, width=3, channels=16, kernels=2, kh=3, kw=3, pad_top=1, pad_left=1),
-    "stride_2": Conv(height=12, width=4, channels=32, kernels=3, kh=2, stride_y=2, stride_x=2),
-    "dilation_3": Conv(height=10, width=4, channels=16, kernels=2, kh=2, dil_y=3),
-    "transposed": Conv(height=5, width=3, channels=16, kernels=2, kh=3, spread_y=2, spread_x=2, pad_top=2),
-    "between": Conv(
-        height=8, width=3, channels=16, kernels=2, kh=2, spread_y=2, spread_x=2, stride_y=2, pad_top=1
-    ),
-    "depthwise": Conv(height=9, width=4, channels=40, depthwise=True, kh=3, pad_top=1),
-    "argb": Conv(height=9, width=4, channels=16, argb=3, kernels=2, kh=3, kw=2, pitch=5),
-    "grains": Conv(height=9, width=4, channels=16, kernels=2, grains=4),
-}
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_rows_that_come_one_by_one(name):
-    """Rows that come later than their slots could be issued: each slot waits for its row, and no longer."""
-    conv = ROWS[name]
-    (seen,) = run([conv], random.Random(SEED), row_wait=(60, 120))
+@pytest.mark.parametrize("name", CASES)
+def test_case(name):
+    """Directed shapes without waits: correct operands, and no cycle without a slot after the first."""
+    conv = CASES[name]
+    (seen,) = run([conv])
     assert seen["done"] and not seen["diagnostics"]
-    assert seen["row_waits"] > 40 and seen["at_edge"] >= 2
+    slots = 16 * conv.tiles * conv.stripes * conv.groups
+    assert seen["slot_valid"] == slots
+    assert seen["slot_real"] == conv.tiles * conv.groups * conv.pixels
+    assert seen["last"] - seen["first"] + 1 == slots, "tiles must follow each other without a gap"
 
 
 @pytest.mark.parametrize("precision", [1, 2, 6, 7])

@@ -103,7 +103,7 @@ async def access(ctx, port, register, write=None):
     return value
 
 
-def simulate(dut, memory, finished, benches, background=(), limit=20_000, setup=None, after=None):
+def simulate(dut, memory, finished, benches, background=(), limit=5_000, setup=None, after=None):
     sim = Simulator(dut)
     sim.add_clock(1e-6)
     sim.add_process(memory.process)
@@ -151,6 +151,31 @@ def at_work(dut):
             )
 
     return watch
+
+
+def test_it_is_busy_with_single_requests():
+    """Requests that follow the answer of the one before, of readers and writers in turn."""
+    dut = Ddma()
+    memory = AxiMemory(dut.axi, image(2))
+    done = [0]
+
+    async def ask(ctx):
+        for n in range(12):
+            port = dut.writes[n % 2] if n % 3 == 0 else dut.reads[n % 8]
+            ctx.set(port.req.payload, {"addr": 64 * n, "beats_m1": 0})
+            ctx.set(port.req.valid, 1)
+            await ctx.tick().until(port.req.ready)
+            ctx.set(port.req.valid, 0)
+            if n % 3 == 0:
+                ctx.set(port.data.payload, {"data": n, "strb": 1, "last": 1})
+                ctx.set(port.data.valid, 1)
+                await ctx.tick().until(port.data.ready)
+                ctx.set(port.data.valid, 0)
+            await ctx.tick().until(port.done if n % 3 == 0 else port.rsp.valid)
+            await cycles(ctx, n % 4 + 1)
+            done[0] += 1
+
+    simulate(dut, memory, lambda: done[0] == 12, [ask], [at_work(dut)])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -209,31 +234,6 @@ def test_random_traffic_of_all_clients(seed):
     assert memory.data == final
     assert memory.peak_writes <= 15
     assert any(a % 4096 == 0 for _, a, _ in memory.reads) and len(memory.reads) > 8 * 25
-
-
-def test_it_is_busy_with_single_requests():
-    """Requests that follow the answer of the one before, of readers and writers in turn."""
-    dut = Ddma()
-    memory = AxiMemory(dut.axi, image(2))
-    done = [0]
-
-    async def ask(ctx):
-        for n in range(12):
-            port = dut.writes[n % 2] if n % 3 == 0 else dut.reads[n % 8]
-            ctx.set(port.req.payload, {"addr": 64 * n, "beats_m1": 0})
-            ctx.set(port.req.valid, 1)
-            await ctx.tick().until(port.req.ready)
-            ctx.set(port.req.valid, 0)
-            if n % 3 == 0:
-                ctx.set(port.data.payload, {"data": n, "strb": 1, "last": 1})
-                ctx.set(port.data.valid, 1)
-                await ctx.tick().until(port.data.ready)
-                ctx.set(port.data.valid, 0)
-            await ctx.tick().until(port.done if n % 3 == 0 else port.rsp.valid)
-            await cycles(ctx, n % 4 + 1)
-            done[0] += 1
-
-    simulate(dut, memory, lambda: done[0] == 12, [ask], [at_work(dut)])
 
 
 def test_a_request_over_a_page_is_two_bursts_and_one_answer():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from amaranth.hdl import Module
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from rkcosim.rtl.layouts import ControlPort, DiagnosticCode, DiagnosticPort, PpuAtom, ReadPort, WritePort
@@ -32,6 +32,10 @@ RESERVED, SIZE, FOOTPRINT = (
 )
 
 
+COUNTED = data.StructLayout({"atom": 1, "stall": 1, "input": 1, "offered": 1, "taken": 1})
+"""What counters see of a cycle, and the atoms of PPU_RDMA in it: there is one, it is taken."""
+
+
 class Pair(wiring.Component):
     """PPU_RDMA feeding the PPU, as in the core; the DPU's stream and registers from the test."""
 
@@ -49,6 +53,7 @@ class Pair(wiring.Component):
                 "write": Out(WritePort()),
                 "diag": Out(DiagnosticPort()),
                 "rdma_diag": Out(DiagnosticPort()),
+                "counted": Out(COUNTED),
             }
         )
 
@@ -72,6 +77,13 @@ class Pair(wiring.Component):
             (self.rdma_control, rdma.control),
         ):
             wiring.connect(m, wiring.flipped(outer), inner)
+        m.d.comb += [
+            self.counted.atom.eq(ppu.busy_atom),
+            self.counted.stall.eq(ppu.stall),
+            self.counted.input.eq(ppu.activity.INPUT),
+            self.counted.offered.eq(rdma.atoms.valid),
+            self.counted.taken.eq(rdma.atoms.valid & rdma.atoms.ready),
+        ]
         return m
 
 
@@ -311,11 +323,23 @@ def _run(
                 ctx.set(dut.dpu.valid, 0)
 
     bench.add(feed)
+    atoms, flying = 0, False
+
+    async def count(ctx):
+        nonlocal atoms
+        async for _, _, now in ctx.tick().sample(dut.counted):
+            atoms += now["atom"]
+            assert now["atom"] == now["taken"] or not flying, "an atom is counted when it is taken"
+            waits = now["input"] and not now["offered"] and flying and ends
+            assert now["stall"] == waits or not ends, "a stall is a cycle that waits for PPU_RDMA"
+
+    bench.add(count)
     cycles = 0
 
     async def main(ctx):
-        nonlocal cycles
+        nonlocal atoms, cycles, flying
         for task in tasks:
+            atoms, flying = 0, not task.group
             cube = _values(rng, task)
             memory[:], expected = _memory(task, cube)
             settings = _settings(task)
@@ -340,6 +364,7 @@ def _run(
             assert ends, f"the task ended: {task}"
             cycles = bench.cycle - begin
             assert writes.quiet and not order
+            assert atoms == task.size[0] * task.size[1] * task.surfaces or not compare
             assert memory == expected or not compare, task
             await ctx.tick().repeat(8)
 

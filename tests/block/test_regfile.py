@@ -236,12 +236,22 @@ def test_random_against_twin(block: str) -> None:
     def check_config(ctx, expected) -> None:
         assert config_of(ctx, dut) == expected
 
+    def check_mode(ctx) -> None:
+        """NN_MODE of the group that the pointer selects, from the cycle after a write or op-enable on."""
+        if block == "CNA":
+            value = twin.groups[twin.pointer]["CONV_CON2"]
+            assert ctx.get(dut.next_mode) == dut.block["CONV_CON2"].decode(value)["NN_MODE"]
+
     async def bench(ctx) -> None:
         ctx.set(dut.core, core)
         await ctx.tick()
         locals_ = [r.local for r in dut.block]
         if block == "DPU":  # one access in three to the tables
             locals_ += [dut.block[f"LUT_ACCESS_{name}"].local for name in ("CFG", "DATA", "DATA")] * 10
+        if "CORE_INDEX" in reg_s_pointer.fields:  # a task for another core keeps its group until that changes
+            locals_ += [reg_s_pointer.local] * 10
+        if block == "CNA":
+            locals_ += [dut.block["CONV_CON2"].local] * 10
         running_config = None
         for _ in range(350):
             kind = rng.random()
@@ -263,6 +273,7 @@ def test_random_against_twin(block: str) -> None:
                 assert await write(ctx, dut, local, value) == (not held), (hex(local), hex(value))
                 if not held:
                     refused = twin.write(local, value)
+                    check_mode(ctx)
                     await ctx.tick()
                     known = twin.register(local) is not None
                     code = DiagnosticCode.RESERVED_MODE if known else DiagnosticCode.UNKNOWN_WRITE
@@ -275,6 +286,7 @@ def test_random_against_twin(block: str) -> None:
                 if not twin.enable[twin.pointer]:
                     twin.op_enable()
                     await pulse_enable(ctx, dut)
+                    check_mode(ctx)
             elif twin.running:
                 check_config(ctx, running_config)
                 twin.done()

@@ -313,6 +313,7 @@ class Bench:
                 if done:
                     seen.block_done.append((self.cycle, name))
             enable, start, done, index, irq = values[5 * len(FAKES) : 5 * len(FAKES) + 5]
+            assert start or not enable, "blocks are enabled in the cycle in which a task is told to start"
             if enable:
                 seen.enables.append((self.cycle, enable))
             if done:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from amaranth.back import rtlil
-from amaranth.hdl import Fragment, Module, Signal
+from amaranth.hdl import C, Fragment, Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -18,6 +18,7 @@ from rkcosim.rtl import assertions
 from rkcosim.rtl.assertions import CHECKS, Assertions, handshakes
 from rkcosim.rtl.bus import RegisterBus
 from rkcosim.rtl.core import NpuCore
+from rkcosim.rtl.counters import activity_layout, drive_activity
 from rkcosim.rtl.list_fetch import ListFetcher
 from rkcosim.rtl.npu.atom_reader import AtomReader
 from rkcosim.rtl.npu.atom_writer import AtomWriter
@@ -146,6 +147,27 @@ def test_fifos_and_counts(text: str, cycles: list[Cycle]) -> None:
     _run(Counts(), cycles[:-1], Assertions())
     with pytest.raises(AssertionError, match=rf"Counts\.{text}$"):  # in the last cycle
         _run(Counts(), cycles, Assertions())
+
+
+class States(wiring.Component):
+    """A block whose states for the counters come from outside."""
+
+    idle: In(1)
+    array: In(1)
+    activity: Out(activity_layout("CORE"))
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.d.sync += Signal().eq(self.idle)  # there is a clock
+        drive_activity(m, platform, "States", self.activity, self.idle, DPU=C(0), BUSY=C(0), ARRAY=self.array)
+        return m
+
+
+def test_each_cycle_has_a_state() -> None:
+    cycles: list[Cycle] = [{"idle": 1}, {"idle": 0, "array": 1}, {"idle": 1}, {"array": 0}]
+    _run(States(), cycles, Assertions())
+    with pytest.raises(AssertionError, match=r"States\.activity: a cycle has no state$"):
+        _run(States(), [*cycles, {"idle": 0}, {}], Assertions())
 
 
 def test_the_rtl_without_them_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,7 +214,7 @@ def bad_models() -> dict[str, tuple[str, bytes]]:
     case("window", "smaller than the window", n, n.q(n.add("MaxPool", n.q("x"), kernel_shape=[9, 9])))
     n = Qdq()
     y = n.add("MaxPool", n.q("x"), kernel_shape=[2, 2])
-    case("add shapes", "differ", n, n.q(n.add("Add", n.q("x"), n.q(y))))
+    case("add shapes", "both operands have one shape", n, n.q(n.add("Add", n.q("x"), n.q(y))))
     n = Qdq()
     case(
         "concat relu",
@@ -232,7 +232,8 @@ def bad_models() -> dict[str, tuple[str, bytes]]:
     case("pad batch", "pads", n, n.q(n.add("Pad", n.q("x"), n.const([1, 0, 0, 0, 0, 0, 0, 0], np.int64))))
     n = Qdq()
     sizes = n.const([1, 3, 16, 16], np.int64)
-    case("resize", "mode cubic", n, n.q(n.add("Resize", n.q("x"), "", "", sizes, mode="cubic")))
+    y = n.add("Resize", n.q("x"), "", "", sizes, mode="cubic", exclude_outside=1)
+    case("resize", "mode cubic, exclude_outside", n, n.q(y))
     n = Qdq()
     y = n.add("PRelu", n.q("x"), n.const([0.1, 0.2], np.float32))
     case("slopes", "are not per channel", n, n.q(y))

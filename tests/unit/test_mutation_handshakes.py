@@ -1,7 +1,10 @@
 """`python -m tools.mutation.handshakes`: faults of the ports of components, and the tests that find them."""
 
+import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,19 +13,22 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
 
-from tools.mutation import faulty_ports, handshakes
+from tools.mutation import faulty_ports, handshake_record, handshakes
 from tools.mutation.faulty_ports import COUNT_FAULTS, PULSE_FAULTS, PortFault, faults_of, plant
-from tools.mutation.handshakes import (
+from tools.mutation.handshake_record import (
     FOUND,
+    PAGE,
+    ROOT,
     SURVIVED,
     Finding,
-    Use,
+    Record,
     counted,
-    finders,
+    digest_of,
     page,
-    planned,
     reason_of,
+    reasons,
 )
+from tools.mutation.handshakes import Use, finders, in_turn, planned
 
 
 class Follower(wiring.Component):
@@ -121,6 +127,21 @@ def test_a_blocks_own_tests_find_a_fault() -> None:
     assert found.result == FOUND and "test_skid_buffer" in found.test
 
 
+@pytest.mark.parametrize("works", [False, True])
+def test_tests_that_do_not_end_are_stopped(works: bool) -> None:
+    """Those that wait for ever; not those that compute for longer than the time."""
+
+    def work(pipe: Any) -> None:
+        begin = time.process_time()
+        while works and time.process_time() < begin + 0.5:
+            pass
+        if not works:
+            threading.Event().wait()
+        pipe.send("late" if not works else (1,))
+
+    assert handshakes._child(work, 0.2) == (((1,), True) if works else (None, False))
+
+
 def test_a_fault_that_nothing_sees_survives() -> None:
     fault = PortFault("npu.csc_weights.WeightWalk", "tile_here", "late")
     found = handshakes.attempt(fault, ["tests/block/test_interrupt.py"])
@@ -142,17 +163,87 @@ def test_own_tests_come_first_and_survivors_are_counted() -> None:
         Finding(str(first), FOUND, "own.py::t", 2.0, ""),
         Finding(str(second), SURVIVED, "-", 30.0, ""),
     ]
-    assert counted(findings, {})[-1] == ("all", 1, 0, 1, 1)
-    mended = replace(findings[1], result=FOUND, first=SURVIVED)
-    assert counted([findings[0], mended], {})[-1] == ("all", 2, 0, 0, 1)
     assert finders("a.A", findings, ["own.py"]) == ["own.py::t"] and not finders("a.A", findings, ["core.py"])
+
+
+def _record(*findings: Finding, untried: Sequence[str] = ()) -> Record:
+    return Record([*(one.fault for one in findings), *untried], {one.fault: one for one in findings})
+
+
+def test_survivors_are_counted() -> None:
+    found = Finding("a.A: x late", FOUND, "own.py::t", 2.0, "")
+    lost = Finding("b.B: y held", SURVIVED, "-", 30.0, "")
+
+    def numbers(record: Record, known: dict[str, str]) -> tuple[int, ...]:
+        all_ = counted(record, known)[-1]
+        return all_.tried, all_.of, all_.found, all_.harmless, all_.left, all_.before
+
+    assert numbers(_record(found, lost), {}) == (2, 2, 1, 0, 1, 1)
+    mended = replace(lost, result=FOUND, first=SURVIVED)
+    assert numbers(_record(found, mended, untried=["c.C: z late"]), {}) == (2, 3, 2, 0, 0, 1)
     known = {"b.B: y *": "Only the rate changes."}
-    assert counted(findings, known)[-1] == ("all", 1, 1, 0, 0) and reason_of(str(first), known) is None
-    text = page(findings, known, 2)
+    assert numbers(_record(found, lost), known) == (2, 2, 1, 1, 0, 0)
+    assert reason_of(found.fault, known) is None
+    text = page(_record(found, lost, untried=["c.C: z late"]), known)
     assert "Only the rate changes. `b.B: y held`." in text and "## Faults that survive\n\nNone." in text
+    assert "2 of 3 faults have been tried" in text and "No fault has been tried of `c.C`." in text
+    text = page(_record(found, lost, Finding("d.D: v late", FOUND, "", 0.0, "")), {})
+    assert "- `b.B: y held` (-)" in text and "(median 2.0 s)" in text and "1 finds are older" in text
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    record = _record(
+        Finding("a.A: x__valid late", FOUND, "tests/t.py::t[1]", 1.5, "12", SURVIVED),
+        Finding("a.A: y more", SURVIVED, "all tests pass", 30.0, "34", SURVIVED),
+        untried=["b.B: z held"],
+    )
+    path = tmp_path / "record.json"
+    record.write(path)
+    assert Record.read(path) == record and not Record.read(tmp_path / "none.json").faults
+
+
+def test_a_verdict_holds_while_its_sources_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A find depends on its component and its test, a fault that survived on all files of tests."""
+    fault, test = PortFault("bus.SkidBuffer", "o__valid", "late"), "tests/test_a.py::test_a[3]"
+
+    def digests(a: str, b: str, rtl: str = "x = 1") -> tuple[str, str]:
+        for name, text in (("rtl/bus.py", rtl), ("tests/test_a.py", a), ("tests/test_b.py", b)):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        handshake_record._functions.cache_clear()
+        paths = ["tests/test_a.py", "tests/test_b.py"]
+        return digest_of(fault, test, paths), digest_of(fault, "all tests pass", paths)
+
+    monkeypatch.setattr(handshake_record, "ROOT", tmp_path)
+    base = "def test_a():\n    assert 1\n"
+    found, lost = digests(base, "")
+    assert digests(base + "def test_c(): pass\n", "# new")[0] == found
+    assert digests(base, "# new")[1] != lost
+    assert digests(base.replace("1", "2"), "")[0] != found
+    changed = digests(base, "", "x = 2")
+    assert changed[0] != found and changed[1] != lost
+
+
+def test_what_was_never_tried_comes_first() -> None:
+    a = [PortFault("a.A", port, "late") for port in "xyz"]
+    b = [PortFault("b.B", port, "late") for port in "xy"]
+    lost, found = Finding(str(a[0]), SURVIVED, "-", 30.0, ""), Finding(str(b[0]), FOUND, "t", 1.0, "")
+    assert in_turn([*a, *b], _record(found, lost)) == [(a[1], a[2]), (b[1],), (a[0],), (b[0],)]
+    assert in_turn([*a, *b], _record(found), 2) == [(a[0], a[1])]
+
+
+def test_the_kept_record_is_about_this_rtl() -> None:
+    """Its components, ports and tests exist, and the page is made from it."""
+    record, names = Record.read(), faulty_ports.components()
+    assert len(record.faults) > 1000 and {fault.partition(":")[0] for fault in record.faults} <= set(names)
+    tests = {one.test for one in record.findings if "::" in one.test}
+    for test in tests:
+        path, _, name = test.partition("::")
+        assert name.partition("[")[0] in handshake_record._functions(ROOT / path), test
+    assert PAGE.read_text(encoding="utf-8") == page(record, reasons())
 
 
 def test_reasons_are_sentences_for_components_that_exist() -> None:
     names = faulty_ports.components()
-    for pattern, reason in handshakes.reasons().items():
+    for pattern, reason in reasons().items():
         assert pattern.partition(":")[0] in names and reason[0].isupper() and reason.endswith(".")

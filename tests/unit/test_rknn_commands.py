@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,23 @@ def test_both_plans(digits: Path, tmp_path: Path):
             assert node["theirs"][name] == node["ours"][name], node
     assert "not a .rknn file, which --plan compares" in called("compare", DIGITS, "--plan", code=2)
     assert "--cores needs --plan" in called("compare", DIGITS, "--cores", 3, code=2)
+    assert "--engine needs --plan" in called("compare", DIGITS, "--engine", "cxxrtl", code=2)
+    assert "every layer is within its bound" in called("compare", DIGITS, "--engine", "golden")
+
+
+@pytest.mark.parametrize("limits", [{}, {"min": -1.0, "max": 2.0}])
+def test_a_convolution_with_limits_has_a_plan(limits: dict[str, float], tmp_path: Path):
+    """The vendor's compiler calls a Conv with its Relu6 ConvClip, in every MobileNetV2."""
+    path = tmp_path / "conv.rknn"
+    model = layer_models.conv(24, 40, (9, 11), int8=False, kernel=3, stride=2, pad=1)
+    path.write_bytes(write_rknn(compile_model(model, reuse=True)))
+    plan = open_file(path).plan
+    nodes = [
+        replace(node, type=node.type.replace("Conv", "Conv+Clip"), attributes={**node.attributes, **limits})
+        for node in plan.file.nodes
+    ]
+    (conv,) = network_of(replace(plan, file=replace(plan.file, nodes=nodes))).ops
+    assert (conv.clamp.low, conv.clamp.high) == ((-1.0, 2.0) if limits else (0.0, 6.0))
 
 
 @pytest.mark.parametrize("int8", [True, False], ids=["int8", "fp16"])

@@ -76,13 +76,13 @@ def test_segmentation() -> None:
     """Resize between NPU layers, and an argument of the maximum, whose 64-bit result only the host keeps."""
     t = Tf()
     x = t.conv(t.input(IMAGE), 16, 3, 2, scale=0.4)
-    y = t.conv(bilinear(t, x, 6, 7), 5, 1, scale=0.5)
-    z = t.tensor((1, 6, 7), None, None, dtype="int64")
+    y = t.conv(bilinear(t, x, 11, 13), 5, 1, scale=0.5)
+    z = t.tensor((1, 11, 13), None, None, dtype="int64")
     t.nodes.append(("ARG_MAX", [y, t.ints(np.int32(3))], [z], {"OutputType": 4}))
     data = t.bytes(z)
     model = compile_model(data, reuse=False)
     assert calls(model) == [["RESIZE_BILINEAR"], ["ARG_MAX"]] and model.plan.jobs == 2
-    assert model.outputs[0].dtype == np.int64 and model.outputs[0].shape == (1, 6, 7)
+    assert model.outputs[0].dtype == np.int64 and model.outputs[0].shape == (1, 11, 13)
     ((ours,),), ((theirs,),) = by_npu(model, codes(IMAGE)), by_litert(data, codes(IMAGE))
     assert (ours == theirs).mean() > 0.9  # one step of a layer may change which one is the largest
     again = compile_model(model.save())
@@ -93,12 +93,12 @@ def test_operators_stay_together() -> None:
     """Light operators between two of the host stay there, so that one program has all of them."""
     t = Tf()
     x = t.conv(t.input(IMAGE), 8, 3)
-    y = t.add("RELU", [bilinear(t, x, 5, 9)], (1, 5, 9, 8))
+    y = t.add("RELU", [bilinear(t, x, 11, 13)], (1, 11, 13, 8))
     model = compile_model(t.bytes(t.conv(bilinear(t, y, 7, 8), 4, 1)))
     assert calls(model) == [["RESIZE_BILINEAR", "RELU", "RESIZE_BILINEAR"]] and model.plan.jobs == 2
     (step,) = [step for step in model.plan.steps if isinstance(step, CallStep)]
     first, second, third = [item.reason for item in step.program.operators]
-    assert "(6, 7) to (5, 9) rows and columns (required: " in first
+    assert "mode linear, 6 to 11 rows (required: " in first
     assert second.startswith("its inputs ") and "are on the host (required: " in second and third != second
 
 
@@ -290,14 +290,14 @@ def test_flatten_of_keras() -> None:
 def test_flatten_on_the_host() -> None:
     """A RESHAPE of the host gets its shape from the file if the shape is computed elsewhere."""
     t = Tf()
-    y = bilinear(t, t.conv(t.input(IMAGE), 4, 3, 2), 5, 9)
+    y = bilinear(t, t.conv(t.input(IMAGE), 4, 3, 2), 11, 13)
     shape = t.tensor((4,), None, None, dtype="int32")
     t.nodes.append(("SHAPE", [y], [shape], {"OutType": 2}))
     ends = [t.ints([0]), t.ints([1]), t.ints([1])]
     batch, packed = t.tensor((), None, None, dtype="int32"), t.tensor((2,), None, None, dtype="int32")
     t.nodes.append(("STRIDED_SLICE", [shape, *ends], [batch], {"ShrinkAxisMask": 1}))
-    t.nodes.append(("PACK", [batch, t.ints(np.int32(180))], [packed], {"ValuesCount": 2}))
-    data = t.bytes(t.dense(t.add("RESHAPE", [y, packed], (1, 180)), 3))
+    t.nodes.append(("PACK", [batch, t.ints(np.int32(572))], [packed], {"ValuesCount": 2}))
+    data = t.bytes(t.dense(t.add("RESHAPE", [y, packed], (1, 572)), 3))
     model = compile_model(data, reuse=False)
     assert calls(model) == [["RESIZE_BILINEAR", "RESHAPE"]]
     ours, theirs = by_npu(model, codes(IMAGE))[0][0], by_litert(data, codes(IMAGE))[0][0]
@@ -337,7 +337,7 @@ def batched(t: Tf, shape: tuple[int, ...]) -> int:
     x = t.add("ADD", [x, t.constant(t.items[x].shape, 0.02)], t.items[x].shape, scale=0.9)
     edges = t.ints([[0, 0], [1, 1], [0, 0], [0, 0]])
     x = t.add("PAD", [x, edges], (count, 5, 4, 16), scale=0.9)
-    x = t.add("RESIZE_BILINEAR", [x, t.ints([6, 6])], (count, 6, 6, 16), scale=0.9)
+    x = t.add("RESIZE_BILINEAR", [x, t.ints([13, 6])], (count, 13, 6, 16), scale=0.9)
     x = t.add("MEAN", [t.conv(x, 8, 1), t.ints([1, 2])], (count, 8), scale=0.5)
     return t.dense(x, 5)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,6 +94,62 @@ def watch(told: Callable[[str, wiring.Component], None]) -> None:
         kind.elaborate = elaborate
 
 
+class Faults:
+    """Faults of one component, in every instance that is elaborated from now on; at most one is active.
+
+    An instance without the port of a fault is not changed by it. What has been elaborated, and even compiled
+    for a simulation, can be used for all faults: `choose` has an effect from the next reset on.
+
+    Raises
+    ------
+    ValueError
+        if there is no such component, or the faults are of several components.
+    """
+
+    def __init__(self, faults: Sequence[PortFault]) -> None:
+        (name,) = {fault.component for fault in faults}
+        kind = components().get(name)
+        if kind is None:
+            raise ValueError(f"{faults[0]}: the RTL has no component {name}")
+        self._numbers = {fault: number for number, fault in enumerate(faults, 1)}
+        self._chosen = Signal(range(len(faults) + 1), name="chosen_fault")
+        before: Callable[..., Any] = kind.elaborate
+
+        def elaborate(component: Any, platform: object) -> Fragment:
+            ports = dict(_outputs(component))
+            numbers: dict[str, list[tuple[int, str]]] = {}
+            for fault, number in self._numbers.items():
+                if fault.port in ports:
+                    numbers.setdefault(fault.port, []).append((number, fault.kind))
+            fragment = Fragment.get(before(component, platform), platform)
+            return self._with_faults(fragment, [(ports[port], kinds) for port, kinds in numbers.items()])
+
+        kind.elaborate = elaborate
+
+    def choose(self, fault: PortFault | None) -> None:
+        """Make one of the faults active, or none."""
+        self._chosen._init = 0 if fault is None else self._numbers[fault]
+
+    def _with_faults(
+        self, fragment: Fragment, ports: Sequence[tuple[Signal, Sequence[tuple[int, str]]]]
+    ) -> Fragment:
+        m = Module()
+        for place, (part, name, _) in enumerate(fragment.subfragments):
+            if name == CHECKS:
+                del fragment.subfragments[place]
+                m.submodules[CHECKS] = part
+                break
+        own = {}
+        for port, kinds in ports:
+            value = own[id(port)] = Signal(port.shape(), name=f"{port.name}_own", init=port.init)
+            shown: Value = value
+            for number, kind in kinds:
+                shown = Mux(self._chosen == number, _faulty(m, value, kind), shown)
+            m.d.comb += port.eq(shown)
+        m.submodules.own = _Replacement(own)(fragment)
+        return Fragment.get(m, None)
+
+
 def plant(fault: PortFault) -> None:
     """Give the component the fault, in every instance that is elaborated from now on.
 
@@ -102,41 +158,26 @@ def plant(fault: PortFault) -> None:
     ValueError
         if there is no such component, or, when it is elaborated, no such port.
     """
-    kind = components().get(fault.component)
-    if kind is None:
-        raise ValueError(f"{fault}: the RTL has no component {fault.component}")
+    Faults([fault]).choose(fault)
+    kind = components()[fault.component]
     before: Callable[..., Any] = kind.elaborate
 
     def elaborate(self: Any, platform: object) -> Fragment:
-        port = dict(_outputs(self)).get(fault.port)
-        if port is None:
+        if fault.port not in dict(_outputs(self)):
             raise ValueError(f"{fault}: the component drives no port {fault.port}")
-        return _with_fault(Fragment.get(before(self, platform), platform), port, fault.kind)
+        return before(self, platform)
 
     kind.elaborate = elaborate
 
 
 class _Replacement(FragmentTransformer, ValueTransformer, StatementTransformer):
-    """Replaces one signal of a design by another."""
+    """Replaces signals of a design by others; the old ones are named by their ids."""
 
-    def __init__(self, old: Signal, new: Signal) -> None:
-        self._old, self._new = old, new
+    def __init__(self, new: Mapping[int, Signal]) -> None:
+        self._new = new
 
     def on_Signal(self, value: Signal) -> Signal:
-        return self._new if value is self._old else value
-
-
-def _with_fault(fragment: Fragment, port: Signal, kind: str) -> Fragment:
-    own = Signal(port.shape(), name=f"{port.name}_own", init=port.init)
-    m = Module()
-    for place, (part, name, _) in enumerate(fragment.subfragments):
-        if name == CHECKS:
-            del fragment.subfragments[place]
-            m.submodules[CHECKS] = part
-            break
-    m.submodules.own = _Replacement(port, own)(fragment)
-    m.d.comb += port.eq(_faulty(m, own, kind))
-    return Fragment.get(m, None)
+        return self._new.get(id(value), value)
 
 
 def _faulty(m: Module, own: Signal, kind: str) -> Value:

@@ -1,15 +1,16 @@
 """Do a block's own tests find every wrong handshake and count? Plants faults at the ports of components.
 
-    python -m tools.mutation.handshakes --page docs/results/handshakes.md
+    python -m tools.mutation.handshakes
 
 Each port of one bit, and each count, that a component of the RTL drives gets each kind of fault in turn
 (`tools/mutation/faulty_ports.py`). The files of `tests/block` that use the component run until a test fails,
 those with the fewest other components first, and behind the first file the bounded checks of the component's
 proofs, for at most 30 seconds of processor time: a block's own tests have to find a fault quickly. Tests that
 have found most of the component's other faults run ahead of all files, which saves time. The record
-(build/handshakes.jsonl) keeps each verdict as long as the source of the component and the files of tests stay
-as they are, so that a run that was stopped goes on where it was. Faults that are known to be harmless are
-listed with the reason in `tools/mutation/harmless.toml`. The exit code is 1 if another fault survives.
+(docs/results/handshakes.json) keeps each verdict, and a run that was stopped goes on where it was: faults
+that have never been tried come first, one of each component in turn, and then those whose component or test
+has changed since. Faults that are known to be harmless are listed with the reason in
+`tools/mutation/harmless.toml`. The exit code is 1 if another fault survives.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
+import importlib
 import io
 import json
 import os
@@ -25,12 +27,10 @@ import resource
 import signal
 import sys
 import time
-import tomllib
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -38,37 +38,32 @@ import pytest
 from amaranth.lib import wiring
 
 from rkcosim.waves.whole_file import whole_file
-from tools.mutation.faulty_ports import PortFault, components, faults_of, plant, watch
+from tools.mutation.faulty_ports import Faults, PortFault, components, faults_of, watch
+from tools.mutation.handshake_record import (
+    FOUND,
+    PAGE,
+    ROOT,
+    SECONDS,
+    SURVIVED,
+    Finding,
+    Record,
+    counted,
+    digest_of,
+    page,
+    reasons,
+)
 from tools.mutation.verdict import CONTEXT
 from tools.proofs.catalog import PROOFS
 from tools.proofs.solve import ProofError, find_failure
 
-ROOT = Path(__file__).resolve().parents[2]
-RECORD = Path("build/handshakes.jsonl")
-HARMLESS = Path(__file__).with_name("harmless.toml")
-
-SECONDS = 30
-"""Processor time within which the tests of a block have to find a fault."""
-
 WALL_SECONDS = 600
-"""Time after which the tests of a fault are stopped, which counts as a find: they do not end."""
+"""Time without any work after which the tests of a fault are stopped, which is a find: they do not end."""
 
-FOUND, SURVIVED = "found", "survived"
+TURN = 8
+"""Faults of a component that are tried one after the other."""
 
-
-@dataclass(frozen=True)
-class Finding:
-    """The verdict on one fault, the test that failed, the seconds it took, and a digest of the sources.
-
-    `first` is the verdict of the first try, before benches were mended.
-    """
-
-    fault: str
-    result: str
-    test: str
-    seconds: float
-    sources: str
-    first: str = ""
+USES = Path("build/handshakes_uses.json")
+"""Which components each file of tests elaborates, kept for unchanged sources."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +80,8 @@ def _tests() -> list[Path]:
 
 def _child(work: Callable[[Connection], None], seconds: float) -> tuple[object, bool]:
     """Run work in a copy of this process; return what it sent (None if it died), and whether it ended.
+
+    The copy and its processes are stopped when none of them has used the processor for some seconds.
 
     Raises
     ------
@@ -105,18 +102,30 @@ def _child(work: Callable[[Connection], None], seconds: float) -> tuple[object, 
     process = CONTEXT.Process(target=run)
     process.start()
     theirs.close()
-    ended = mine.poll(seconds)
+    assert process.pid is not None
+    used = -1
+    while not (ended := mine.poll(seconds)) and (now := _ticks(process.pid)) > used:
+        used = now
     try:
         sent = mine.recv() if ended else None
     except EOFError:
         sent = None
-    assert process.pid is not None
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.join()
     if isinstance(sent, str):
         raise RuntimeError(f"the tests cannot be run:\n{sent}")
     return sent, ended
+
+
+def _ticks(group: int) -> int:
+    """Return the processor time that the living processes of a group have used, in ticks of the kernel."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = path.read_text(encoding="utf-8").rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15])) if int(fields[2]) == group else 0
+    return ticks
 
 
 class _Failures:
@@ -138,8 +147,9 @@ def _run(paths: Sequence[str]) -> str:
     """Run files of tests until one fails; return its name, or ""."""
     failures = _Failures()
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=no"]
+    options += ["--assert=plain", "-m", "not heavy and not shared"]
     try:
-        code = pytest.main([*options, "-m", "not heavy and not shared", *paths], plugins=[failures])
+        code = pytest.main([*options, *paths], plugins=[failures])
     except Exception:  # at the end, for coroutines of a bench that failed
         if not failures.first:
             raise
@@ -189,86 +199,133 @@ def _disproved(fault: PortFault) -> str:
     return ""
 
 
-def attempt(fault: PortFault, paths: Sequence[str], ahead: Sequence[str] = ()) -> Finding:
-    """Plant a fault and run files of tests, in the order of the paths, and single tests `ahead` of them."""
+def attempt(
+    fault: PortFault,
+    paths: Sequence[str],
+    ahead: Sequence[str] = (),
+    *,
+    limit: int = SECONDS,
+    planted: Faults | None = None,
+) -> Finding:
+    """Run files of tests with a fault, in the order of the paths, and single tests `ahead` of them.
+
+    A fault that survives a `limit` of less than `SECONDS` has no digest: it is to be tried again. `planted`
+    are the faults that this process has planted already.
+    """
 
     def work(pipe: Connection) -> None:
         used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-        resource.setrlimit(resource.RLIMIT_CPU, (int(used) + SECONDS + 1, hard))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(used) + limit + 1, hard))
 
         def over(number: int, frame: object) -> None:
-            pipe.send((SURVIVED, f"no test failed in {SECONDS} s"))
+            pipe.send((SURVIVED, f"no test failed in {limit} s", limit))
             os._exit(0)
 
         signal.signal(signal.SIGXCPU, over)
-        plant(fault)
+        (planted or Faults([fault])).choose(fault)
         first, *others = [str(ROOT / path) for path in paths]
         failed = _run([str(ROOT / test) for test in ahead]) if ahead else ""
         failed = failed or _run([first]) or _disproved(fault) or (_run(others) if others else "")
-        pipe.send((FOUND, failed) if failed else (SURVIVED, "all tests pass"))
+        taken = sum(resource.getrusage(resource.RUSAGE_SELF)[:2]) - used
+        pipe.send((FOUND, failed, taken) if failed else (SURVIVED, "all tests pass", taken))
 
     begin = time.monotonic()
     sent, ended = _child(work, WALL_SECONDS)
     if isinstance(sent, tuple):
-        result, test = sent
+        result, test, seconds = sent
     else:
         result, test = FOUND, "the process died" if ended else "the tests do not end"
-    return Finding(str(fault), result, test, round(time.monotonic() - begin, 1), digest_of(fault, paths))
+        seconds = time.monotonic() - begin
+    whole = result == FOUND or limit >= SECONDS
+    return Finding(
+        str(fault), result, test, round(seconds, 1), digest_of(fault, test, paths) if whole else ""
+    )
 
 
-def digest_of(fault: PortFault, paths: Sequence[str]) -> str:
-    """Return a digest of what the verdict on a fault depends on: its component and the files of tests."""
-    digest = hashlib.sha256(Path(__file__).with_name("faulty_ports.py").read_bytes())
-    module = "rtl/" + fault.component.rpartition(".")[0].replace(".", "/") + ".py"
-    for path in (module, *paths):
-        digest.update((ROOT / path).read_bytes())
+def batch(
+    plans: Mapping[PortFault, tuple[str, ...]], known: Mapping[str, Finding], limit: int = SECONDS
+) -> Iterator[Finding]:
+    """Try faults of one component and yield the findings.
+
+    Tests that have found other faults run once without a fault, in a process that is then copied for each
+    fault: so a simulation that they share (`tests.simulation.shared`) is built once for all.
+
+    Raises
+    ------
+    RuntimeError
+        if such a test fails without a fault, or tests cannot be run.
+    """
+    findings, warm = list(known.values()), set[str]()
+
+    def work(pipe: Connection) -> None:
+        try:
+            planted = Faults(list(plans))
+            for fault, paths in plans.items():
+                ahead = finders(fault.component, findings, paths)
+                before = known.get(str(fault))
+                if before is not None and before.test.partition("::")[0] in paths:
+                    ahead = list(dict.fromkeys((before.test, *ahead)))
+                for test in ahead:
+                    if test not in warm:
+                        with contextlib.redirect_stdout(io.StringIO()):
+                            failed = _run([str(ROOT / test)])
+                        if failed:
+                            raise RuntimeError(f"{failed} fails without a fault")
+                        warm.add(test)
+                findings.append(attempt(fault, paths, ahead, limit=limit, planted=planted))
+                pipe.send(findings[-1])
+        except Exception:
+            pipe.send(traceback.format_exc())
+
+    mine, theirs = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=work, args=(theirs,))
+    process.start()
+    theirs.close()
+    try:
+        for _ in plans:
+            sent = mine.recv()
+            if isinstance(sent, str):
+                raise RuntimeError(sent)
+            yield sent
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _digest(path: Path) -> str:
+    """Return a digest of what the components depend on that a file of tests elaborates."""
+    digest = hashlib.sha256(path.read_bytes())
+    sources = [Path(__file__).with_name("faulty_ports.py")]
+    for folder in ("spec", "rtl", "tests/makers"):
+        sources += sorted((ROOT / folder).rglob("*.py"))
+    sources += [one for one in sorted(path.parent.glob("*.py")) if not one.stem.startswith("test_")]
+    for one in sources:
+        digest.update(one.relative_to(ROOT).as_posix().encode() + one.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def reasons() -> dict[str, str]:
-    """Return the reasons of harmless faults by the patterns of their names."""
-    return dict(tomllib.loads(HARMLESS.read_text())["harmless"])
-
-
-def reason_of(fault: str, known: Mapping[str, str]) -> str | None:
-    """Return why a fault is harmless, or None."""
-    return next((reason for pattern, reason in known.items() if fnmatchcase(fault, pattern)), None)
-
-
-def _sources() -> str:
-    digest = hashlib.sha256()
-    for folder in ("spec", "rtl", "tests/block", "tests/makers", "tools/mutation"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _uses(folder: Path, sources: str) -> list[Use]:
-    """Return what each file of tests elaborates; a copy of the answer is kept for these sources."""
-    kept = folder / "handshakes_uses.json"
-    if kept.is_file():
-        document = json.loads(kept.read_text())
-        if document["sources"] == sources:
-            return [
-                Use(path, {name: tuple(PortFault(*row) for row in rows) for name, rows in use.items()})
-                for path, use in document["uses"].items()
-            ]
+def _uses() -> list[Use]:
+    """Return what each file of tests elaborates; the answers are kept for unchanged sources."""
+    kept = json.loads(USES.read_text(encoding="utf-8")) if USES.is_file() else {}
     uses = []
     for path in _tests():
-        begin = time.monotonic()
-        uses.append(use_of(path))
-        count = len(uses[-1].faults)
-        print(f"{path.stem}: {count} components, {time.monotonic() - begin:.0f} s", flush=True)
-    rows = {
-        use.path: {
-            name: [[one.component, one.port, one.kind] for one in faults]
-            for name, faults in use.faults.items()
-        }
-        for use in uses
-    }
-    with whole_file(kept) as part:
-        part.write_text(json.dumps({"sources": sources, "uses": rows}))
+        name, digest = path.relative_to(ROOT).as_posix(), _digest(path)
+        if name not in kept or kept[name]["sources"] != digest:
+            begin = time.monotonic()
+            use = use_of(path)
+            rows = {
+                component: [[one.component, one.port, one.kind] for one in faults]
+                for component, faults in use.faults.items()
+            }
+            kept[name] = {"sources": digest, "uses": rows}
+            with whole_file(USES) as part:
+                part.write_text(json.dumps(kept), encoding="utf-8")
+            print(f"{path.stem}: {len(rows)} components, {time.monotonic() - begin:.0f} s", flush=True)
+        rows = kept[name]["uses"]
+        uses.append(
+            Use(name, {key: tuple(PortFault(*row) for row in faults) for key, faults in rows.items()})
+        )
     return uses
 
 
@@ -295,71 +352,27 @@ def finders(component: str, findings: Iterable[Finding], paths: Sequence[str]) -
     return [test for test, _ in tests.most_common(2)]
 
 
-def counted(findings: Sequence[Finding], known: Mapping[str, str]) -> list[tuple[str, int, int, int, int]]:
-    """Return for each component, and for all: name, numbers of faults.
+def in_turn(
+    faults: Iterable[PortFault], record: Record, most: int | None = None
+) -> list[tuple[PortFault, ...]]:
+    """Return groups of faults of one component in the order in which they are tried, at most so many faults.
 
-    The numbers are those of faults found, of harmless ones, of others that survive, and of those that are not
-    harmless and survived the first try.
+    Those without a verdict come first, then those that survived, then the rest. In each of these, the
+    components take turns.
     """
-    rows = []
-    names = sorted({one.fault.partition(":")[0] for one in findings})
-    for name in (*names, "all"):
-        own = [one for one in findings if name in (one.fault.partition(":")[0], "all")]
-        left = [one for one in own if one.result != FOUND]
-        harmless = sum(reason_of(one.fault, known) is not None for one in left)
-        before = sum(
-            (one.first or one.result) == SURVIVED and reason_of(one.fault, known) is None for one in own
-        )
-        rows.append((name, len(own) - len(left), harmless, len(left) - harmless, before))
-    return rows
-
-
-def page(findings: Sequence[Finding], known: Mapping[str, str], of: int) -> str:
-    """Return the page: counts by component, faults that survive, and the reasons of harmless ones."""
-    *rows, (_, found, harmless, left, before) = counted(findings, known)
-    tried = f"All {of:,}" if len(findings) == of else f"{len(findings):,} of {of:,}"
-    slow = sorted(one.seconds for one in findings if one.result == FOUND)
-    median = slow[len(slow) // 2] if slow else 0.0
-    lines = [
-        "# Faults of handshakes",
-        "",
-        "Written by `python -m tools.mutation.handshakes`. Every port of one bit and every count that a",
-        "component of the RTL drives is made wrong in turn: one cycle late, held for one cycle longer,",
-        "raised in cycles in which it is low, dropped, one more or one less. The component keeps its own",
-        "value, so that both sides of the port disagree. A fault is found if a test of `tests/block` that",
-        "uses the component, or one of its proofs, fails within",
-        f"{SECONDS} seconds of processor time.",
-        "",
-        f"{tried} faults have been tried: {found} are found (median {median:.1f} s), {harmless} are harmless",
-        f"for a reason that is given below, and {left} survive. At the first try, before benches were mended",
-        f"and the RTL had assertions, {before} survived.",
-        "",
-        "| component | found | harmless | survived at first | survive |",
-        "| --- | ---: | ---: | ---: | ---: |",
-        *(f"| `{name}` | {a} | {b} | {d} | {c} |" for name, a, b, c, d in rows),
-        "",
-        "## Faults that survive",
-        "",
-    ]
-    survivors = [one for one in findings if one.result != FOUND]
-    rows_left = [f"- `{one.fault}` ({one.test})" for one in survivors if reason_of(one.fault, known) is None]
-    lines += [*(rows_left or ["None."]), "", "## Harmless faults", ""]
-    groups: dict[str, list[str]] = {}
-    for one in survivors:
-        if (reason := reason_of(one.fault, known)) is not None:
-            groups.setdefault(reason, []).append(one.fault)
-    lines += [
-        f"- {reason} {', '.join(f'`{fault}`' for fault in names)}." for reason, names in groups.items()
-    ] or ["None."]
-    return "\n".join(lines) + "\n"
-
-
-def _read(path: Path) -> dict[str, Finding]:
-    if not path.is_file():
-        return {}
-    return {
-        row["fault"]: Finding(**row) for row in map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    }
+    places: dict[tuple[int, int, str], list[PortFault]] = {}
+    numbers: Counter[tuple[str, int]] = Counter()
+    for fault in faults:
+        one = record.verdicts.get(str(fault))
+        rank = 0 if one is None else 1 if one.result != FOUND else 2
+        place = rank, numbers[fault.component, rank] // TURN, fault.component
+        numbers[fault.component, rank] += 1
+        places.setdefault(place, []).append(fault)
+    groups, left = [], most
+    for place in sorted(places):
+        groups.append(tuple(places[place][:left]))
+        left = None if left is None else left - len(groups[-1])
+    return [group for group in groups if group]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -367,34 +380,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tools.mutation.handshakes", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--record", type=Path, default=RECORD, help=f"verdicts so far (default: {RECORD})")
-    parser.add_argument("--only", default="", help="try faults with this in their names now")
+    parser.add_argument("--only", default="", help="try faults whose names match this expression now")
     parser.add_argument("--most", type=int, help="try at most this many faults now")
-    parser.add_argument("--page", type=Path, help="write counts and survivors to this page")
+    parser.add_argument(
+        "--seconds",
+        type=int,
+        default=SECONDS,
+        help=f"stop after this processor time (default: {SECONDS}); with less, what survives is tried again",
+    )
     given = parser.parse_args(arguments)
     os.chdir(ROOT)
-    sources = _sources()
-    given.record.parent.mkdir(parents=True, exist_ok=True)
-    components()  # imported once, before the process is copied
-    plans, known = planned(_uses(given.record.parent, sources)), _read(given.record)
-    first = {fault: one.first or one.result for fault, one in known.items()}
-    for fault, paths in plans.items():
-        if str(fault) in known and known[str(fault)].sources != digest_of(fault, paths):
-            del known[str(fault)]
-    missing = [fault for fault in plans if str(fault) not in known and re.search(given.only, str(fault))]
-    for fault in missing[: given.most]:
-        ahead = finders(fault.component, known.values(), plans[fault])
-        one = attempt(fault, plans[fault], ahead)
-        one = known[str(fault)] = replace(one, first=first.get(str(fault), one.result))
-        print(f"{one.result:9} {one.seconds:6.1f} s  {one.fault}  {one.test}", flush=True)
-        with whole_file(given.record) as part:
-            part.write_text("".join(json.dumps(asdict(one)) + "\n" for one in known.values()))
-    findings, why = [known[str(fault)] for fault in plans if str(fault) in known], reasons()
-    for name, found, harmless, left, _ in counted(findings, why):
-        print(f"{name}: {found} found, {harmless} harmless, {left} survive")
-    if given.page:
-        given.page.write_text(page(findings, why, len(plans)))
-    return 1 if counted(findings, why)[-1][3] else 0
+    USES.parent.mkdir(parents=True, exist_ok=True)
+    components()  # everything is imported once, before the process is copied for each fault
+    for path in (*sorted((ROOT / "tests/block").glob("*.py")), ROOT / "tests/conftest.py"):
+        importlib.import_module(path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."))
+    plans, record = planned(_uses()), Record.read()
+    record.faults = [str(fault) for fault in plans]
+    record.verdicts = {name: one for name, one in record.verdicts.items() if name in set(record.faults)}
+    missing = [
+        fault
+        for fault, paths in plans.items()
+        if re.search(given.only, str(fault)) and not record.current(fault, paths)
+    ]
+    for group in in_turn(missing, record, given.most):
+        for one in batch({fault: plans[fault] for fault in group}, record.verdicts, given.seconds):
+            before = record.verdicts.get(one.fault)
+            first = one.result if before is None else before.first
+            record.verdicts[one.fault] = replace(one, first=first)
+            print(f"{one.result:9} {one.seconds:6.1f} s  {one.fault}  {one.test}", flush=True)
+            record.write()
+    record.write()
+    why = reasons()
+    PAGE.write_text(page(record, why), encoding="utf-8")
+    counts = counted(record, why)
+    for one_of in counts:
+        print(f"{one_of.name}: {one_of.found} found, {one_of.harmless} harmless, {one_of.left} survive")
+    return 1 if counts[-1].left else 0
 
 
 if __name__ == "__main__":

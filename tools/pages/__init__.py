@@ -130,6 +130,12 @@ def _outside() -> str:
     return page(SUITES, read(RECORD))
 
 
+def _handshakes() -> str:
+    from tools.mutation.handshake_record import Record, page, reasons
+
+    return page(Record.read(), reasons())
+
+
 def _zoo() -> str:
     from benchmarks.zoo.page import page
     from benchmarks.zoo.record import RECORD, read_record
@@ -202,6 +208,7 @@ PAGES: dict[str, Made] = {
     "products": Made("docs/rknn_api.md", _products, "matmul"),
     "provenance": Made("docs/results/provenance.md", _provenance),
     "outside": Made("docs/results/outside.md", _outside),
+    "handshakes": Made("docs/results/handshakes.md", _handshakes),
     "zoo": Made("docs/results/zoo.md", _zoo),
     "quantisation": Made("docs/results/quantisation.md", _quantisation),
     **{f"api-{name}": Made(f"docs/api/{name}.md", partial(_api, name)) for name in API},

@@ -22,6 +22,7 @@ from rkcosim.compiler.steps import (
     HostStep,
     Limits,
     LookupStep,
+    PermuteStep,
     PoolStep,
     ProductStep,
     RepeatStep,
@@ -163,9 +164,11 @@ def _fold_nodes(step: FoldStep) -> list[Node]:
     ]
 
 
-def _moved(step: AtomsStep | TilesStep | ByteTilesStep) -> Index:
+def _moved(step: AtomsStep | TilesStep | ByteTilesStep | PermuteStep) -> Index:
     from rkcosim.verify.crosscheck import product_nodes
 
+    if isinstance(step, PermuteStep):
+        return product_nodes.permuted_index(step)
     if isinstance(step, ByteTilesStep):
         return product_nodes.byte_tiles_index(step)
     if isinstance(step, AtomsStep):
@@ -180,7 +183,7 @@ def _node(step: Step) -> Node:
         row, column = row // step.factors[0], column // step.factors[1]
         index = (channel * x.cube[1] + row) * x.cube[2] + column
         return HostGather(xs=(x.name,), y=y.name, index=index, codings=((1.0, 0),), coding=(1.0, 0), fill=0)
-    if isinstance(step, AtomsStep | TilesStep | ByteTilesStep):
+    if isinstance(step, AtomsStep | TilesStep | ByteTilesStep | PermuteStep):
         index = _moved(step)
         return HostGather(xs=(x.name,), y=y.name, index=index, codings=((1.0, 0),), coding=(1.0, 0), fill=0)
     if y.real:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.steps import AtomsStep, ByteTilesStep, ProductStep, SumsStep, TilesStep
+from rkcosim.compiler.steps import AtomsStep, ByteTilesStep, PermuteStep, ProductStep, SumsStep, TilesStep
 
 Index = npt.NDArray[np.int64]
 
@@ -36,6 +36,15 @@ def tiles_index(step: TilesStep) -> Index:
     source = 8 * (block + head * factors.block_step) + channel % 8
     row = 16 * group + place // 4 + head * factors.row_step
     return _flat((source, row, place % 4), step.inputs[0].cube)
+
+
+def permuted_index(step: PermuteStep) -> Index:
+    """Return the source of each element of a `PermuteStep`'s result."""
+    x, y = step.inputs[0].cube, step.output.cube
+    count = int(np.prod(x))
+    memory = np.arange(count).reshape(step.stored).transpose(step.order).reshape(y[1], y[2], y[0])
+    pixel, channel = np.divmod(memory.transpose(2, 0, 1), x[0])
+    return channel * (count // x[0]) + pixel
 
 
 def unread(step: AtomsStep | TilesStep) -> npt.NDArray[np.bool_] | None:

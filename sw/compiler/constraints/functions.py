@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rkcosim.compiler.constraints.constraint import constraint
-from rkcosim.compiler.constraints.movements import nearest_factor, order_in_memory, pad_edges, slice_steps
+from rkcosim.compiler.constraints.movements import nearest_ranges, order_in_memory, pad_edges, slice_steps
 from rkcosim.compiler.constraints.normalisations import softmax_reason
 from rkcosim.compiler.constraints.pools import average_counts_padding, average_window, max_pool_window
 from rkcosim.compiler.limits import CONV_KERNEL, CONV_STRIDE, INSERTS
+from rkcosim.compiler.resampling import neighbours
 
 if TYPE_CHECKING:
     from rkcosim.compiler.steps import HostStep
@@ -46,10 +47,9 @@ def _pad(step: HostStep) -> str:
 
 
 def _pick(step: HostStep) -> str:
-    before, after = step.inputs[0].cube[1:], step.output.cube[1:]
-    whole = all(m % n == 0 for n, m in zip(before, after, strict=True))
-    found = nearest_factor.reason(before, after, whole)
-    return found or nearest_factor.reason(before, after, False)
+    picks = (step.attributes["rows"], step.attributes["columns"])
+    count = sum(len(neighbours(axis)) for axis in picks)
+    return nearest_ranges.reason(count, step.inputs[0].cube[1:], step.output.cube[1:])
 
 
 def _average(step: HostStep) -> str:

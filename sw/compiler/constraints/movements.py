@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 from rkcosim.compiler.constraints.constraint import constraint
-from rkcosim.compiler.limits import CONV_PAD, CONV_STRIDE, INSERTS, MAX_LINES, MAX_NOTCH, MAX_REPEAT
+from rkcosim.compiler.limits import (
+    CONV_PAD,
+    CONV_STRIDE,
+    INSERTS,
+    MAX_REPEAT,
+    MOST_COPIES,
+    MOST_MOVES,
+    MOST_PLACES,
+)
 
 Pair = tuple[int, int]
 Shape = tuple[int, ...]
 
-INTERPOLATED = ("align_corners", "asymmetric", "half_pixel")
-"""Coordinate modes of a bilinear resize."""
+COORDINATES = ("align_corners", "asymmetric", "half_pixel", "pytorch_half_pixel")
+"""Coordinate modes of every resize."""
 
 
-@constraint("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze")
+@constraint("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", tasks=MOST_MOVES)
 def order_in_memory(before: Shape, after: Shape, kept: bool) -> str:
-    """The elements keep their order in the memory of the NPU, where 8 or 16 channels are an atom."""
+    """The elements keep their order in the memory of the NPU, or atoms (8 channels of floats, 16 of
+    bytes) move as a whole, in at most {tasks} tasks."""
     return "" if kept else f"{before} to {after} moves elements"
+
+
+@constraint("Gather")
+def part_of_a_view(shape: Shape, axis: int, one: bool) -> str:
+    """One element is taken of the axis of a transposed value that is the outermost one in memory, of its
+    pixels or of its channels."""
+    return "" if one else f"elements of axis {axis} of {shape}"
+
+
+@constraint("MatMul")
+def matrices_of_heads(first: Shape, matrices: Shape) -> str:
+    """A constant with several matrices has one for each matrix of the first factor."""
+    fits = len(matrices) <= len(first) and all(
+        n in (1, m) for n, m in zip(matrices[-3::-1], first[-3::-1], strict=False)
+    )
+    return "" if fits else f"{first} times {matrices}"
 
 
 @constraint("Slice", "Split", most=CONV_STRIDE)
@@ -49,29 +74,44 @@ def pad_axes(before: Shape, after: Shape) -> str:
     return f"pads {(*before, *after)}" if wrong else ""
 
 
-@constraint("Resize", "Upsample", factor=MAX_REPEAT, lines=MAX_LINES, notch=MAX_NOTCH)
-def nearest_factor(before: Pair, after: Pair, whole: bool) -> str:
-    """A nearest resize repeats each pixel by a whole factor up to {factor}; above {lines} rows, the factor of
-    the rows less one times the columns of the result is at most {notch}."""
-    factors = after[0] // before[0], after[1] // before[1]
-    lines = (factors[0] - 1) * after[1] > MAX_NOTCH  # a task for each line
-    fits = whole and max(factors) <= MAX_REPEAT and not (lines and before[0] > MAX_LINES)
-    return "" if fits else f"mode nearest, {before} to {after} rows and columns"
+@constraint("Resize", "Upsample", most=MOST_COPIES)
+def nearest_ranges(count: int, before: Pair, after: Pair) -> str:
+    """A nearest resize copies at most {most} ranges of neighbouring rows and columns, unless its elements are
+    n / b as far apart as the results, with n and b products of two numbers up to 8 and 7."""
+    return f"mode nearest, {before} to {after}, {count} ranges" if count > MOST_COPIES else ""
 
 
 @constraint("Resize", "Upsample")
-def resize_mode(mode: str) -> str:
-    """The mode is nearest or linear (bilinear)."""
-    return "" if mode in ("nearest", "linear") else f"mode {mode}"
+def resize_mode(mode: str, more: str = "") -> str:
+    """The mode is nearest, linear (bilinear) or cubic, without antialias and exclude_outside."""
+    if mode not in ("nearest", "linear", "cubic"):
+        return f"mode {mode}"
+    return f"mode {mode}, {more}" if more else ""
 
 
 @constraint("Resize")
-def resize_coordinates(form: str, mode: str, antialias: bool = False) -> str:
-    """The coordinate transformation is align_corners, asymmetric, half_pixel or pytorch_half_pixel, without
-    antialiasing."""
-    if form in (*INTERPOLATED, "pytorch_half_pixel") and not antialias:
-        return ""
-    return f"mode {mode}, coordinates {form}" + (", antialias" if antialias else "")
+def resize_coordinates(form: str, mode: str) -> str:
+    """The coordinate transformation is align_corners, asymmetric, half_pixel or pytorch_half_pixel; of linear
+    and cubic resizes also half_pixel_symmetric."""
+    more = () if mode == "nearest" else ("half_pixel_symmetric",)
+    return "" if form in (*COORDINATES, *more) else f"mode {mode}, coordinates {form}"
+
+
+@constraint(
+    "Resize", most=MOST_PLACES, factor=MAX_REPEAT, inserts=", ".join(map(str, INSERTS)), stride=CONV_STRIDE
+)
+def resize_ratio(method: str, axis: str, before: int, after: int, fits: bool) -> str:
+    """The elements of rows and columns are n / b as far apart as the results, with n up to {most} (linear: a
+    product of two numbers up to {factor}) or one of {inserts} (cubic), and b a product of two numbers up to
+    {stride}."""
+    return "" if fits else f"mode {method}, {before} to {after} {axis}"
+
+
+@constraint("Resize")
+def resize_of_codes(method: str, fits: bool) -> str:
+    """The weights of a resize of bytes are small whole numbers divided by their sum, and a cubic one changes
+    one axis alone, because bytes between two convolutions would lose what exceeds their range."""
+    return "" if fits else f"mode {method} of bytes"
 
 
 @constraint("Resize", "Upsample")
@@ -79,15 +119,6 @@ def resize_sizes(before: Shape, after: Shape | None) -> str:
     """Sizes or scales are four constants that leave batch and channels as they are."""
     fits = after is not None and len(after) == 4 and after[1] == before[1] and min(after) >= 1
     return "" if fits else f"{before} to {'sizes computed by the model' if after is None else after}"
-
-
-@constraint("Resize", "Upsample", factors=", ".join(map(str, INSERTS)))
-def bilinear_factor(form: str, before: Pair, after: Pair, fits: bool) -> str:
-    """A bilinear resize multiplies rows and columns by {factors} (half_pixel: not both by 8; align_corners:
-    their number less one, also by 16, 32 and 64)."""
-    if fits:
-        return ""
-    return f"mode linear, coordinates {form}, {before} to {after} rows and columns"
 
 
 @constraint("DepthToSpace", "SpaceToDepth", inward=CONV_STRIDE, outward=", ".join(map(str, INSERTS[1:])))

@@ -17,6 +17,7 @@ from rkcosim.compiler import graph as g
 from rkcosim.compiler.constraints.tensors import tensor_shape, tensor_size
 from rkcosim.compiler.graph import Clamp, Graph, ModelError, Op, Tensor, Window
 from rkcosim.compiler.host_steps import REAL_FUNCTIONS
+from rkcosim.compiler.resampling import Sampling
 from rkcosim.hostops.quantise import coded
 
 Array = npt.NDArray[Any]
@@ -193,7 +194,14 @@ class FileNode(ABC):
 
     @abstractmethod
     def linear(self, x: Tensor) -> tuple[g.BilinearForm, Shape] | None:
-        """Return coordinate mode and result's shape of a bilinear resize; None for a nearest one."""
+        """Return coordinate mode and result's shape of a bilinear resize; None for others."""
+
+    def sampled(self, x: Tensor) -> tuple[Sampling, Sampling, Shape] | None:
+        """Return the places of rows and columns and the result's shape of a resize; None for a nearest one.
+
+        It is asked after `linear`.
+        """
+        return None
 
     def view(self, index: int = 0) -> str:
         """Return the name of activation `index` with the shape that the node sees."""

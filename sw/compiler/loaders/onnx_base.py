@@ -26,6 +26,7 @@ from rkcosim.compiler.constraints.placement import (
 )
 from rkcosim.compiler.constraints.tensors import constant_parameter
 from rkcosim.compiler.graph import MAX_ELEMENTS, Graph, ModelError, Tensor
+from rkcosim.compiler.host_steps import REAL_FUNCTIONS
 from rkcosim.compiler.limits import SMALL
 from rkcosim.compiler.loaders.node import Array, Constant, Cube, Pending, Shape
 from rkcosim.compiler.loaders.onnx_file import OWN_DOMAINS, reads
@@ -47,20 +48,27 @@ from rkcosim.compiler.loaders.onnx_parts import (
 )
 from rkcosim.compiler.loaders.operators import OPERATORS
 from rkcosim.compiler.loaders.products import settled
-from rkcosim.compiler.loaders.views import View
+from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube
 from rkcosim.compiler.options import LoadOptions
+from rkcosim.compiler.permutation import Permute
 from rkcosim.compiler.steps import HostStep
 
 PASS_THROUGH = {"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Dropout"}
 CLAMPS = {"Relu", "Clip"}
 CODINGS = {"QuantizeLinear", "DequantizeLinear"}
-SUPPORTED = {"Softmax", *PASS_THROUGH, *CLAMPS, *OPERATORS} - {"FullyConnected"}
+SUPPORTED = {"Softmax", "Gather", *PASS_THROUGH, *CLAMPS, *OPERATORS} - {"FullyConnected"}
 MOVES = {*PASS_THROUGH, "Transpose", "Concat", "Split", "Slice", "Pad", "Softmax"}
 """Operators without arithmetic (or with none on the NPU), which the host does if their inputs are there."""
 PRODUCTS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 VIEWED = {"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity"}
 """Operators whose results may be the bytes of their inputs, in another shape or order."""
 FLOATS = ("float32", "float16")
+BY_ROWS = {
+    *REAL_FUNCTIONS,
+    *CLAMPS,
+    *("Add", "Sub", "Mul", "Div", "MatMul", "LayerNormalization", "RMSNormalization"),
+}
+"""Operators that may treat all rows of channels alike."""
 
 
 class NodeVisitor(ABC):
@@ -119,7 +127,9 @@ class NodeVisitor(ABC):
         self._drop_unused()
         if not self.graph.ops and not self._options.fallback:
             raise ModelError(f"model '{self.graph.name}' has no operation for the NPU")
-        if self._options.fallback and all(isinstance(op, g.HostPart | g.OnHost) for op in self.graph.ops):
+        if self._options.fallback and all(
+            isinstance(op, g.HostPart | g.OnHost | Permute) for op in self.graph.ops
+        ):
             reasons = self._reasons()
             for node in self.proto.node:  # without rounding to the NPU's types
                 kept = between_npu_operations.reason(0, node.op_type, node.op_type in MOVES)
@@ -343,8 +353,26 @@ class NodeVisitor(ABC):
             raise ModelError(f"{node_label(node)}: input {index} ('{name}') is not known at this point")
         value = self.values[name]
         if isinstance(value, View):
+            if value.plain and settled_cube(value) is None and self._by_rows(node):
+                return self._rows_of(value, name)
             return real_of(settled(self.graph, value, f"{name}@settled", f"'{name}'"))
         return value
+
+    def _by_rows(self, node: onnx.NodeProto) -> bool:
+        """Whether an operator treats all rows of channels alike, and has one activation."""
+        constants = sum(isinstance(self.values.get(name), Constant) for name in node.input)
+        return node.op_type in BY_ROWS and len([name for name in node.input if name]) - constants == 1
+
+    def _rows_of(self, view: View, name: str) -> Real:
+        """Return a view whose axes lie in order as rows of channels, whatever the number of its axes."""
+        made = f"{name}@rows"
+        if made not in self.graph.tensors:
+            tensor, cube = self.graph.tensors[view.tensor], rows_cube(view.shape)
+            self.graph.tensors[made] = replace(
+                tensor, name=made, shape=view.shape, cube=cube, channels_last=False
+            )
+            self.graph.aliases[made] = view.tensor
+        return real_of(self.graph.tensors[made])
 
     def _array(self, node: onnx.NodeProto, index: int) -> Array | None:
         if index >= len(node.input) or not node.input[index]:

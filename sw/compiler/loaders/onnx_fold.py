@@ -42,7 +42,7 @@ _NEVER = {"DequantizeLinear", "QuantizeLinear", "RandomNormal", "RandomUniform",
 def runs(proto: onnx.ModelProto) -> bool:
     """Whether onnxruntime accepts a model and runs it on `probe_values`; True if it is not installed."""
     try:
-        session: Any = _session(proto)
+        session: Any = open_session(proto)
     except ImportError:
         return True
     except Exception:  # its exception classes have no public base class
@@ -66,7 +66,7 @@ def shapes_of_run(proto: onnx.ModelProto) -> dict[str, tuple[int, ...]] | None:
     names = [name for node in made.graph.node for name in node.output if name and name not in known]
     made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     try:
-        session: Any = _session(made)
+        session: Any = open_session(made)
         feed = probe_values(session)
         gives = [item.name for item in session.get_outputs() if item.type.startswith("tensor")]
         results = limited(session, gives, feed, loops=has_loop(made))
@@ -107,7 +107,7 @@ def probe_values(session: Any) -> dict[str, np.ndarray[Any, Any]]:
     return feed
 
 
-def _session(proto: onnx.ModelProto, path: Path | None = None) -> object:
+def open_session(proto: onnx.ModelProto, path: Path | None = None) -> object:
     """Open a model with onnxruntime; with a path the optimised model is written there."""
     onnxruntime = import_onnxruntime()
     options = exact_options(onnxruntime)
@@ -146,7 +146,7 @@ def fold(proto: onnx.ModelProto) -> onnx.ModelProto:
     with tempfile.TemporaryDirectory(prefix="rkcosim-") as folder:
         path = Path(folder) / "folded.onnx"
         try:
-            _session(proto, path)
+            open_session(proto, path)
             made = onnx.load_model(path)
         except ImportError:
             return fold_plainly(proto)
@@ -160,12 +160,44 @@ def fold(proto: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
+WEIGHTS = 1024
+"""Elements above which a constant counts as weights, whose numbers decide about no shape."""
+
+
+def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model whose large constants are inputs, which is enough to find shapes and types.
+
+    Without it, inference copies hundreds of megabytes several times.
+    """
+    made, graph = onnx.ModelProto(), proto.graph
+    for field in ("ir_version", "producer_name"):
+        setattr(made, field, getattr(proto, field))
+    made.opset_import.extend(proto.opset_import)
+    made.functions.extend(proto.functions)
+    made.graph.name = graph.name
+    for field in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(made.graph, field).extend(getattr(graph, field))
+    inputs = {item.name for item in graph.input}
+    for item in graph.initializer:
+        if math.prod(item.dims) <= WEIGHTS:
+            made.graph.initializer.append(item)
+        elif item.name not in inputs:
+            made.graph.input.append(helper.make_tensor_value_info(item.name, item.data_type, item.dims))
+    return made
+
+
 def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model with the types that onnx' inference finds; the model itself if that fails."""
     try:
-        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+        found = onnx.shape_inference.infer_shapes(without_weights(proto), data_prop=True)
     except Exception:  # onnx raises several classes
         return proto
+    made = onnx.ModelProto()
+    made.CopyFrom(proto)
+    for field in ("value_info", "output"):
+        del getattr(made.graph, field)[:]
+        getattr(made.graph, field).extend(getattr(found.graph, field))
+    return made
 
 
 def known_shapes(proto: onnx.ModelProto) -> dict[str, list[int]]:

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.movements import part_of_a_view
 from rkcosim.compiler.constraints.tensors import constant_weights, quantised
 from rkcosim.compiler.graph import Clamp, HostOp, ModelError, Tensor
 from rkcosim.compiler.loaders.node import Array, Constant, Cube, Pending, Shape, on_line
@@ -59,8 +60,14 @@ class Loader(ViewVisitor):
             return [self._activations(node)]
         if not self.floats and (kind in VIEWED or node.name in self._around):
             seen = self._moved(node) if kind in VIEWED else self._scaled_view(node)
-            if isinstance(seen, Real) or (seen is not None and node.name in self._around):
+            if seen is not None:
                 return [seen]
+        if kind in ("Split", "Slice", "Gather") and (parts := self._parts(node)) is not None:
+            return parts
+        if kind == "Gather":
+            known = self._types.of(node.input[0])
+            shape = () if known is None or known.shape is None else known.shape
+            raise part_of_a_view.error(node_label(node), shape, int(attributes.get("axis", 0)), False)
         if kind in CLAMPS:
             return [self._clamp(node, attributes)]
         if kind in PASS_THROUGH:

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
+from rkcosim.compiler.constraints.convolutions import (
+    constant_matrix,
+    plain_rows,
+    product_depth,
+    product_rows,
+    transposed_attributes,
+    transposed_pads,
+    window_dimensions,
+    window_steps,
+)
+from rkcosim.compiler.constraints.elements import operand_shapes, slopes_of_channels
 from rkcosim.compiler.constraints.movements import (
-    bilinear_factor,
     pad_mode,
     resize_coordinates,
     resize_mode,
     resize_sizes,
 )
+from rkcosim.compiler.constraints.placement import one_result
+from rkcosim.compiler.constraints.pools import average_inside_padding, pool_dilations
 from rkcosim.compiler.constraints.tensors import constant_parameter
 from rkcosim.compiler.graph import BilinearForm, Graph, ModelError, Tensor, Window, in_rows
 from rkcosim.compiler.loaders.node import (
@@ -34,7 +46,8 @@ from rkcosim.compiler.loaders.node import (
     natural_cube,
     on_line,
 )
-from rkcosim.compiler.loaders.views import View
+from rkcosim.compiler.loaders.views import View, rows_cube
+from rkcosim.compiler.resampling import Sampling
 from rkcosim.hostops.geometry import same_pads
 
 BIAS_TOLERANCE = 1e-5
@@ -243,7 +256,7 @@ class OnnxNode(FileNode):
 
     def _window(self, kernel: list[int], size: tuple[int, ...]) -> Window:
         if len(kernel) != 2:
-            raise self.wrong(f"only two-dimensional windows are supported, not {tuple(kernel)}")
+            raise window_dimensions.error(self.label, tuple(kernel))
         strides, dilations = self._along("strides", (1, 1)), self._along("dilations", (1, 1))
         pads = self._along("pads", (0, 0, 0, 0))
         for name, values, count in (("strides", strides, 2), ("dilations", dilations, 2), ("pads", pads, 4)):
@@ -256,8 +269,7 @@ class OnnxNode(FileNode):
                 pads = pads[2:] + pads[:2]
         elif auto == "VALID":
             pads = [0, 0, 0, 0]
-        if min(pads) < 0 or min(strides) < 1:
-            raise self.wrong(f"pads {pads}, strides {strides} are not supported")
+        window_steps(self.label, tuple(pads), tuple(strides))
         numbers = (tuple(values) for values in (kernel, strides, pads, dilations))
         return Window(*numbers)  # type: ignore[arg-type]
 
@@ -273,7 +285,7 @@ class OnnxNode(FileNode):
         if self.line and weights.ndim == 3:
             weights = weights[:, :, None]
         if weights.ndim != 4:
-            raise self.wrong(f"only two-dimensional convolutions, weights are {weights.shape}")
+            raise window_dimensions.error(self.label, weights.shape[2:])
         groups, channels = int(self.attributes.get("group", 1)), x.cube[0]
         if weights.shape[1] * groups != channels or weights.shape[0] % groups:
             raise self.wrong(f"weights {weights.shape} in {groups} groups do not fit {channels} channels")
@@ -289,7 +301,8 @@ class OnnxNode(FileNode):
         if weights.ndim != 4 or weights.shape[0] != channels or channels % groups:
             raise self.wrong(f"weights {weights.shape} in {groups} groups, {channels} channels")
         if self.attributes.get("output_shape") or self.attributes.get("auto_pad", b"NOTSET") != b"NOTSET":
-            raise self.wrong("output_shape and auto_pad are not supported; give pads")
+            given = tuple(name for name in ("output_shape", "auto_pad") if name in self.attributes)
+            raise transposed_attributes.error(self.label, given)
         kernels, *kernel = weights.shape[1] * groups, *weights.shape[2:]
         if scales.size != kernels:
             if np.unique(scales).size > 1:
@@ -307,7 +320,7 @@ class OnnxNode(FileNode):
             edges[axis + 2] = reach - pads[axis + 2] + more[axis]
             sizes.append((size - 1) * strides[axis] + reach + 1 - pads[axis] - pads[axis + 2] + more[axis])
         if min(edges) < 0 or min(sizes) < 1 or min(strides) < 1:
-            raise self.wrong(f"pads {pads} leave out whole pixels of '{self.names[0]}'")
+            raise transposed_pads.error(self.label, tuple(pads), self.names[0], False)
         window = Window(tuple(kernel), pads=tuple(edges), dilations=tuple(dilations))  # type: ignore[arg-type]
         turned, insert = np.ascontiguousarray(turned), (strides[0], strides[1])
         return Kernel(turned, scales, zero, window, (sizes[0], sizes[1]), groups, insert)
@@ -315,24 +328,21 @@ class OnnxNode(FileNode):
     def matrix(self) -> tuple[Tensor, Weights]:
         get = self.attributes.get
         gemm = self.kind == "Gemm"
-        if gemm and int(get("transA", 0)):
-            raise self.wrong("transA is not supported")
+        plain_rows(self.label, gemm and bool(int(get("transA", 0))))
         if not gemm and not self.is_constant(1):
-            raise self.wrong(f"'{self.names[1]}' must be a constant matrix")
+            raise constant_matrix.error(self.label, self.names[1], None)
         transposed = gemm and bool(int(get("transB", 0)))
         matrix, scales, zero = self.weights(0 if transposed else 1)
-        if matrix.ndim != 2:
-            raise self.wrong(f"weights '{self.names[1]}' must be a matrix, not {matrix.shape}")
+        constant_matrix(self.label, self.names[1], matrix.shape)
         matrix = matrix if transposed else np.ascontiguousarray(matrix.T)
         alpha = float(get("alpha", 1.0)) if gemm else 1.0
         if self.floats:
             matrix = matrix * np.float32(alpha)
         x = self.graph.tensors[self.settled()] if is_line(self.input()) else self.input()
-        if x.shape[-1] != matrix.shape[1]:
-            raise self.wrong(f"input '{self.names[0]}' {x.shape} times depth {matrix.shape[1]}")
-        if len(x.shape) == 4 and not in_rows(x.shape, x.cube):
-            raise self.wrong(f"input '{self.names[0]}' {x.shape} is stored as a map")
-        if len(x.shape) != 4:
+        fits = x.shape[-1] == matrix.shape[1]
+        product_depth(self.label, self.names[0], x.shape, matrix.shape[1], fits)
+        product_rows(self.label, self.names[0], x.shape, len(x.shape) != 4 or in_rows(x.shape, x.cube))
+        if len(x.shape) != 4 and x.cube != rows_cube(x.shape):
             natural_cube((*x.shape[:-1], len(matrix)), self.label)
         return x, (matrix, scales if self.floats else scales * alpha, zero)
 
@@ -343,21 +353,19 @@ class OnnxNode(FileNode):
         plain = not in_rows(first.shape, first.cube)
         if plain and x.cube == (first.cube[0], 1, 1) and len(x.shape) == len(first.shape):
             return self.view(index)
-        raise self.wrong(f"operands {first.shape} and {x.shape} differ")
+        raise operand_shapes.error(self.label, first.shape, x.shape, False)
 
     def pooling(self, x: Tensor, average: bool, whole: bool) -> tuple[Window, tuple[int, int], bool, bool]:
-        if len(self.outputs) > 1 and self.outputs[1]:
-            raise self.wrong("the index output is not supported")
+        one_result(self.label, tuple(str(name) for name in self.outputs[1:] if name))
         kernel = list(x.cube[1:]) if whole else self._kernel_shape()
         window = self._window(kernel, x.cube[1:])
-        if window.dilations != (1, 1):
-            raise self.wrong("dilated pooling is not supported")
+        pool_dilations(self.label, window.dilations)
         size = self._sized(window.output(*x.cube[1:], bool(int(self.attributes.get("ceil_mode", 0)))))
         count_pad = bool(int(self.attributes.get("count_include_pad", 0)))
         for axis in range(2):
             last = (size[axis] - 1) * window.strides[axis] + kernel[axis] - window.pads[axis]
             if average and count_pad and last - x.cube[1 + axis] > window.pads[2 + axis]:
-                raise self.wrong("ceil_mode averages past the padding are not supported")
+                raise average_inside_padding.error(self.label, size, False)
         return window, size, count_pad, whole
 
     def reduced(self, shape: Shape) -> tuple[set[int], bool]:
@@ -378,7 +386,7 @@ class OnnxNode(FileNode):
         per_channel = len(wide) == len(x.shape) and wide[channel_axis(x)] == slopes.size
         plain = not in_rows(x.shape, x.cube)
         if slopes.size != 1 and not (plain and per_channel and slopes.size == x.cube[0]):
-            raise self.wrong(f"slopes '{self.names[1]}' {slopes.shape} are not per channel")
+            raise slopes_of_channels.error(self.label, self.names[1], slopes.shape, False)
         return slopes
 
     def axis(self, shape: Shape) -> int:
@@ -386,10 +394,14 @@ class OnnxNode(FileNode):
 
     def parts(self) -> tuple[int, int, list[int]]:
         shape = self.input().shape
-        axis, count = self.axis(shape), len(self.outputs)
-        each = -(-shape[axis] // count)
-        even = [min(each, shape[axis] - each * n) for n in range(count)]
-        return 0, axis, self._numbers(1, "split") or even
+        axis = self.axis(shape)
+        return 0, axis, self.sizes(shape[axis])
+
+    def sizes(self, whole: int) -> list[int]:
+        """Return the sizes of a split of `whole` elements."""
+        count = len(self.outputs)
+        each = -(-whole // count)
+        return self._numbers(1, "split") or [min(each, whole - each * n) for n in range(count)]
 
     def bounds(self, shape: Shape) -> tuple[list[int], list[int], Shape]:
         names = enumerate(("starts", "ends", "axes", "steps"))
@@ -439,21 +451,60 @@ class OnnxNode(FileNode):
         return {"before": order, "shape": turned}, turned
 
     def linear(self, x: Tensor) -> tuple[BilinearForm, Shape] | None:
-        get = self.attributes.get
-        mode = get("mode", b"nearest").decode()
-        if mode != "linear":
+        if self._text("mode", "nearest") != "linear" or int(self.attributes.get("antialias", 0)):
             return None
-        form = get("coordinate_transformation_mode", b"half_pixel").decode()
-        if self.kind == "Upsample":
-            form = "asymmetric"
-        out, ratios = self._resized(x)
-        pairs = zip(x.cube[1:], out[2:], ratios, strict=True)
+        form, out, ratios = self._form(), *self._resized(x)
         if form == "pytorch_half_pixel" and min(out[2:]) > 1:
             form = "half_pixel"
-        resize_coordinates(self.label, form, mode, bool(int(get("antialias", 0))))
-        whole = form == "align_corners" or all(n * ratio == m for n, m, ratio in pairs)
-        bilinear_factor(self.label, form, x.cube[1:], (out[2], out[3]), whole)
+        pairs = zip(x.cube[1:], out[2:], ratios, strict=True)
+        if form not in get_args(BilinearForm):
+            return None
+        if form != "align_corners" and any(n * ratio != m for n, m, ratio in pairs):
+            return None
         return cast("BilinearForm", form), tuple(out)
+
+    def sampled(self, x: Tensor) -> tuple[Sampling, Sampling, Shape] | None:
+        mode, number = self._text("mode", "nearest"), self.attributes.get
+        resize_mode(
+            self.label, mode, ", ".join(n for n in ("antialias", "exclude_outside") if int(number(n, 0)))
+        )
+        if mode == "nearest":
+            return None
+        resize_coordinates(self.label, self._form(), mode)
+        out, ratios = self._resized(x)
+        pairs = zip(x.cube[1:], out[2:], ratios, strict=True)
+        a = float(number("cubic_coeff_a", -0.75))
+        rows, columns = (
+            Sampling("cubic" if mode == "cubic" else "linear", *self._places(n, m, ratio), a=a)
+            for n, m, ratio in pairs
+        )
+        return rows, columns, tuple(out)
+
+    def _places(self, size: int, out: int, ratio: float) -> tuple[float, float]:
+        """Return the place of the first result of a resize, and the distance to the next one."""
+        form = self._form()
+        if form == "align_corners":
+            return 0.0, (size - 1) / max(out - 1, 1)
+        centred = (1 / ratio - 1) / 2
+        starts = {
+            "asymmetric": 0.0,
+            "half_pixel": centred,
+            "pytorch_half_pixel": centred if out > 1 else 0.0,
+            "half_pixel_symmetric": size / 2 * (1 - out / (ratio * size)) + centred,
+        }
+        return starts[form], 1 / ratio
+
+    def _form(self) -> str:
+        """Return the coordinate transformation of a resize."""
+        return (
+            "asymmetric"
+            if self.kind == "Upsample"
+            else self._text("coordinate_transformation_mode", "half_pixel")
+        )
+
+    def _text(self, name: str, default: str) -> str:
+        value = self.attributes.get(name, default.encode())
+        return value.decode() if isinstance(value, bytes) else str(value)
 
     def _resized(self, x: Tensor) -> tuple[list[int], list[float]]:
         """Return the shape of a resize's result, and the factors of rows and columns."""
@@ -475,8 +526,7 @@ class OnnxNode(FileNode):
 
     def picks(self, x: Tensor) -> tuple[list[tuple[int, ...]], Shape]:
         get, old = self.attributes.get, self.kind == "Upsample"
-        mode, corner = get("mode", b"nearest"), get("coordinate_transformation_mode", b"half_pixel").decode()
-        resize_mode(self.label, mode.decode())
+        corner = get("coordinate_transformation_mode", b"half_pixel").decode()
         out, ratios = self._resized(x)
         rounding = get("nearest_mode", b"round_prefer_floor").decode()
         if old:

@@ -121,8 +121,10 @@ class NormalisationLoader(Loader):
         ends = {item.name for item in self.proto.output}
         for node in list(self.proto.node):
             before = makers.get(node.input[0]) if node.op_type == OF_MAPS[0] else None
+            if before is None:
+                continue
             users = [user for user in self.proto.node if node.output[0] in user.input]
-            if before is None or len(users) != 1 or node.output[0] in ends:
+            if len(users) != 1 or node.output[0] in ends:
                 continue
             after = users[0]
             nodes = (before, node, after)

@@ -18,14 +18,12 @@ from rkcosim.compiler.host_calls import COPY
 from rkcosim.compiler.host_runtimes import (
     Function,
     NotBoundedError,
-    exact_options,
     has_loop,
-    import_onnxruntime,
     limited,
     load_program,
 )
 from rkcosim.compiler.loaders.onnx_file import inferred
-from rkcosim.compiler.loaders.onnx_fold import NUMPY, probe_values
+from rkcosim.compiler.loaders.onnx_fold import NUMPY, open_session, probe_values, without_weights
 
 Array = npt.NDArray[Any]
 
@@ -102,16 +100,13 @@ class ValueTypes:
 
     def _measure(self, known: dict[str, ValueType]) -> None:
         """Ask onnxruntime for the types of all values; run the model for those that it does not know."""
-        onnxruntime = import_onnxruntime()
         made = _without_outputs(self._proto)
         names = [name for node in made.graph.node for name in node.output if name]
         made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-        options = exact_options(onnxruntime)
-        options.log_severity_level = 4
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        session = onnxruntime.InferenceSession(
-            made.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        try:
+            session = open_session(without_weights(made))
+        except Exception:  # an operator that asks for constants
+            session = open_session(made)
         unknown = []
         for item in session.get_outputs():
             dtype = NUMPY.get(item.type)
@@ -122,6 +117,7 @@ class ValueTypes:
                 unknown.append(item.name)
         if not unknown:
             return
+        session = open_session(made)
         results = limited(session, unknown, probe_values(session), loops=has_loop(made))
         for name, result in zip(unknown, results, strict=True):
             if isinstance(result, np.ndarray) and result.dtype.kind in "biuf":

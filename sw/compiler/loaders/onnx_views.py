@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.movements import matrices_of_heads
 from rkcosim.compiler.graph import ModelError, Tensor
 from rkcosim.compiler.host_steps import REAL_FUNCTIONS
 from rkcosim.compiler.loaders.node import Constant, Cube, Pending, Shape, line_cube, natural_cube
@@ -27,7 +29,15 @@ from rkcosim.compiler.loaders.onnx_parts import (
     ValueTypes,
 )
 from rkcosim.compiler.loaders.operators import OPERATORS
-from rkcosim.compiler.loaders.products import ConstantMatrices, ProductBuilder, changed, settled, viewed
+from rkcosim.compiler.loaders.products import (
+    ConstantMatrices,
+    ProductBuilder,
+    changed,
+    settled,
+    straightened,
+    viewed,
+)
+from rkcosim.compiler.loaders.shuffles import shuffled
 from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube, view_of
 from rkcosim.compiler.lowering.wide import MOST_CHANNELS
 from rkcosim.compiler.options import LoadOptions
@@ -74,6 +84,14 @@ class ViewVisitor(NodeVisitor):
             shape = self._new_shape(node, attributes, source.shape)
         if isinstance(source, View):
             view = changed(source, shape, order)
+            if view is None and (straight := straightened(self.graph, source, node.input[0])) is not None:
+                view = changed(straight.view, shape, order)
+                if view is not None:
+                    straight.add(self.graph)
+            if view is None and shape is not None:
+                made = shuffled(self.graph, source, shape, f"{node.output[0]}@shuffled")
+                if made is not None:
+                    return real_of(made)
             if view is None:
                 self._get(node, 0)  # its elements move before this node
                 return None
@@ -83,6 +101,58 @@ class ViewVisitor(NodeVisitor):
             tensor = replace(self.graph.tensors[source.tensor], shape=source.shape, cube=source.cube)
             view = viewed(tensor, shape, order)
         return None if view is None else self._shown(view, node.output[0])
+
+    def _parts(self, node: onnx.NodeProto) -> list[Value] | None:
+        """Return parts of a view along its outermost axis in pixels or channels; None for other parts."""
+        view = self.values.get(node.input[0])
+        if not isinstance(view, View) or settled_cube(view) is not None:
+            return None
+        values = [None, *(self.values.get(name) for name in node.input[1:])]
+        operand, dropped = OnnxNode(node, values, self.graph, self.floats), False
+        axis, ranges = operand.axis(view.shape), list[tuple[int, int]]()
+        if node.op_type == "Split":
+            sizes = operand.sizes(view.shape[axis])
+            ranges = [(sum(sizes[:index]), size) for index, size in enumerate(sizes)]
+        elif node.op_type == "Slice":
+            first, steps, shape = operand.bounds(view.shape)
+            cut = [n for n, size in enumerate(view.shape) if shape[n] != size]
+            if len(cut) != 1 or steps[cut[0]] != 1:
+                return None
+            axis, ranges = cut[0], [(first[cut[0]], shape[cut[0]])]
+        else:
+            given = values[1]
+            if not isinstance(given, Constant) or given.array.size != 1 or given.array.ndim:
+                return None
+            ranges, dropped = [(int(given.array) % view.shape[axis], 1)], True
+        found = [view.part(axis, first, count) for first, count in ranges]
+        made = list[Value]()
+        for name, part in zip(node.output, found, strict=True):
+            if part is None:
+                return None
+            rows, channels, seen = part
+            taken = self._taken(view, f"{name}@part", (rows, channels))
+            whole = replace(seen, tensor=taken)
+            shape = (*whole.shape[:axis], *whole.shape[axis + 1 :])
+            other = whole.reshaped(shape) if dropped else whole
+            assert other is not None  # an axis of one element has no place of its own
+            made.append(self._shown(other, name))
+        return made
+
+    def _taken(self, view: View, name: str, ranges: tuple[tuple[int, int], tuple[int, int]]) -> str:
+        """Add a tensor with a range of a view's pixels and of its channels, and return its name."""
+        (row, rows), (channel, channels) = ranges
+        tensor, source = self.graph.tensors[view.tensor], f"{view.tensor}@rows"
+        cube = (view.channels, view.rows, 1)
+        self.graph.tensors[source] = replace(
+            tensor, name=source, shape=(1, view.rows, view.channels), cube=cube, channels_last=False
+        )
+        self.graph.aliases[source] = view.tensor
+        made = replace(
+            self.graph.tensors[source], name=name, shape=(1, rows, channels), cube=(channels, rows, 1)
+        )
+        self.graph.tensors[name] = made
+        self.graph.ops.append(g.Slice(name, (source,), name, (channel, row, 0)))
+        return name
 
     def _shown(self, view: View, name: str) -> Value:
         """Return a view as a tensor if memory holds it in the layout of its shape."""
@@ -164,10 +234,7 @@ class ViewVisitor(NodeVisitor):
         """Return the second factor of a MatMul, a constant with a matrix for each head of the first one."""
         operand = OnnxNode(node, [None, self.values[node.input[1]]], self.graph, self.floats)
         numbers, scale, zero, _ = operand.codes(1)
-        if len(first) < numbers.ndim or any(
-            n not in (1, m) for n, m in zip(numbers.shape[-3::-1], first[-3::-1], strict=False)
-        ):
-            raise ModelError(f"{node_label(node)}: {first} times {numbers.shape} repeats the first factor")
+        matrices_of_heads(node_label(node), first, numbers.shape)
         whole = np.broadcast_to(numbers, (*first[:-2], *numbers.shape[-2:]))
         return ConstantMatrices(whole, scale, zero)
 
@@ -214,12 +281,12 @@ class ViewVisitor(NodeVisitor):
         return False
 
     def _same_channels(self, name: str, node: onnx.NodeProto) -> bool:
-        """Whether a node makes a map of a value with as many channels."""
+        """Whether a node makes a map of one row or column of a value with as many channels."""
         before, after = self._types.of(name), self._types.of(node.output[0])
         shapes = [None if kind is None else kind.shape for kind in (before, after)]
         if shapes[0] is None or shapes[1] is None or node.op_type == "Transpose":
             return False
-        return len(shapes[1]) == 4 and shapes[0][:2] == shapes[1][:2]
+        return len(shapes[1]) == 4 and shapes[0][:2] == shapes[1][:2] and 1 in shapes[1][2:]
 
     def _multiplied(self, name: str) -> bool:
         """Whether only products of two activations read a value, behind a DequantizeLinear."""

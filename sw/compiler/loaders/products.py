@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from rkcosim.compiler.graph_products import (
 )
 from rkcosim.compiler.loaders.node import Array, Cube, Pending, Shape, natural_cube
 from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube, view_of
+from rkcosim.compiler.permutation import Permute, loops, moves
 from rkcosim.spec.layouts.features import atom_channels
 from rkcosim.spec.layouts.weights import channel_group
 
@@ -207,33 +208,56 @@ class ProductBuilder:
 
     def _left(self, a: View) -> Matrices:
         """Return the first factor with its depth in whole weight tiles, or with zeros behind it."""
-        found = a.matrices()
-        if found is not None:
-            heads, rows, columns, split = found
-            whole = columns % channel_group() == 0
-            if whole or (self._padded(a.tensor) and not (split and heads > 1)):
-                return Matrices(a.tensor, heads, rows, columns, split and heads > 1)
-        return self._by_host(a, "a")
+        return self._rows(a) or self._straight(a, "a", self._rows) or self._by_host(a, "a")
 
     def _right(self, b: View) -> tuple[Matrices, bool]:
         """Return the second factor, and whether its rows are the columns of the product."""
         count = len(b.shape)
-        swapped = (*range(count - 2), count - 1, count - 2)
-        found = b.transposed(swapped).matrices()
-        if found is not None:
-            heads, rows, columns, split = found
-            whole = columns % channel_group() == 0
-            if whole or (self._padded(b.tensor) and not (split and heads > 1)):
-                return Matrices(b.tensor, heads, rows, columns, split and heads > 1), True
-        found = b.matrices()
-        if found is not None:
-            heads, rows, columns, split = found
-            split = split and heads > 1
-            whole = rows % channel_group() == 0
-            aligned = columns % self.atom == 0 or (not split and self._clean(b.tensor))
-            if aligned and (whole or heads == 1 or split):
-                return Matrices(b.tensor, heads, rows, columns, split), False
-        return self._by_host(b.transposed(swapped), "b"), True
+        swapped = b.transposed((*range(count - 2), count - 1, count - 2))
+        if (found := self._rows(swapped)) is not None:
+            return found, True
+        if (found := self._columns(b)) is not None:
+            return found, False
+        if (found := self._straight(swapped, "b", self._rows)) is not None:
+            return found, True
+        if (found := self._straight(b, "b", self._columns)) is not None:
+            return found, False
+        return self._by_host(swapped, "b"), True
+
+    def _rows(self, view: View) -> Matrices | None:
+        """Return matrices whose rows are pixels, with the depth in the channels; None for others."""
+        found = view.matrices()
+        if found is None:
+            return None
+        heads, rows, columns, split = found
+        split = split and heads > 1
+        whole = columns % channel_group() == 0
+        fits = whole or (not split and self._padded(view.tensor))
+        return Matrices(view.tensor, heads, rows, columns, split) if fits else None
+
+    def _columns(self, view: View) -> Matrices | None:
+        """Return matrices whose columns are channels, with the depth in the pixels; None for others."""
+        found = view.matrices()
+        if found is None:
+            return None
+        heads, rows, columns, split = found
+        split = split and heads > 1
+        aligned = columns % self.atom == 0 or (not split and self._clean(view.tensor))
+        fits = aligned and (rows % channel_group() == 0 or heads == 1 or split)
+        return Matrices(view.tensor, heads, rows, columns, split) if fits else None
+
+    def _straight(
+        self, view: View, suffix: str, accept: Callable[[View], Matrices | None]
+    ) -> Matrices | None:
+        """Let the NPU bring a factor into order; None if it cannot or the result is not accepted."""
+        straight = straightened(self.graph, view, f"{self.output}@{suffix}")
+        if straight is None:
+            return None
+        kept = dict(self.graph.tensors), list(self.graph.ops)
+        found = accept(straight.add(self.graph))
+        if found is None:
+            self.graph.tensors, self.graph.ops[:] = kept
+        return found
 
     def _whole_tiles(self, b: Matrices) -> str:
         """Return the second factor with zeros behind its rows, so that these are whole weight tiles."""
@@ -306,8 +330,52 @@ def moved(graph: Graph, view: View, output: Tensor, name: str) -> None:
     graph.ops.append(g.OnHost(name, (source,), output.name, function="Rearrange", attributes=attributes))
 
 
+@dataclass(frozen=True)
+class Straight:
+    """A view whose elements the NPU has moved, and what adds the move to the graph.
+
+    The axes of `view` lie in order in memory, but for the one in the lanes of atoms, which is last.
+    """
+
+    view: View
+    tensor: Tensor
+    op: Permute
+
+    def add(self, graph: Graph) -> View:
+        """Add the move to the graph, unless it is there already, and return the view."""
+        if self.tensor.name not in graph.tensors:
+            graph.tensors[self.tensor.name] = self.tensor
+            graph.ops.append(self.op)
+        return self.view
+
+
+def straightened(graph: Graph, view: View, name: str) -> Straight | None:
+    """Return a view as the NPU can move it; None if atoms would be divided, or nothing would move."""
+    long = [axis for axis, size in enumerate(view.shape) if size > 1]
+    order = [*range(len(view.shape))]
+    channels = 1
+    if view.channels > 1 and long:
+        lanes = max(long, key=lambda axis: view.axes[axis])
+        order = [axis for axis in order if axis != lanes] + [lanes]
+        channels = view.shape[lanes]
+    places = tuple(view.axes[axis] for axis in order)
+    tensor, made = graph.tensors[view.tensor], f"{name}@straight"
+    found = loops(view.stored, places, (view.channels, channels), atom_channels(tensor.itemsize))
+    if found is None or (len(found) < 2 and channels == view.channels) or moves(found) is None:
+        return None
+    stored = tuple(view.stored[place] for place in places)
+    cube = (channels, math.prod(stored) // channels, 1)
+    shape = (1, cube[1], channels)
+    axes = tuple(order.index(axis) for axis in range(len(view.shape)))
+    return Straight(
+        View(made, channels, stored, axes),
+        replace(tensor, name=made, shape=shape, cube=cube, channels_last=False),
+        Permute(name, (view.tensor,), made, view.stored, places),
+    )
+
+
 def settled(graph: Graph, view: View, name: str, label: str) -> Tensor:
-    """Return a tensor of the shape of a view: itself with another name, or moved by the host.
+    """Return a tensor of the shape of a view: itself with another name, or moved by the NPU or the host.
 
     Raises
     ------
@@ -318,6 +386,10 @@ def settled(graph: Graph, view: View, name: str, label: str) -> Tensor:
         return graph.tensors[name]
     cube = settled_cube(view)
     tensor = graph.tensors[view.tensor]
+    if cube is None and (straight := straightened(graph, view, name)) is not None:
+        cube = settled_cube(straight.view)
+        if cube is not None:
+            view, tensor = straight.add(graph), straight.tensor
     if cube is not None:
         made = replace(tensor, name=name, shape=view.shape, cube=cube, channels_last=False)
         graph.tensors[name] = made

@@ -366,16 +366,21 @@ class TfliteNode(FileNode):
     def linear(self, x: Tensor) -> tuple[BilinearForm, Shape] | None:
         if self.kind != "RESIZE_BILINEAR":
             return None
-        y = self.output()
-        if y.cube[0] != x.cube[0]:
-            raise self.wrong(f"'{y.name}' {y.shape} has other channels than the input")
+        y = self._resized(x)
         form: BilinearForm = "half_pixel" if self.attributes["HalfPixelCenters"] else "asymmetric"
         return "align_corners" if self.attributes["AlignCorners"] else form, (1, *y.cube)
 
-    def picks(self, x: Tensor) -> tuple[list[tuple[int, ...]], Shape]:
-        y, picks = self.output(), []
+    def _resized(self, x: Tensor) -> Tensor:
+        """Return the result of a resize, which must have the channels of `x` and the size of input 1."""
+        y = self.output()
         if y.cube[0] != x.cube[0]:
             raise self.wrong(f"'{y.name}' {y.shape} has other channels than the input")
+        if self.is_constant(1) and (size := tuple(self._numbers(1))) != y.cube[1:]:
+            raise self.wrong(f"'{y.name}' {y.shape} is not of the size {size}")
+        return y
+
+    def picks(self, x: Tensor) -> tuple[list[tuple[int, ...]], Shape]:
+        y, picks = self._resized(x), []
         for size, out in zip(x.cube[1:], y.cube[1:], strict=True):
             corners = self.attributes["AlignCorners"] and out > 1
             rule = Coordinates.CENTRES if self.attributes["HalfPixelCenters"] else Coordinates.ASYMMETRIC

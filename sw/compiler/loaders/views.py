@@ -75,6 +75,28 @@ class View:
                 stored.append(shape[axis])
         return replace(self, stored=tuple(stored), axes=tuple(axes))
 
+    @property
+    def plain(self) -> bool:
+        """Whether the axes lie in order in memory, the last one in the channels: rows of channels."""
+        order = [axis for axis in self.axes if self.stored[axis] > 1]
+        return order == sorted(order) and self.shape[-1] == self.channels
+
+    def part(self, axis: int, first: int, count: int) -> tuple[tuple[int, int], tuple[int, int], View] | None:
+        """Return a part along an axis: ranges (first, count) of pixels and of channels, and its view.
+
+        None unless the axis is the outermost one of the pixels or of the channels.
+        """
+        place = self.axes[axis]
+        inner = math.prod(self.stored[place + 1 :])
+        stored = (*self.stored[:place], count, *self.stored[place + 1 :])
+        if inner * self.stored[place] == self.channels:
+            channels = (first * inner, count * inner)
+            return (0, self.rows), channels, replace(self, channels=count * inner, stored=stored)
+        if inner % self.channels == 0 and math.prod(self.stored[:place]) == 1:
+            pixels = inner // self.channels
+            return (first * pixels, count * pixels), (0, self.channels), replace(self, stored=stored)
+        return None
+
     def matrices(self) -> tuple[int, int, int, bool] | None:
         """Return heads, rows and columns of the matrices of the last two axes, and where the heads are.
 

@@ -161,11 +161,15 @@ class Lowering(ABC):
         converter = self.converter(self.x.scale / self.unit)
         return self.step(SlopeStep, slopes=self.slopes(), scale=self.unit, converter=converter)
 
-    def copy(self, x: Tensor, source: Cube, target: Cube, size: Cube) -> list[Step]:
+    def copy(
+        self, x: Tensor, source: Cube, target: Cube, size: Cube, output: Tensor | None = None
+    ) -> list[Step]:
         """Copy a part of `x`, rescaled, to a part of the output."""
-        converter = self.converter(x.scale / self.unit)
+        y = output or self.output
+        converter = self.converter(x.scale / self.unit) if y == self.output else Converter(1, 0, x.zero_point)
+        scale = self.unit if y == self.output else 1
         places = {"source": source, "target": target, "size": size}
-        return self.step(CopyStep, inputs=(x,), scale=self.unit, converter=converter, **places)
+        return self.step(CopyStep, inputs=(x,), output=y, scale=scale, converter=converter, **places)
 
     def past_convolution(self) -> bool:
         """Whether a pooling's window is larger than a convolution supports."""

@@ -295,6 +295,9 @@ class Floats(Moves):
         halves = self._halves(weights / norm, "weight")
         return self._sums(halves, np.zeros(len(halves)), window, depthwise, insert=insert, **ends)
 
+    def whole(self, weights: Array) -> tuple[Array, int] | None:
+        return weights, 1
+
     def _staged(self, block: tuple[int, int], counts: tuple[int, int]) -> list[Step]:
         """Lower a global average as sums of blocks over a power of two, and a weighted sum of these."""
         op, x, size = self.op, self.x, self.op.window.kernel

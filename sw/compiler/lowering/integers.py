@@ -466,6 +466,16 @@ class Bytes(Moves):
             **{"inputs": (x,), **ends},
         )
 
+    def whole(self, weights: Array) -> tuple[Array, int] | None:
+        smallest = float(np.abs(weights[weights != 0]).min())
+        for parts in range(1, 5):
+            codes = np.rint(weights * (parts / smallest))
+            norm = codes.sum() / weights.sum()
+            exact = np.allclose(codes / norm, weights, atol=1e-6) and abs(norm - round(norm)) < 1e-6
+            if exact and np.abs(codes).max() <= 127:
+                return codes.astype(np.int8), round(norm)
+        return None
+
     def joined_channels(self) -> list[Step]:
         """Place the channels of each input with a convolution of ones that adds what is there already."""
         y, steps, first = self.output, [], 0

@@ -10,19 +10,16 @@ from typing import Any
 import numpy as np
 
 from rkcosim.compiler import graph as g
-from rkcosim.compiler.constraints.movements import (
-    bilinear_factor,
-    block_size,
-    nearest_factor,
-    pad_edges,
-    slice_steps,
-)
-from rkcosim.compiler.graph import Op, Tensor, Window
-from rkcosim.compiler.limits import INSERTS
+from rkcosim.compiler.constraints.movements import block_size, pad_edges, slice_steps
+from rkcosim.compiler.graph import ModelError, Op, Tensor, Window
+from rkcosim.compiler.limits import INSERTS, MAX_LINES, MAX_NOTCH, MAX_REPEAT
 from rkcosim.compiler.lowering.common import Array, Lowering
+from rkcosim.compiler.permutation import Permute
+from rkcosim.compiler.resampling import Resample, Sampling, linear
 from rkcosim.compiler.steps import (
     Converter,
     CopyStep,
+    PermuteStep,
     RepeatStep,
     Step,
 )
@@ -39,6 +36,8 @@ class Moves(Lowering):
             g.Upsample: self.upsample,
             g.Bilinear: self.bilinear,
             g.Blocks: self.blocks,
+            Permute: self.permute,
+            Resample: self.resample,
         }
 
     def concat(self) -> list[Step]:
@@ -86,6 +85,17 @@ class Moves(Lowering):
             Input and output if they are not those of the operation.
         """
 
+    @abstractmethod
+    def whole(self, weights: Array) -> tuple[Array, int] | None:
+        """Return real weights, of which those in a window add up to 1, as weights and divisor of `select`.
+
+        None if they are no quotients of small whole numbers, as bytes need them.
+        """
+
+    def permute(self) -> list[Step]:
+        """Move whole atoms."""
+        return self.step(PermuteStep, stored=self.op.stored, order=self.op.order)
+
     def slice(self) -> list[Step]:
         """Copy a part; strides, and channels that do not begin at an atom, are convolutions with ones."""
         op, (first, *start) = self.op, self.op.begin
@@ -129,7 +139,8 @@ class Moves(Lowering):
     def upsample(self) -> list[Step]:
         """Repeat pixels: by unpooling, or if the quantisation changes with a convolution of ones."""
         factors, x, y = self.op.factors, self.x, self.output
-        if not nearest_factor.rule(x.cube[1:], y.cube[1:], True):
+        lines = (factors[0] - 1) * y.cube[2] > MAX_NOTCH  # a task for each line
+        if max(factors) <= MAX_REPEAT and not (lines and x.cube[1] > MAX_LINES):
             if x.same_values(y) and not self.clamped:
                 return self.step(RepeatStep, factors=factors)
             middle = replace(y, name=f"{y.name}.small", shape=x.shape, cube=x.cube, channels_last=False)
@@ -139,10 +150,10 @@ class Moves(Lowering):
                 *self.step(RepeatStep, inputs=(middle,), factors=factors),
             ]
         rows, columns = (
-            tuple(i // factor for i in range(n))
-            for factor, n in zip(self.op.factors, self.output.cube[1:], strict=True)
+            Sampling("nearest", picks=tuple(i // factor for i in range(n)))
+            for factor, n in zip(factors, y.cube[1:], strict=True)
         )
-        return self.host("Pick", rows=rows, columns=columns)
+        return self.also(Resample(self.op.name, self.op.inputs, y.name, rows, columns), (x,), y)
 
     def bilinear(self) -> list[Step]:
         """Interpolate: repeat the edges where needed, then a depthwise transposed convolution."""
@@ -153,23 +164,25 @@ class Moves(Lowering):
         axes = [
             _interpolation(size, out, self.op.form) for size, out in zip(x.cube[1:], y.cube[1:], strict=True)
         ]
-        fits = None not in axes and max(axes[0].taps) * max(axes[1].taps) <= 127  # type: ignore[union-attr]
-        bilinear_factor(self.what, self.op.form, x.cube[1:], y.cube[1:], fits)
-        rows, columns = (axis for axis in axes if axis is not None)
-        steps, x = self._repeated_edges(rows.edges, columns.edges)
-        kernel = np.outer(rows.taps, columns.taps).astype(np.int8)
+        if None in axes or max(axes[0].taps) * max(axes[1].taps) > 127:  # type: ignore[union-attr]
+            pairs = zip(x.cube[1:], y.cube[1:], strict=True)
+            rows, columns = (linear(self.op.form, size, out) for size, out in pairs)
+            return self.also(Resample(self.op.name, self.op.inputs, y.name, rows, columns), (x,), y)
+        down, across = (axis for axis in axes if axis is not None)
+        steps, x = self.repeated_edges(x, y.name, down.edges, across.edges)
+        kernel = np.outer(down.taps, across.taps).astype(np.int8)
         weights = np.broadcast_to(kernel, (x.cube[0], 1, *kernel.shape)).copy()
         window = Window(
-            (len(rows.taps), len(columns.taps)),
+            (len(down.taps), len(across.taps)),
             pads=(
-                rows.pad,
-                columns.pad,
-                rows.after(x.cube[1], y.cube[1]),
-                columns.after(x.cube[2], y.cube[2]),
+                down.pad,
+                across.pad,
+                down.after(x.cube[1], y.cube[1]),
+                across.after(x.cube[2], y.cube[2]),
             ),
         )
-        insert = (rows.factor, columns.factor)
-        norm = rows.norm * columns.norm
+        insert = (down.factor, across.factor)
+        norm = down.norm * across.norm
         return [*steps, *self.select(weights, window, depthwise=True, insert=insert, norm=norm, inputs=(x,))]
 
     def _bilinear_halves(self) -> list[Step] | None:
@@ -188,25 +201,35 @@ class Moves(Lowering):
         second = replace(op, inputs=(middle.name,))
         return [*self.also(first, (x,), middle), *self.also(second, (middle,), y)]
 
-    def _repeated_edges(self, rows: tuple[int, int], columns: tuple[int, int]) -> tuple[list[Step], Tensor]:
-        """Return steps that repeat the first and last rows and columns, and their result."""
-        x = self.x
+    def resample(self) -> list[Step]:
+        """Lower a resize with places of results; the host takes the elements that the NPU cannot take."""
+        from rkcosim.compiler.lowering.resample import resampled
+
+        rows, columns = self.op.rows, self.op.columns
+        if rows.method != "nearest":
+            return resampled(self, rows, columns)
+        try:
+            return resampled(self, rows, columns)
+        except ModelError:
+            return self.host("Pick", rows=rows.picks, columns=columns.picks)
+
+    def repeated_edges(
+        self, x: Tensor, name: str, rows: tuple[int, int], columns: tuple[int, int]
+    ) -> tuple[list[Step], Tensor]:
+        """Return steps that repeat the first and last rows and columns of `x`, and their result."""
         if (*rows, *columns) == (0, 0, 0, 0):
             return [], x
         channels, height, width = x.cube
         cube = (channels, height + sum(rows), width + sum(columns))
-        wide = replace(x, name=f"{self.output.name}.edges", shape=(1, *cube), cube=cube, channels_last=False)
+        wide = replace(x, name=f"{name}.edges", shape=(1, *cube), cube=cube, channels_last=False)
         parts = [(x, (0, 0, 0), (0, rows[0], columns[0]), x.cube)]
         line = (channels, 1, width)
-        if rows[0]:
-            parts.append((x, (0, 0, 0), (0, 0, columns[0]), line))
-        if rows[1]:
-            parts.append((x, (0, height - 1, 0), (0, cube[1] - 1, columns[0]), line))
+        parts += [(x, (0, 0, 0), (0, row, columns[0]), line) for row in range(rows[0])]
+        parts += [(x, (0, height - 1, 0), (0, cube[1] - 1 - row, columns[0]), line) for row in range(rows[1])]
         line = (channels, cube[1], 1)
-        if columns[0]:
-            parts.append((wide, (0, 0, 1), (0, 0, 0), line))
-        if columns[1]:
-            parts.append((wide, (0, 0, cube[2] - 2), (0, 0, cube[2] - 1), line))
+        parts += [(wide, (0, 0, columns[0]), (0, 0, place), line) for place in range(columns[0])]
+        last = cube[2] - columns[1] - 1
+        parts += [(wide, (0, 0, last), (0, 0, cube[2] - 1 - place), line) for place in range(columns[1])]
         zero = x.zero_point
         steps: list[Step] = []
         for source, begin, target, size in parts:
@@ -226,6 +249,8 @@ class Moves(Lowering):
                 place, channel = row * size + column, np.arange(flat.cube[0])
                 deeper = channel * size * size + place if op.channel_first else place * flat.cube[0] + channel
                 weights[deeper, channel, row, column] = 1
+        if op.channels:
+            weights = weights[list(op.channels)]
         if op.inward:
             return self.select(weights, Window((size, size), (size, size)))
         turned = np.ascontiguousarray(weights.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1])
