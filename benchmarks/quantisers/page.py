@@ -28,7 +28,8 @@ Both quantisers learn from the same samples and are measured on the same others.
 `rkcosim quantize --method auto` ([ranges](../quantize.md#what-is-written)), computed in the NPU's arithmetic
 by the graph-level golden model, which equals the RTL bit for bit. *onnxruntime* is `quantize_static` behind
 `quant_pre_process`: QDQ form, int8, weights with a scale for each channel, extreme values as ranges;
-onnxruntime computes it, with exact integer sums. The reference of both is the float model in onnxruntime.
+onnxruntime computes it, with exact integer sums; a model whose optimised form `quantize_static` refuses is
+quantised as it is. The reference of both is the float model in onnxruntime.
 
 | column | meaning |
 | --- | --- |
@@ -127,15 +128,14 @@ def _chosen(rows: Sequence[tuple[Entry, Mapping[str, Any]]]) -> list[str]:
     if whole:
         lines += [
             f"int8 with one step for each tensor loses more than {LARGE:.0%} of the output of "
-            f"{', '.join(whole)} with both quantisers. `rkcosim quantize --advice` names the layers to keep in "
-            "floating point, and `--float-only` leaves the whole model in fp16.",
+            f"{', '.join(whole)} with both quantisers; `--float-only` leaves the whole model in fp16.",
             "",
         ]
     if channels:
         lines += [
-            f"The output of {', '.join(channels)} has a small error as a whole, but its channels have a mean "
-            f"relative error of more than {LARGE:.0%} with both quantisers: channels of very different ranges "
-            "share one step ([codes in use](../quantize.md#codes-in-use)). `--advice` says where to cut.",
+            f"The output of {', '.join(channels)} has a small error as a whole, but its channels have a "
+            f"mean relative error of more than {LARGE:.0%} with both quantisers: channels of very different "
+            "ranges share one step ([codes in use](../quantize.md#codes-in-use)).",
             "",
         ]
     return lines
