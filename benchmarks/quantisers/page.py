@@ -61,7 +61,7 @@ HEADS = (
 def write_page(record: Mapping[str, Any], path: Path = PAGE) -> None:
     """Replace the page atomically."""
     with whole_file(path) as part:
-        part.write_text(page(record))
+        part.write_text(page(record), encoding="utf-8")
 
 
 def page(record: Mapping[str, Any]) -> str:

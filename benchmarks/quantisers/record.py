@@ -13,14 +13,14 @@ RECORD = Path(__file__).with_name("record.json")
 
 def read_record(path: Path = RECORD) -> dict[str, dict[str, Any]]:
     """Return the record by the names of the networks; empty if there is none."""
-    found: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else {}
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return found
 
 
 def write_record(record: dict[str, dict[str, Any]], path: Path = RECORD) -> None:
     """Replace the record atomically; numbers have six significant digits."""
     with whole_file(path) as part:
-        part.write_text(json.dumps(_short(record), indent=1) + "\n")
+        part.write_text(json.dumps(_short(record), indent=1) + "\n", encoding="utf-8")
 
 
 def _short(value: Any) -> Any:
