@@ -296,6 +296,7 @@ async def run_task(
             break
     seen["done"], seen["at_edge"], seen["row_waits"] = bool(done), order.at_edge, order.waited
     if done:
+        assert not ctx.get(dut.done), "the end is a pulse"
         assert core.taken == len(core.order), f"done after {core.taken} of {len(core.order)} stripes"
         assert ctx.get(dut.released) == len(cbuf.weights)
     return seen

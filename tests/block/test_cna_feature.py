@@ -179,9 +179,10 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
                 cycles += 1
                 if done:
                     break
-                assert cycles < 60_000, f"{task} does not end"
+                assert cycles < 8_000, f"{task} does not end"
             assert not memory.waiting and asked == len(memory.requests) and not ctx.get(dut.beats)
             assert not asked or fell == offered, "the level ends as the last request is offered"
+            assert not ctx.get(dut.done), "the end is a pulse"
             assert rows == task.height
             results.append((image, memory, diagnostics, cycles))
 
