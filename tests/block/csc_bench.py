@@ -289,6 +289,7 @@ async def run_task(
             core.step(IDLE)
         cbuf.read(ctx, dut)
         done = ctx.get(dut.done)
+        assert not (done and ctx.get(dut.activity.IDLE)), "it ends in the last cycle in which it is at work"
         await ctx.tick()
         cbuf.answer(ctx, dut)
         ctx.set(dut.start, 0)
