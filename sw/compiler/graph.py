@@ -415,16 +415,20 @@ class Blocks(Op):
     """Moves blocks of `size` x `size` pixels into channels (`inward`, SpaceToDepth) or back (DepthToSpace).
 
     A channel of the deep tensor is `(row * size + column) * C + c` with C channels of the flat one, or with
-    `channel_first` `(c * size + row) * size + column`.
+    `channel_first` `(c * size + row) * size + column`, or `channels` has the first of these numbers for each
+    channel.
     """
 
     size: int
     inward: bool = False
     channel_first: bool = False
+    channels: tuple[int, ...] = ()
 
     @property
     def kind(self) -> str:
-        """SpaceToDepth or DepthToSpace."""
+        """SpaceToDepth, DepthToSpace, or with blocks of one pixel ChannelShuffle."""
+        if self.size == 1 and self.channels:
+            return "ChannelShuffle"
         return "SpaceToDepth" if self.inward else "DepthToSpace"
 
 

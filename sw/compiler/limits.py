@@ -43,3 +43,5 @@ MOST_PLACES = 30
 """Largest number of places for each element of a linear resize; a window has one more."""
 MOST_COPIES = 256
 """Largest number of tasks that copy ranges of rows and columns for a nearest resize."""
+MOST_WINDOW = 2048
+"""Largest number of elements of a window that become channels for a computed kernel."""

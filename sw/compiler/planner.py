@@ -49,6 +49,7 @@ from rkcosim.compiler.programs.products import (
 )
 from rkcosim.compiler.programs.stages import channel_operands, stages, table
 from rkcosim.compiler.programs.task import Ref, Settings, Task
+from rkcosim.compiler.rearrangements import rearranged_on_npu
 from rkcosim.compiler.requant import SINGLE_ERROR
 from rkcosim.compiler.softmax import softmax_on_npu
 from rkcosim.compiler.steps import (
@@ -124,6 +125,7 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
         fold_byte_functions(graph)
         notes = fuse_operations(graph)
     softmax_on_npu(graph)
+    rearranged_on_npu(graph)
     planner = _Planner(graph, reuse, cores)
     plan = planner.run()
     plan.notes = notes + [note for step in plan.steps for note in _inexact_channels(step)]

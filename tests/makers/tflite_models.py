@@ -11,7 +11,7 @@ import tflite
 
 TYPES = {
     **{"int8": 9, "uint8": 3, "int32": 2, "float32": 0, "float16": 1, "int4": 17, "int64": 4, "int16": 7},
-    **{"bool": 6, "resource": 13},
+    **{"bool": 6, "resource": 13, "int2": 19, "uint4": 20, "float8_e5m2": 22},
 }
 OPTIONS = {
     "CONV_2D": "Conv2DOptions",
@@ -137,10 +137,11 @@ class Tf:
             return number, 0.01
         scale = self.rng.uniform(0.002, 0.012, shape[axis]).astype(np.float32) if per_channel else 0.01
         zero = np.zeros(np.size(scale), int) if per_channel else 0
-        if self.form == "int4":
-            number = self.tensor(shape, scale * np.float32(16), zero, axis=axis, dtype="int4")
-            self.items[number].data = self.rng.integers(-7, 8, shape).astype(np.int8)
-            return number, scale * np.float32(16)
+        if self.form in ("int4", "int2"):
+            factor, most = (np.float32(16), 8) if self.form == "int4" else (np.float32(64), 2)
+            number = self.tensor(shape, scale * factor, zero, axis=axis, dtype=self.form)
+            self.items[number].data = self.rng.integers(1 - most, most, shape).astype(np.int8)
+            return number, scale * factor
         number = self.tensor(shape, scale, zero, axis=axis)
         self.items[number].data = self.rng.integers(-127, 128, shape).astype(np.int8)
         return number, scale
@@ -383,12 +384,13 @@ class Tf:
 
 
 def _stored(item: Item) -> np.ndarray:
-    """Values as the file has them: two int4 to a byte, or only those that are not zero."""
+    """Values as the file has them: two int4 or four int2 to a byte, or only those that are not zero."""
     assert item.data is not None
-    if item.dtype == "int4":
-        codes = item.data.reshape(-1).astype(np.uint8) & 15
-        codes = np.append(codes, np.zeros(codes.size % 2, np.uint8))
-        return codes[::2] | codes[1::2] << 4
+    if item.dtype in ("int4", "int2"):
+        bits = int(item.dtype[-1])
+        codes = item.data.reshape(-1).astype(np.uint8) & (2**bits - 1)
+        codes = np.append(codes, np.zeros(-codes.size % (8 // bits), np.uint8))
+        return sum(codes[place :: 8 // bits] << place * bits for place in range(8 // bits)).astype(np.uint8)
     if item.sparse:
         return item.data[item.data != 0]
     return item.data

@@ -96,6 +96,18 @@ def test_packed_weights(tmp_path: Path) -> None:
     assert len(np.unique(model.plan.steps[0].weights)) <= 15  # type: ignore[attr-defined]
 
 
+def test_weights_of_two_bits(tmp_path: Path) -> None:
+    """Four weights to a byte, as LiteRT reads them in FULLY_CONNECTED: the same codes, on the NPU."""
+    t = Tf(seed=4, form="int2")
+    file = tmp_path / "model.tflite"
+    file.write_bytes(t.bytes(t.dense(t.input((1, 23)), 5)))
+    model = compile_model(file.read_bytes(), reuse=False)
+    assert not any(isinstance(step, CallStep) for step in model.plan.steps)
+    found = compare(file, [random_reals(model.inputs, 2)])
+    assert found.match and found.layers[0].differing == 0
+    assert np.unique(model.plan.steps[0].weights).tolist() == [-1, 0, 1]  # type: ignore[attr-defined]
+
+
 def test_layers_of_floats_are_judged() -> None:
     """One place of fp16 more than the bound is noticed, as is an element that is infinite on one side."""
     unit = last_place(np.array([1.0, 1000.0, 1e-9, 1e9]))

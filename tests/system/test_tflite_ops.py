@@ -56,6 +56,14 @@ def swapped(t: Tf, x: int) -> int:
     return t.add("RESHAPE", [y, t.ints([1, h * w, c])], (1, h * w, c))
 
 
+def heads(t: Tf, x: int, count: int) -> int:
+    _, tokens, _, channels = t.items[x].shape
+    same = {"scale": t.items[x].scale, "zero": t.items[x].zero}
+    size = channels // count
+    y = t.add("RESHAPE", [x, t.ints([1, tokens, count, size])], (1, tokens, count, size), **same)
+    return t.add("TRANSPOSE", [y, t.ints([0, 2, 1, 3])], (1, count, tokens, size), **same)
+
+
 def nearest(t: Tf, x: int, h: int, w: int, **more: bool) -> int:
     return t.add("RESIZE_NEAREST_NEIGHBOR", [x, t.ints([h, w])], (1, h, w, t.items[x].shape[3]), **more)
 
@@ -156,6 +164,11 @@ CASES: dict[str, tuple[tuple[int, ...], Build]] = {
     "slice": (IMAGE, lambda t: strided(t, 0, [0, 2, 1, 0], [1, 7, 8, 20], [1, 1, 1, 1])),
     "slice steps": (IMAGE, lambda t: strided(t, 0, [0, 1, 0, 3], [1, 8, 10, 17], [1, 2, 3, 2])),
     "transpose and reshape": (IMAGE, lambda t: t.dense(swapped(t, t.conv(0, 8, scale=0.05)), 5)),
+    "transpose rows and columns": (
+        IMAGE,
+        lambda t: t.conv(t.add("TRANSPOSE", [0, t.ints([0, 2, 1, 3])], (1, 10, 9, 20)), 8, 3),
+    ),
+    "heads of tokens": ((1, 30, 1, 64), lambda t: t.conv(heads(t, 0, 4), 8)),
     "resize by 2": (IMAGE, lambda t: nearest(t, 0, 18, 40)),
     "resize by 1.5": (IMAGE, lambda t: nearest(t, 0, 15, 13, HalfPixelCenters=True)),
     "requantise": (IMAGE, lambda t: t.add("QUANTIZE", [0], IMAGE, scale=0.08, zero=11)),

@@ -124,6 +124,44 @@ def test_in_int8(name: str):
         assert model.check(samples[0])
 
 
+def test_a_factor_has_zeros_behind_its_channels():
+    """Codes of eight channels, half an atom, whose other lanes a sum has changed from zero."""
+    made, constants = (
+        helper.make_node,
+        {"s": np.float32(0.03), "z": np.int8(-7), "t": np.float32(0.3), "q": np.float32(0.05)},
+    )
+    proto = network(
+        [
+            made("QuantizeLinear", ["x", "s", "z"], ["a"]),
+            made("DequantizeLinear", ["a", "s", "z"], ["b"]),
+            made("Add", ["b", "one"], ["c"]),
+            made("QuantizeLinear", ["c", "q", "z"], ["d"]),
+            made("DequantizeLinear", ["d", "q", "z"], ["e"]),
+            made("Transpose", ["e"], ["f"], perm=[0, 2, 1]),
+            made("QuantizeLinear", ["f", "q", "z"], ["g"]),
+            made("DequantizeLinear", ["g", "q", "z"], ["h"]),
+            made("MatMul", ["e", "h"], ["i"]),
+            made("QuantizeLinear", ["i", "t", "z"], ["j"]),
+            made("DequantizeLinear", ["j", "t", "z"], ["y"]),
+        ],
+        (1, 8, 8),
+        {**constants, "one": np.float32(1)},
+    )
+    inputs = drawn(proto)
+    with rkcosim.load(proto, engine="golden") as model:
+        right = theirs(proto.SerializeToString(), inputs)
+        assert np.abs(model(inputs["x"]) - right).max() < 1.01 * constants["t"]
+        assert model.check(inputs["x"])
+
+
+def test_alone_it_is_not_rounded():
+    """A model that only transposes stays on the host, where numbers are not rounded to fp16."""
+    proto = network([node("Transpose", ["x"], ["y"], perm=[0, 1, 3, 2])], (1, 16, 4, 5))
+    x = np.random.default_rng(0).normal(size=(1, 16, 4, 5)).astype(np.float32)
+    with rkcosim.load(proto, engine="golden") as model:
+        assert np.array_equal(model(x), x.swapaxes(2, 3))
+
+
 @pytest.mark.parametrize("name", ["windows", "rows and columns"])
 def test_rtl_and_golden_models_agree(name: str):
     proto = NETWORKS[name]

@@ -81,6 +81,42 @@ CASES = {
     "normalised_range": [((("g",), True), (("g",), False), "'g'")],
     "group_count": [((2, 8), (3, 8), "3 groups of 8")],
     "pixels_of_a_map": [((2, 8), (1, 8), "8 channels of 1 pixels")],
+    "window_dimensions": [(((3, 3),), ((3, 3, 3),), "(3, 3, 3)")],
+    "window_limits": [
+        ((Window((31, 31), (7, 7)),), (Window((32, 3)),), "(32, 3)"),
+        ((Window((3, 3), dilations=(32, 1)),), (Window((3, 3), dilations=(33, 1)),), "(33, 1)"),
+    ],
+    "window_padding": [(((15, 15, 99, 99),), ((16, 0, 0, 0),), "(16, 0, 0, 0)")],
+    "window_steps": [(((0,) * 4, (1, 1)), ((-1, 0, 0, 0), (1, 1)), "(-1, 0, 0, 0)")],
+    "wide_form": [((Window((33, 3)), ""), (Window((33, 3)), "dilated"), "a dilated convolution")],
+    "wide_blocks": [
+        ((Window((33, 3)), 64, 8191, True), (Window((33, 3)), 64, 8191, False), "at most 64 pixels")
+    ],
+    "task_width": [((2047,), (2048,), "2048")],
+    "fits_cbuf": [(("",), ("9 rows do not fit CBUF",), "9 rows")],
+    "transposed_pads": [(((0,) * 4, "x", True), ((3, 3, 3, 3), "x", False), "(3, 3, 3, 3)")],
+    "transposed_attributes": [(((),), (("auto_pad",),), "auto_pad")],
+    "plain_rows": [((False,), (True,), "transA is 1")],
+    "constant_matrix": [(("w", (3, 4)), ("w", None), "'w'"), (("w", (3, 4)), ("w", (2, 3, 4)), "(2, 3, 4)")],
+    "product_depth": [(("x", (2, 8), 8, True), ("x", (2, 8), 9, False), "(2, 8) times depth 9")],
+    "product_rows": [(("x", (1, 2, 3, 4), True), ("x", (1, 2, 3, 4), False), "'x' (1, 2, 3, 4)")],
+    "two_operands": [((2,), (3,), "3 operands")],
+    "operand_shapes": [(((1, 4), (1, 4), True), ((1, 4), (2, 4), False), "(1, 4) and (2, 4)")],
+    "larger_dividend": [(("x", True), ("x", False), "'x'")],
+    "divisor_of_bytes": [(("d", 1), ("d", 4), "4 numbers"), (("d", 1), ("d", 0), "'d' is computed")],
+    "divisor_of_floats": [(("d", (1,), True), ("d", (2, 3), False), "'d' (2, 3)")],
+    "finite_constant": [(("c", True), ("c", False), "'c' is"), (("c", True), ("c", False, True), "zeros")],
+    "slopes_of_channels": [(("s", (1,), True), ("s", (4, 4), False), "(4, 4)")],
+    "reduced_axes": [
+        (
+            ("mean", (2, 3), (1, 2, 3, 4), True),
+            ("sum", (2, 3), (1, 2, 3, 4), False),
+            "a sum over the axes [2, 3]",
+        )
+    ],
+    "kept_dimensions": [(("rows", True), ("rows", False), "of the rows")],
+    "pool_dilations": [(((1, 1),), ((2, 1),), "(2, 1)")],
+    "average_inside_padding": [(((4, 4), True), ((4, 4), False), "(4, 4)")],
     "inserted_zeros": [(((8, 1),), ((3, 1),), "(3, 1)")],
     "function_of_floats": [(("Tanh", True), ("Tanh", False), "Tanh")],
     "known_function": [(("Spin", True), ("Spin", False), "Spin")],
@@ -132,10 +168,10 @@ WIDE = {"x": (1, 64, 128)}
     ("node", "inputs", "constants", "reason"),
     [
         (
-            helper.make_node("Conv", ["x", "kf"], ["y"], "n"),
-            {**MAP, "kf": (4, 16, 3, 3)},
+            helper.make_node("Conv", ["x", "kf"], ["y"], "n", group=2),
+            {**MAP, "kf": (4, 8, 3, 3)},
             {},
-            "'kf' (4, 16, 3, 3) is computed by the model (required: weights and bias are constants",
+            "'kf' (4, 8, 3, 3) is computed by the model (required: weights and bias are constants",
         ),
         (
             helper.make_node("Resize", ["x", "", "s"], ["y"], "n", mode="cubic", exclude_outside=1),

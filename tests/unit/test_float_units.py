@@ -26,7 +26,7 @@ def test_weights_that_fp16_rounds_to_few_places(tmp_path, monkeypatch, size, gro
     samples = [[rng.normal(size=SHAPE).astype(np.float32) * 64]]
     found = compare(path, samples)
     assert [row.good for row in found.layers] == [True] and found.layers[0].elements == 32 * 36
-    monkeypatch.setattr(float_units, "_lost_weights", lambda step, sizes: np.zeros(step.output.cube))
+    monkeypatch.setattr(float_units, "_lost_weights", lambda step, x: np.zeros(step.output.cube))
     assert [row.good for row in compare(path, samples).layers] == [False]
 
 

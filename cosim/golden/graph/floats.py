@@ -313,6 +313,10 @@ def exact_sum(products: NDArray[np.float64], axis: int) -> Single:
 
 BLOCK = 1 << 21
 """Number of taps that `conv` processes at a time."""
+ONE_THREAD = 1 << 18
+"""Largest number of multiplications of a matrix product for which OpenBLAS takes one thread."""
+SUMS = 1 << 16
+"""Number of sums that `conv` processes at a time, if a row has fewer: they stay in the processor's cache."""
 
 _SPLIT = 16.0
 """Unit for splitting fp16 numbers.
@@ -324,9 +328,11 @@ Each is split into a multiple of 1/16 below 2^16, and a rest of at most 1/32 tha
 def tile_sums(x: NDArray[np.float64], weights: NDArray[np.float64]) -> Single:
     """Exact sums over at most 32 products each, rounded once to binary32.
 
-    Both parts of an operand (see `_SPLIT`) are integers of 20 bits in their units. The matrix
-    products of parts are therefore sums of at most 2^45 units, which float64 represents exactly in any order;
-    `exact_sum` adds the four of them.
+    Operands are multiples of 2^-24, so that sums of products of which none is above 1 have at most 53 bits,
+    which float64 represents exactly in any order. If they may be larger, operands above 16 are split, or one
+    of two operands that are not: both parts (see `_SPLIT`) are integers of 20 bits in their units. Sums of
+    products with a part have at most 53 bits if the other operand is a part, too, or does not exceed 16.
+    `_sum_of_few` adds the matrix products of the parts.
 
     Parameters
     ----------
@@ -336,16 +342,53 @@ def tile_sums(x: NDArray[np.float64], weights: NDArray[np.float64]) -> Single:
         Finite fp16 values as float64, [K, as many as x has rows].
     """
     parts = []
-    xs, ws = (_parts(values) for values in (x, weights))
+    largest = [float(np.abs(values).max(initial=0.0)) for values in (x, weights)]
+    xs: tuple[NDArray[np.float64], ...] = (x,)
+    ws: tuple[NDArray[np.float64], ...] = (weights,)
+    if largest[0] * largest[1] > 1.0:
+        xs = _parts(x) if largest[0] > _SPLIT or largest[1] <= _SPLIT else xs
+        ws = _parts(weights) if largest[1] > _SPLIT else ws
     for first in ws:
         for second in xs:
             if first.any() and second.any():
-                parts.append(first @ second)
+                parts.append(_product(first, second))
     if not parts:
         return np.zeros((len(weights), x.shape[1]), np.float32)
     if len(parts) == 1:
         return parts[0].astype(np.float32)
-    return exact_sum(np.stack(parts), 0)
+    return _sum_of_few(parts)
+
+
+def _product(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`a @ b` in parts that OpenBLAS computes on one thread.
+
+    It takes several above 2^18 multiplications (GEMM_MULTITHREAD_THRESHOLD), which wait for each other longer
+    than products with a depth of 32 take.
+    """
+    out = np.empty((len(a), b.shape[1]))
+    step = max(1, ONE_THREAD // max(b.size, 1))
+    for first in range(0, len(a), step):
+        np.matmul(a[first : first + step], b, out=out[first : first + step])
+    return out
+
+
+def _sum_of_few(parts: list[NDArray[np.float64]]) -> Single:
+    """`exact_sum` of at most four arrays, which is computed only where the error of a plain sum matters.
+
+    The error of three additions of float64 is at most 3 * 2^-53 of the sum of the sizes.
+    """
+    total, size = parts[0] + parts[1], np.abs(parts[0]) + np.abs(parts[1])
+    for part in parts[2:]:
+        total += part
+        size += np.abs(part)
+    size *= 2.0**-51
+    with np.errstate(over="ignore"):
+        low, high = (total - size).astype(np.float32), (total + size).astype(np.float32)
+    low += np.float32(0)  # no negative zero
+    unsure = low != high
+    if unsure.any():
+        low[unsure] = exact_sum(np.stack([part[unsure] for part in parts]), 0)
+    return low
 
 
 def _parts(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -385,7 +428,7 @@ def conv(x: Half, node: FConv) -> Half:
     weights = node.weights.astype(np.float64)
     finite = bool(np.isfinite(x).all() and np.isfinite(weights).all())
     out = np.empty((len(weights), *node.size), np.float16)
-    height = max(1, BLOCK // (x.shape[0] * kh * kw * node.size[1]))
+    height = max(1, min(BLOCK // (x.shape[0] * kh * kw), SUMS // len(weights)) // node.size[1])
     for top in range(0, node.size[0], height):
         rows = slice(top, min(top + height, node.size[0]))
         pad = node.pad[0] - top * node.stride[0], node.pad[1]

@@ -7,7 +7,6 @@ cancel therefore has an error in the order of the last place of its largest part
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -86,10 +85,10 @@ def units(
 def _own_units(step: Step, tensors: Mapping[str, Array], result: Array) -> npt.NDArray[np.float64]:
     sizes = {name: np.abs(values) for name, values in tensors.items()}
     if isinstance(step, ConvStep):
-        plain = replace(step, weights=np.abs(step.weights), bias=np.abs(step.bias), limits=None, slopes=None)
-        largest = _finite(run(graph_nodes(plain), sizes)[step.output.name])
+        x, weights = _finite(sizes[step.inputs[0].name]).astype(np.float32), np.abs(step.weights)
+        largest = _sums(step, x, weights) + np.abs(step.bias.astype(np.float32)).reshape(-1, 1, 1)
         own = last_place(np.maximum(largest, np.abs(_finite(result))))
-        return np.maximum(own, _lost_weights(plain, sizes))
+        return np.maximum(own, _lost_weights(step, x))
     elif isinstance(step, BinaryStep):
         a, b = (sizes[tensor.name].astype(np.float64) for tensor in step.inputs)
         largest = np.broadcast_to(a * b if step.method == "mul" else a + b, result.shape)
@@ -115,20 +114,35 @@ def _own_units(step: Step, tensors: Mapping[str, Array], result: Array) -> npt.N
     return last_place(np.maximum(largest, np.abs(_finite(result))))
 
 
-def _lost_weights(step: ConvStep, sizes: Mapping[str, Array]) -> npt.NDArray[np.float64]:
+def _sums(step: ConvStep, x: Array, weights: Array) -> Array:
+    """Return the sums of a convolution of `x` (C, H, W) in binary32, without bias."""
+    (fy, fx), (sy, sx), (dy, dx) = step.insert, step.window.strides, step.window.dilations
+    _, rows, columns = step.output.cube
+    spread = np.zeros((len(x), (x.shape[1] - 1) * fy + 1, (x.shape[2] - 1) * fx + 1), np.float32)
+    spread[:, ::fy, ::fx] = x
+    top, left = step.window.pads[:2]
+    kh, kw = weights.shape[2:]
+    ends = (rows - 1) * sy + (kh - 1) * dy + 1, (columns - 1) * sx + (kw - 1) * dx + 1
+    size = max(ends[0], top + spread.shape[1]), max(ends[1], left + spread.shape[2])
+    wide = np.zeros((len(x), *size), np.float32)
+    wide[:, top : top + spread.shape[1], left : left + spread.shape[2]] = spread
+    total = np.zeros((len(weights), rows * columns), np.float32)
+    for row, column in np.ndindex(kh, kw):
+        part = wide[:, row * dy :: sy, column * dx :: sx][:, :rows, :columns].reshape(len(x), -1)
+        tap = weights[:, :, row, column].astype(np.float32)
+        total += tap * part if step.depthwise else tap @ part
+    return total.reshape(step.output.cube)
+
+
+def _lost_weights(step: ConvStep, x: Array) -> npt.NDArray[np.float64]:
     """Return how much the weights below the normal numbers of fp16 can have changed sums by their rounding.
 
-    `step` has absolute weights and biases, `sizes` are absolute inputs.  Zeros count, since smaller weights
-    than 2**-25 have become zeros.
+    `x` are absolute inputs.  Zeros count, since weights below 2**-25 have become zeros.
     """
-    small = step.weights < SMALLEST
+    small = np.abs(step.weights) < SMALLEST
     if not small.any():
         return np.zeros(step.output.cube)
-    # Ones would exceed the range of fp16 in sums of large inputs; 2**-10 is exact.
-    counted = replace(
-        step, weights=small.astype(np.float16) * np.float16(2.0**-10), bias=np.zeros_like(step.bias)
-    )
-    return _finite(run(graph_nodes(counted), sizes)[step.output.name]) * 2.0**-15
+    return _sums(step, x, small) * 2.0**-25
 
 
 def _unscaled(step: FloatStep) -> bool:

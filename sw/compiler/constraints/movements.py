@@ -22,7 +22,7 @@ COORDINATES = ("align_corners", "asymmetric", "half_pixel", "pytorch_half_pixel"
 
 @constraint("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", tasks=MOST_MOVES)
 def order_in_memory(before: Shape, after: Shape, kept: bool) -> str:
-    """The elements keep their order in the memory of the NPU, or (ONNX) atoms (8 channels of floats, 16 of
+    """The elements keep their order in the memory of the NPU, or atoms (8 channels of floats, 16 of
     bytes) move as a whole, in at most {tasks} tasks."""
     return "" if kept else f"{before} to {after} moves elements"
 

@@ -6,6 +6,7 @@ import math
 
 from rkcosim.compiler.constraints.constraint import constraint
 from rkcosim.compiler.graph import MAX_ELEMENTS
+from rkcosim.compiler.limits import MOST_WINDOW
 
 Shape = tuple[int, ...]
 
@@ -24,9 +25,10 @@ def tensor_shape(shape: Shape) -> str:
     return "" if one else f"shape {shape}"
 
 
-@constraint("Conv", "ConvTranspose", "Gemm", "FullyConnected")
+@constraint("Conv", "ConvTranspose", "Gemm", "FullyConnected", most=MOST_WINDOW)
 def constant_weights(name: str, shape: Shape | None, constant: bool) -> str:
-    """Weights and bias are constants of the file."""
+    """Weights and bias are constants of the file, or (ONNX, floats) a Conv without batch has one group and at
+    most {most} elements in a window, so that it is a product of two matrices."""
     return "" if constant else f"'{name}' {'' if shape is None else f'{shape} '}is computed by the model"
 
 

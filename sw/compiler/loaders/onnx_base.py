@@ -50,6 +50,7 @@ from rkcosim.compiler.loaders.operators import OPERATORS
 from rkcosim.compiler.loaders.products import settled
 from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube
 from rkcosim.compiler.options import LoadOptions
+from rkcosim.compiler.permutation import Permute
 from rkcosim.compiler.steps import HostStep
 
 PASS_THROUGH = {"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Dropout"}
@@ -126,7 +127,9 @@ class NodeVisitor(ABC):
         self._drop_unused()
         if not self.graph.ops and not self._options.fallback:
             raise ModelError(f"model '{self.graph.name}' has no operation for the NPU")
-        if self._options.fallback and all(isinstance(op, g.HostPart | g.OnHost) for op in self.graph.ops):
+        if self._options.fallback and all(
+            isinstance(op, g.HostPart | g.OnHost | Permute) for op in self.graph.ops
+        ):
             reasons = self._reasons()
             for node in self.proto.node:  # without rounding to the NPU's types
                 kept = between_npu_operations.reason(0, node.op_type, node.op_type in MOVES)

@@ -1,11 +1,15 @@
 """ONNX files, checked and made ready for the loader: fixed shapes, chosen outputs, names, QDQ form.
 
-The steps of `read_onnx`, in order: parse and check the bytes (GroupNormalization of opset 18 is rewritten
-before, `onnx_groups`); unite initializers and Constant nodes; name every node; cut the graph at the requested
+The steps of `read_onnx`, in order: parse and check the bytes (before, functions of the file are put in place
+of their calls, `onnx_functions`, and GroupNormalization of opset 18 is rewritten, `onnx_groups`); unite
+initializers and Constant nodes; name every node; write bfloat16 as float32 and codes of four bits as codes of
+eight (`onnx_types`); cut the graph at the requested
 outputs; write operators on codes (QLinearConv and others) as the same operators between DequantizeLinear and
 QuantizeLinear; fix the shapes of the inputs; write pools that round their size up with padding
 (`rkcosim.compiler.loaders.onnx_windows`); write products and layer normalisations in the form that the loader
-knows (`onnx_products`, `onnx_norms`); fold constants (`rkcosim.compiler.loaders.onnx_fold`).
+knows (`onnx_products`, `onnx_norms`); fold constants (`rkcosim.compiler.loaders.onnx_fold`) and write out
+loops of a constant number of turns (`onnx_loops`); write convolutions with computed kernels as products
+(`onnx_computed`).
 """
 
 from __future__ import annotations
@@ -24,10 +28,14 @@ from rkcosim.compiler import several
 from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
 from rkcosim.compiler.host_runtimes import refuse_external
 from rkcosim.compiler.loaders.onnx_bounds import check_bounds
+from rkcosim.compiler.loaders.onnx_computed import computed_kernels
 from rkcosim.compiler.loaders.onnx_fold import fold, inferred, runs, shapes_of_run
+from rkcosim.compiler.loaders.onnx_functions import inlined
 from rkcosim.compiler.loaders.onnx_groups import write_groups
+from rkcosim.compiler.loaders.onnx_loops import unrolled
 from rkcosim.compiler.loaders.onnx_norms import layer_normalisations
 from rkcosim.compiler.loaders.onnx_products import products
+from rkcosim.compiler.loaders.onnx_types import has_bfloat16, write_bfloat16, write_narrow_codes
 from rkcosim.compiler.loaders.onnx_windows import exact_windows
 from rkcosim.compiler.options import LoadOptions, OpenDimensions
 
@@ -71,6 +79,11 @@ def read_onnx(data: bytes, options: LoadOptions, say: bool = False) -> onnx.Mode
 def _ready(proto: onnx.ModelProto, options: LoadOptions, say: bool) -> onnx.ModelProto:
     _unite_constants(proto.graph)
     _name_nodes(proto.graph)
+    if has_bfloat16(proto):
+        write_bfloat16(proto)
+        if say:
+            progress.say("the numbers of type bfloat16 of this model are read as float32")
+    write_narrow_codes(proto.graph)
     if options.outputs:
         proto = cut_outputs(proto, options.outputs)
     _write_as_qdq(proto.graph)
@@ -90,9 +103,11 @@ def _ready(proto: onnx.ModelProto, options: LoadOptions, say: bool) -> onnx.Mode
     _check_sizes(fixed)
     if options.fold:
         fixed = fold(fixed)
+        if (written := unrolled(fixed)) is not fixed:
+            fixed = fold(written)
         _unite_constants(fixed.graph)
         _name_nodes(fixed.graph)
-    return fixed
+    return computed_kernels(fixed) if options.floats == "fp16" else fixed
 
 
 @contextlib.contextmanager
@@ -127,6 +142,7 @@ def _parsed(data: bytes) -> onnx.ModelProto:
         raise ModelError(f"not an ONNX model, or cut short: no node in {len(data)} bytes")
     refuse_external(data)
     check_bounds(proto)
+    proto = inlined(proto)
     write_groups(proto, OWN_DOMAINS)
     try:
         with _described_outputs(proto):

@@ -37,6 +37,7 @@ from rkcosim.compiler.loaders.products import (
     straightened,
     viewed,
 )
+from rkcosim.compiler.loaders.shuffles import shuffled
 from rkcosim.compiler.loaders.views import View, rows_cube, settled_cube, view_of
 from rkcosim.compiler.lowering.wide import MOST_CHANNELS
 from rkcosim.compiler.options import LoadOptions
@@ -87,6 +88,10 @@ class ViewVisitor(NodeVisitor):
                 view = changed(straight.view, shape, order)
                 if view is not None:
                     straight.add(self.graph)
+            if view is None and shape is not None:
+                made = shuffled(self.graph, source, shape, f"{node.output[0]}@shuffled")
+                if made is not None:
+                    return real_of(made)
             if view is None:
                 self._get(node, 0)  # its elements move before this node
                 return None

@@ -1,4 +1,4 @@
-"""Constants of TFLite files: plain, packed (int4) and sparse buffers as arrays.
+"""Constants of TFLite files: plain, packed (int4, int2) and sparse buffers as arrays.
 
 A sparse tensor is stored as a tree with one level for each dimension, in the order of `traversal_order`:
 first the tensor's dimensions, then those of its blocks.  A dense level has all its positions; a compressed
@@ -19,6 +19,8 @@ from rkcosim.compiler.graph import ModelError
 MAX_RANK = 8
 """Largest number of dimensions of a tensor."""
 
+PACKED = {"int4": (4, True), "uint4": (4, False), "int2": (2, True)}
+"""Types with several elements in a byte: bits of one, and whether it is signed."""
 _UNREAD = ("string", "resource", "variant")
 """Types whose buffers are not arrays of numbers."""
 
@@ -46,7 +48,7 @@ def constant_data(
 
     Returns
     -------
-    An array of `shape`, int8 for int4; None for a tensor without data, and for text.
+    An array of `shape`, int8 for int4 and int2, uint8 for uint4; None for a tensor without data, and text.
 
     Raises
     ------
@@ -67,7 +69,7 @@ def constant_data(
         return None
     if dtype in _UNREAD:
         return None
-    if dtype.startswith("type"):
+    if dtype.startswith(("type", "bfloat", "float8")):
         raise ModelError(f"tensor '{name}': {dtype} is not supported")
     sparsity = tensor.Sparsity()
     if sparsity is not None:
@@ -80,11 +82,18 @@ def constant_data(
 
 def _values(raw: npt.NDArray[np.uint8], dtype: str, count: int) -> npt.NDArray[Any] | None:
     """Return `count` elements of a buffer, or None if it has another number of them."""
-    if dtype == "int4":  # two elements per byte, the first in the lower half
-        if raw.size != -(-count // 2):
+    if dtype in PACKED:  # the first element of a byte in its lowest bits
+        bits, signed = PACKED[dtype]
+        if raw.size != -(-count * bits // 8):
             return None
-        halves = np.stack([raw & 15, raw >> 4], axis=-1).reshape(-1)[:count].astype(np.int8)
-        return np.where(halves > 7, halves - 16, halves).astype(np.int8)
+        codes = np.stack([raw >> place & (2**bits - 1) for place in range(0, 8, bits)], axis=-1)
+        codes = codes.reshape(-1)[:count]
+        most = 2 ** (bits - 1)
+        return (
+            np.where(codes >= most, codes.astype(np.int8) - 2 * most, codes).astype(np.int8)
+            if signed
+            else codes
+        )
     kind = np.dtype(dtype).newbyteorder("<")
     return np.frombuffer(raw.tobytes(), kind) if raw.size == count * kind.itemsize else None
 

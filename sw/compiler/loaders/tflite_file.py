@@ -73,8 +73,15 @@ DTYPES = {
     15: "uint32",
     16: "uint16",
     17: "int4",
+    18: "bfloat16",
+    19: "int2",
+    20: "uint4",
+    21: "float8_e4m3fn",
+    22: "float8_e5m2",
 }
-"""Types of tensors by code.  Constants of int4 are read as int8."""
+"""Types of tensors by code.  Constants of int4 and int2 are read as int8, those of uint4 as uint8."""
+NEWER = {209: "STABLEHLO_CASE"}
+"""Operators of LiteRT's schema that the package `tflite` does not have yet, by number."""
 CODES = {name: code for code, name in DTYPES.items()}
 
 
@@ -209,7 +216,7 @@ def _read(tflite: Any, model: Any, data: bytes, signature: str | None) -> TfMode
     seen: set[str] = set()
     for number in range(graph.TensorsLength()):
         tensors.append(_tensor(model, data, graph.Tensors(number), number, seen))
-    names = {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
+    names = NEWER | {v: k for k, v in vars(tflite.BuiltinOperator).items() if isinstance(v, int)}
     nodes = []
     for number in range(graph.OperatorsLength()):
         node = replace(_node(tflite, model, graph.Operators(number), names), index=number)

@@ -38,6 +38,7 @@ from rkcosim.compiler.loaders.node import Pending
 from rkcosim.compiler.loaders.operators import OPERATORS
 from rkcosim.compiler.loaders.products import ProductBuilder
 from rkcosim.compiler.loaders.tflite_batch import sample_of, unbatched
+from rkcosim.compiler.loaders.tflite_data import PACKED
 from rkcosim.compiler.loaders.tflite_file import TfModel, TfNode, read_tflite
 from rkcosim.compiler.loaders.tflite_fold import simplified
 from rkcosim.compiler.loaders.tflite_node import FLOATS, TO_LAST, TfliteNode, define, first
@@ -130,7 +131,7 @@ LIGHT = {
 DATA_SHAPED = ("WHERE", "UNIQUE", "SEGMENT_SUM", "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "RANGE")
 """Operators whose results may have a shape that depends on the values of their inputs."""
 
-UNKEPT = ("string", "variant", "complex64", "complex128", "int4")
+UNKEPT = ("string", "variant", "complex64", "complex128", *PACKED)
 """Types of tensors that the host does not keep between operators."""
 
 

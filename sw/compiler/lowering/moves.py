@@ -249,6 +249,8 @@ class Moves(Lowering):
                 place, channel = row * size + column, np.arange(flat.cube[0])
                 deeper = channel * size * size + place if op.channel_first else place * flat.cube[0] + channel
                 weights[deeper, channel, row, column] = 1
+        if op.channels:
+            weights = weights[list(op.channels)]
         if op.inward:
             return self.select(weights, Window((size, size), (size, size)))
         turned = np.ascontiguousarray(weights.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1])
