@@ -248,10 +248,14 @@ class ModelOptions(Options):
             floats=given["float_"],
             signature=given["signature"],
             fallback=not given["no_fallback"],
-            shapes=dict(_shape(text) for text in given["shape"]),
+            shapes=self._open_shapes() | dict(_shape(text) for text in given["shape"]),
             outputs=_names(given["outputs"]),
             fold=not given["no_fold"],
         )
+
+    def _open_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return sizes for open dimensions of inputs that the command's inputs have."""
+        return {}
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -307,13 +311,19 @@ class InputOptions(ModelOptions):
     """A model and its inputs."""
 
     input: tuple[Path, ...] = option(
-        "Input file: an .npz with images (and labels), pictures, or one .npy per model input; repeatable.",
+        "Input file: an .npz with images (and labels), pictures, or one .npy per model input, which gives "
+        "the input's open dimensions their sizes, too; repeatable.",
         "-i",
         "--input",
         default=(),
     )
     limit: int | None = option("Maximum number of inferences; default: all inputs.", low=1)
     seed: int = option("Seed of the random inputs that are used without --input.", default=0)
+
+    def _open_shapes(self) -> dict[str, tuple[int, ...]]:
+        from rkcosim.measure.models.open_shapes import shapes_of_arrays
+
+        return shapes_of_arrays(self.model, self.input)
 
     def batch(self) -> Batch | None:
         """Return the given inputs, None for none; bad ones are reported before an engine is built.

@@ -14,8 +14,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from rkcosim.compiler.graph import ModelError, Window
-from rkcosim.compiler.limits import CONV_DILATION, CONV_KERNEL, CONV_PAD, CONV_STRIDE, MAX_NOTCH, MAX_SIZE
+from rkcosim.compiler.constraints import UnmetError
+from rkcosim.compiler.constraints.convolutions import fits_cbuf, task_width, window_limits, window_padding
+from rkcosim.compiler.graph import Window
+from rkcosim.compiler.limits import MAX_NOTCH, MAX_SIZE
 from rkcosim.spec.config import ENTRY_BYTES
 from rkcosim.spec.layouts import depthwise_bytes, padded_channels
 from rkcosim.spec.types import BANK_BYTES, BANK_ENTRIES, BANKS, STRIPE
@@ -243,7 +245,7 @@ def plan_tiles(shape: ConvShape, what: str, cores: int = 1) -> list[Tile]:
                 tiles.append(replace(tile, first_kernel=kernel, first_column=some[0], columns=width))
         else:
             return tiles
-    raise ModelError(problem)
+    raise problem
 
 
 def _most_rows(shape: ConvShape, columns: tuple[int, int]) -> int:
@@ -355,32 +357,26 @@ def _longest(shape: ConvShape, tiles: list[Tile]) -> int:
 
 def _check_window(shape: ConvShape, what: str) -> None:
     """Refuse windows that no division makes smaller."""
-    window, most = shape.window, (CONV_KERNEL, CONV_STRIDE, CONV_DILATION)
-    if any(
-        max(has) > m for has, m in zip((window.kernel, window.strides, window.dilations), most, strict=True)
-    ):
-        raise ModelError(
-            f"{what}: {window} is not supported; the limits are kernel {most[0]}, stride {most[1]}, "
-            f"dilation {most[2]}"
-        )
-    if max(window.pads[:2]) > CONV_PAD:
-        raise ModelError(f"{what}: padding {window.pads} is above the limit of {CONV_PAD}")
+    window_limits(what, shape.window)
+    window_padding(what, shape.window.pads)
 
 
-def _problem(shape: ConvShape, what: str) -> str | None:
+def _problem(shape: ConvShape, what: str) -> UnmetError | None:
     """Return the reason why tiles of rows and kernels cannot compute a convolution, or None."""
-    if max(shape.width, shape.out_width) > MAX_SIZE:
-        return f"{what}: width {shape.width} is above the limit of {MAX_SIZE}"
+    if (width := max(shape.width, shape.out_width)) > MAX_SIZE:
+        return task_width.error(what, width)
     if not shape.argb and (-(-shape.atoms // 4) - 1) * shape.width >= SLAB_LIMIT:
-        return f"{what}: {shape.channels} channels in rows of {shape.width} exceed CBUF's slabs"
+        return fits_cbuf.error(
+            what, f"{shape.channels} channels in rows of {shape.width} exceed CBUF's slabs"
+        )
     rows = shape.rows_in(shape.out_height // 2, 1)[1]
     fits = shape.argb or rows * shape.row_entries <= (BANKS - 1) * BANK_ENTRIES
     if not fits or _best(shape, shape.out_height, shape.kernels) is None:
         least = shape.weight_bytes(min(_group(shape), shape.kernels))
-        return (
-            f"{what}: a {shape.window.kernel} window over rows of {shape.row_entries} CBUF entries and "
-            f"kernel groups of {least} bytes do not fit CBUF"
+        case = (
+            f"a {shape.window.kernel} window over rows of {shape.row_entries} CBUF entries and kernel groups"
         )
+        return fits_cbuf.error(what, f"{case} of {least} bytes do not fit CBUF")
     return None
 
 

@@ -214,7 +214,7 @@ def bad_models() -> dict[str, tuple[str, bytes]]:
     case("window", "smaller than the window", n, n.q(n.add("MaxPool", n.q("x"), kernel_shape=[9, 9])))
     n = Qdq()
     y = n.add("MaxPool", n.q("x"), kernel_shape=[2, 2])
-    case("add shapes", "differ", n, n.q(n.add("Add", n.q("x"), n.q(y))))
+    case("add shapes", "both operands have one shape", n, n.q(n.add("Add", n.q("x"), n.q(y))))
     n = Qdq()
     case(
         "concat relu",

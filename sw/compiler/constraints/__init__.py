@@ -26,7 +26,16 @@ from rkcosim.compiler.constraints.constraint import (
     requirement,
 )
 
-MODULES = ("placement", "tensors", "pools", "movements", "normalisations", "functions")
+MODULES = (
+    "placement",
+    "tensors",
+    "convolutions",
+    "elements",
+    "pools",
+    "movements",
+    "normalisations",
+    "functions",
+)
 """Modules of this package with constraints, in the order of the page."""
 
 

@@ -31,3 +31,15 @@ def average_window(window: Window, fits: bool) -> str:
     """An average has a window of at most {kernel} x {kernel} and strides of at most {stride}, or it is that
     of a whole map that divides into blocks of these sizes, without padding."""
     return "" if fits else f"{window}"
+
+
+@constraint("MaxPool", "AveragePool")
+def pool_dilations(dilations: tuple[int, ...]) -> str:
+    """Windows of pools are not dilated."""
+    return f"dilations {dilations}" if tuple(dilations) != (1, 1) else ""
+
+
+@constraint("AveragePool")
+def average_inside_padding(size: tuple[int, ...], fits: bool) -> str:
+    """With ceil_mode and count_include_pad, no window of an average reaches past the padding."""
+    return "" if fits else f"a window of the result {size} reaches past the padding"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -76,19 +77,19 @@ class _Computed:
             (window.dilations, CONV_DILATION),
         )
         fits = all(max(values) <= limit for values, limit in most)
-        if not fits or math.prod(kernel[1:]) > MOST_WINDOW or min(window.output(*x[2:])) < 1:
+        if not fits or math.prod(kernel[1:]) > MOST_WINDOW or min(window.output(x[2], x[3])) < 1:
             return None
         return cls(node, x, kernel, window)
 
     def nodes(self, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
         """Return the nodes of the product, with the node's name at the MatMul, and add their constants."""
         node, y, (count, channels, *taps) = self.node, self.node.output[0], self.kernel
-        rows, columns = self.window.output(*self.x[2:])
+        rows, columns = self.window.output(self.x[2], self.x[3])
         real = channels * math.prod(taps)
         depth = -(-real // channel_group()) * channel_group()
         made: list[onnx.NodeProto] = []
 
-        def then(kind: str, source: list[str], suffix: str, **attributes: object) -> str:
+        def then(kind: str, source: list[str], suffix: str, **attributes: Any) -> str:
             name = f"{y}_{suffix}"
             made.append(helper.make_node(kind, source, [name], name, **attributes))
             return name

@@ -10,12 +10,25 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from rkcosim.compiler.constraints.convolutions import (
+    constant_matrix,
+    plain_rows,
+    product_depth,
+    product_rows,
+    transposed_attributes,
+    transposed_pads,
+    window_dimensions,
+    window_steps,
+)
+from rkcosim.compiler.constraints.elements import operand_shapes, slopes_of_channels
 from rkcosim.compiler.constraints.movements import (
     pad_mode,
     resize_coordinates,
     resize_mode,
     resize_sizes,
 )
+from rkcosim.compiler.constraints.placement import one_result
+from rkcosim.compiler.constraints.pools import average_inside_padding, pool_dilations
 from rkcosim.compiler.constraints.tensors import constant_parameter
 from rkcosim.compiler.graph import BilinearForm, Graph, ModelError, Tensor, Window, in_rows
 from rkcosim.compiler.loaders.node import (
@@ -243,7 +256,7 @@ class OnnxNode(FileNode):
 
     def _window(self, kernel: list[int], size: tuple[int, ...]) -> Window:
         if len(kernel) != 2:
-            raise self.wrong(f"only two-dimensional windows are supported, not {tuple(kernel)}")
+            raise window_dimensions.error(self.label, tuple(kernel))
         strides, dilations = self._along("strides", (1, 1)), self._along("dilations", (1, 1))
         pads = self._along("pads", (0, 0, 0, 0))
         for name, values, count in (("strides", strides, 2), ("dilations", dilations, 2), ("pads", pads, 4)):
@@ -256,8 +269,7 @@ class OnnxNode(FileNode):
                 pads = pads[2:] + pads[:2]
         elif auto == "VALID":
             pads = [0, 0, 0, 0]
-        if min(pads) < 0 or min(strides) < 1:
-            raise self.wrong(f"pads {pads}, strides {strides} are not supported")
+        window_steps(self.label, tuple(pads), tuple(strides))
         numbers = (tuple(values) for values in (kernel, strides, pads, dilations))
         return Window(*numbers)  # type: ignore[arg-type]
 
@@ -273,7 +285,7 @@ class OnnxNode(FileNode):
         if self.line and weights.ndim == 3:
             weights = weights[:, :, None]
         if weights.ndim != 4:
-            raise self.wrong(f"only two-dimensional convolutions, weights are {weights.shape}")
+            raise window_dimensions.error(self.label, weights.shape[2:])
         groups, channels = int(self.attributes.get("group", 1)), x.cube[0]
         if weights.shape[1] * groups != channels or weights.shape[0] % groups:
             raise self.wrong(f"weights {weights.shape} in {groups} groups do not fit {channels} channels")
@@ -289,7 +301,8 @@ class OnnxNode(FileNode):
         if weights.ndim != 4 or weights.shape[0] != channels or channels % groups:
             raise self.wrong(f"weights {weights.shape} in {groups} groups, {channels} channels")
         if self.attributes.get("output_shape") or self.attributes.get("auto_pad", b"NOTSET") != b"NOTSET":
-            raise self.wrong("output_shape and auto_pad are not supported; give pads")
+            given = tuple(name for name in ("output_shape", "auto_pad") if name in self.attributes)
+            raise transposed_attributes.error(self.label, given)
         kernels, *kernel = weights.shape[1] * groups, *weights.shape[2:]
         if scales.size != kernels:
             if np.unique(scales).size > 1:
@@ -307,7 +320,7 @@ class OnnxNode(FileNode):
             edges[axis + 2] = reach - pads[axis + 2] + more[axis]
             sizes.append((size - 1) * strides[axis] + reach + 1 - pads[axis] - pads[axis + 2] + more[axis])
         if min(edges) < 0 or min(sizes) < 1 or min(strides) < 1:
-            raise self.wrong(f"pads {pads} leave out whole pixels of '{self.names[0]}'")
+            raise transposed_pads.error(self.label, tuple(pads), self.names[0], False)
         window = Window(tuple(kernel), pads=tuple(edges), dilations=tuple(dilations))  # type: ignore[arg-type]
         turned, insert = np.ascontiguousarray(turned), (strides[0], strides[1])
         return Kernel(turned, scales, zero, window, (sizes[0], sizes[1]), groups, insert)
@@ -315,23 +328,20 @@ class OnnxNode(FileNode):
     def matrix(self) -> tuple[Tensor, Weights]:
         get = self.attributes.get
         gemm = self.kind == "Gemm"
-        if gemm and int(get("transA", 0)):
-            raise self.wrong("transA is not supported")
+        plain_rows(self.label, gemm and bool(int(get("transA", 0))))
         if not gemm and not self.is_constant(1):
-            raise self.wrong(f"'{self.names[1]}' must be a constant matrix")
+            raise constant_matrix.error(self.label, self.names[1], None)
         transposed = gemm and bool(int(get("transB", 0)))
         matrix, scales, zero = self.weights(0 if transposed else 1)
-        if matrix.ndim != 2:
-            raise self.wrong(f"weights '{self.names[1]}' must be a matrix, not {matrix.shape}")
+        constant_matrix(self.label, self.names[1], matrix.shape)
         matrix = matrix if transposed else np.ascontiguousarray(matrix.T)
         alpha = float(get("alpha", 1.0)) if gemm else 1.0
         if self.floats:
             matrix = matrix * np.float32(alpha)
         x = self.graph.tensors[self.settled()] if is_line(self.input()) else self.input()
-        if x.shape[-1] != matrix.shape[1]:
-            raise self.wrong(f"input '{self.names[0]}' {x.shape} times depth {matrix.shape[1]}")
-        if len(x.shape) == 4 and not in_rows(x.shape, x.cube):
-            raise self.wrong(f"input '{self.names[0]}' {x.shape} is stored as a map")
+        fits = x.shape[-1] == matrix.shape[1]
+        product_depth(self.label, self.names[0], x.shape, matrix.shape[1], fits)
+        product_rows(self.label, self.names[0], x.shape, len(x.shape) != 4 or in_rows(x.shape, x.cube))
         if len(x.shape) != 4 and x.cube != rows_cube(x.shape):
             natural_cube((*x.shape[:-1], len(matrix)), self.label)
         return x, (matrix, scales if self.floats else scales * alpha, zero)
@@ -343,21 +353,19 @@ class OnnxNode(FileNode):
         plain = not in_rows(first.shape, first.cube)
         if plain and x.cube == (first.cube[0], 1, 1) and len(x.shape) == len(first.shape):
             return self.view(index)
-        raise self.wrong(f"operands {first.shape} and {x.shape} differ")
+        raise operand_shapes.error(self.label, first.shape, x.shape, False)
 
     def pooling(self, x: Tensor, average: bool, whole: bool) -> tuple[Window, tuple[int, int], bool, bool]:
-        if len(self.outputs) > 1 and self.outputs[1]:
-            raise self.wrong("the index output is not supported")
+        one_result(self.label, tuple(str(name) for name in self.outputs[1:] if name))
         kernel = list(x.cube[1:]) if whole else self._kernel_shape()
         window = self._window(kernel, x.cube[1:])
-        if window.dilations != (1, 1):
-            raise self.wrong("dilated pooling is not supported")
+        pool_dilations(self.label, window.dilations)
         size = self._sized(window.output(*x.cube[1:], bool(int(self.attributes.get("ceil_mode", 0)))))
         count_pad = bool(int(self.attributes.get("count_include_pad", 0)))
         for axis in range(2):
             last = (size[axis] - 1) * window.strides[axis] + kernel[axis] - window.pads[axis]
             if average and count_pad and last - x.cube[1 + axis] > window.pads[2 + axis]:
-                raise self.wrong("ceil_mode averages past the padding are not supported")
+                raise average_inside_padding.error(self.label, size, False)
         return window, size, count_pad, whole
 
     def reduced(self, shape: Shape) -> tuple[set[int], bool]:
@@ -378,7 +386,7 @@ class OnnxNode(FileNode):
         per_channel = len(wide) == len(x.shape) and wide[channel_axis(x)] == slopes.size
         plain = not in_rows(x.shape, x.cube)
         if slopes.size != 1 and not (plain and per_channel and slopes.size == x.cube[0]):
-            raise self.wrong(f"slopes '{self.names[1]}' {slopes.shape} are not per channel")
+            raise slopes_of_channels.error(self.label, self.names[1], slopes.shape, False)
         return slopes
 
     def axis(self, shape: Shape) -> int:

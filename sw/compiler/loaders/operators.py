@@ -11,6 +11,16 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.convolutions import product_depth
+from rkcosim.compiler.constraints.elements import (
+    divisor_of_bytes,
+    divisor_of_floats,
+    finite_constant,
+    kept_dimensions,
+    larger_dividend,
+    reduced_axes,
+    two_operands,
+)
 from rkcosim.compiler.constraints.movements import cube_axis, pad_axes
 from rkcosim.compiler.graph import BinaryMethod, Clamp, Op, Tensor, Window
 from rkcosim.compiler.host_steps import PARAMETERS, REAL_FUNCTIONS
@@ -45,8 +55,7 @@ def _product(node: FileNode, source: str) -> Pending:
     x, (matrix, scales, zero) = node.matrix()
     count, depth = matrix.shape
     channels, height, width = x.cube
-    if depth not in (channels, x.elements):
-        raise node.wrong(f"input '{node.names[0]}' {x.shape} times depth {depth}")
+    product_depth(node.label, node.names[0], x.shape, depth, depth in (channels, x.elements))
     kernel, rows = ((1, 1), (height, width)) if depth == channels else ((height, width), (1, 1))
     weights = np.ascontiguousarray(matrix).reshape(count, channels, *kernel)
     bias = node.bias(x.scale * scales)
@@ -56,8 +65,7 @@ def _product(node: FileNode, source: str) -> Pending:
 
 def _binary(node: FileNode, method: BinaryMethod) -> Pending:
     """Element-wise operation on two operands; one may be smaller or constant."""
-    if len(node.names) != 2:
-        raise node.wrong(f"{len(node.names)} operands; two are supported")
+    two_operands(node.label, len(node.names))
     sizes = [-1 if node.is_constant(index) else math.prod(node.input(index).shape) for index in range(2)]
     if max(sizes) < 0:
         raise node.wrong("both operands are constants")
@@ -78,7 +86,7 @@ def _turned(node: FileNode, method: BinaryMethod) -> BinaryMethod:
     """Return the method with its operands exchanged."""
     if method == "sub":
         return "rsub"
-    raise node.wrong(f"'{node.names[0]}' is smaller than the operand that divides it")
+    raise larger_dividend.error(node.label, node.names[0], False)
 
 
 def _affine(node: FileNode, method: BinaryMethod, x: Tensor, first: int) -> Pending | None:
@@ -87,8 +95,7 @@ def _affine(node: FileNode, method: BinaryMethod, x: Tensor, first: int) -> Pend
     if constant is None:
         return None
     numbers = np.asarray(constant.real(), dtype=np.float64)
-    if not np.isfinite(numbers).all():
-        raise node.wrong(f"constant '{node.names[1 - first]}' is not all finite")
+    finite_constant(node.label, node.names[1 - first], bool(np.isfinite(numbers).all()))
     spread = node.spread(numbers, 1 - first, x)
     if spread.shape != (x.cube[0], 1, 1):
         return None
@@ -104,22 +111,20 @@ def _divide(node: FileNode) -> Pending:
     """Division: by a constant as a product with its reciprocals, of floats also by a tensor."""
     if len(node.names) != 2 or not node.is_constant(1):
         if not node.floats:
-            raise node.wrong("bytes can be divided only by a constant")
+            raise divisor_of_bytes.error(node.label, node.names[-1], 0)
         return _binary(node, "div")
     x, constant = node.input(0), node.constant(1)
     assert constant is not None
     numbers = np.asarray(constant.real(), dtype=np.float64)
-    if not np.isfinite(numbers).all() or not numbers.all():
-        raise node.wrong(f"'{node.names[1]}' has zeros or is not all finite")
+    finite_constant(node.label, node.names[1], bool(np.isfinite(numbers).all() and numbers.all()), True)
     spread = node.spread(1.0 / numbers, 1, x)
     values = np.unique(spread)
     if node.floats:
-        if spread.shape != (x.cube[0], 1, 1):
-            raise node.wrong("floats can be divided by a tensor, a number, or one for each channel")
+        fits = spread.shape == (x.cube[0], 1, 1)
+        divisor_of_floats(node.label, node.names[1], numbers.shape, fits)
         scale = values if values.size == 1 else spread.reshape(-1)
         return Pending(g.Affine(node.name, (x.name,), "", scale, np.zeros(1)), x.shape, x.cube)
-    if values.size != 1:
-        raise node.wrong("bytes can be divided only by one number")
+    divisor_of_bytes(node.label, node.names[1], values.size)
     name = node.add_constant(
         *(1, np.full((x.cube[0], 1, 1), 127 * np.sign(values[0]), np.int8), abs(values[0]) / 127)
     )
@@ -140,13 +145,12 @@ def _reduce(node: FileNode, method: Literal["mean", "sum", "max"]) -> Pending:
     axes, keep = node.reduced(x.shape)
     if axes == {channel_axis(x)} and method != "max":
         if not keep or not (is_line(x) or x.cube == natural_cube(x.shape, node.label)):
-            raise node.wrong("a reduction of the channels that removes their dimension is not supported")
+            raise kept_dimensions.error(node.label, "channels", False)
         return _channel_sum(node, x, 1.0 if method == "sum" else 1.0 / x.cube[0])
     x = node.map_input()
-    if not axes or not axes <= {2, 3} or method == "sum":
-        raise node.wrong(f"a {method} over the axes {sorted(axes)} of {x.shape} is not supported")
-    if not keep and axes != {2, 3}:
-        raise node.wrong(f"a {method} that removes one of the axes {sorted(axes)} is not supported")
+    fits = bool(axes) and axes <= {2, 3} and method != "sum"
+    reduced_axes(node.label, method, tuple(sorted(axes)), x.shape, fits)
+    kept_dimensions(node.label, "rows" if axes == {2} else "columns", keep or axes == {2, 3})
     channels, *size = x.cube
     kernel = tuple(n if axis in axes else 1 for axis, n in zip((2, 3), size, strict=True))
     whole = axes == {2, 3}

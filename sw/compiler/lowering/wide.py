@@ -4,6 +4,11 @@ Along each axis, b neighbouring pixels become channels, and m neighbouring resul
 b * t = s * m for the stride s of the convolution and the stride t of the narrower one.  Tap k of result
 q * m + r lies at pixel q * t * b + r * s + k - pad, that is in block floor((r * s + k - pad) / b) from the
 window's first one, at a fixed place in it.  So one sum has all products of a result, as before.
+
+A depthwise convolution of floats is the sum of convolutions with parts of its kernel.  One of bytes, whose
+sums would lose places between, becomes one with all channels in each kernel, of which all but one count 0.
+Where the stride has a prime factor above 7, windows are copied first, to places at multiples of another
+number.
 """
 
 from __future__ import annotations
@@ -18,13 +23,21 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.convolutions import wide_blocks, wide_form
 from rkcosim.compiler.graph import ModelError, Tensor, Window
-from rkcosim.compiler.limits import CONV_KERNEL, CONV_PAD, CONV_STRIDE, INSERTS
+from rkcosim.compiler.limits import CONV_KERNEL, CONV_PAD, CONV_STRIDE, INSERTS, MOST_COPIES
 from rkcosim.compiler.lowering.moves import Moves
 from rkcosim.compiler.steps import Step
 
 MOST_CHANNELS = 8191
 """Largest number of channels and of kernels of the narrower convolution (ORIG_CHANNEL, DATAOUT_CHANNEL)."""
+
+MOST_WEIGHTS = 2**24
+"""Largest number of weights of a depthwise convolution as a dense one."""
+
+MOST_DENSE = 128
+"""Largest number of channels of a depthwise convolution as a dense one: of 1024 multiplications in a cycle 8
+are real ones then, and the host has four, by a rough estimate."""
 
 MOST_BLOCK = 64
 """Largest number of neighbouring pixels of an axis that become channels."""
@@ -128,11 +141,10 @@ def divided(conv: g.Conv, x: Tensor, output: Tensor) -> tuple[AxisDivision, Axis
         If there is none; the message has the limits.
     """
     window = conv.window.used(output)
-    limits = f"kernel {CONV_KERNEL}, stride {CONV_STRIDE}, dilation 1 for larger windows"
-    what = f"{conv.kind} '{conv.name}': {conv.window}"
-    if conv.insert != (1, 1) or max(window.dilations) > 1 or conv.depthwise:
-        kind = "depthwise" if conv.depthwise else "transposed" if conv.insert != (1, 1) else "dilated"
-        raise ModelError(f"{what} is not supported for a {kind} convolution; the limits are {limits}")
+    what = f"{conv.kind} '{conv.name}'"
+    if conv.insert != (1, 1) or max(window.dilations) > 1:
+        kind = "transposed" if conv.insert != (1, 1) else "dilated"
+        raise wide_form.error(what, conv.window, kind)
     axes = zip(window.kernel, window.strides, window.pads[:2], x.cube[1:], output.cube[1:], strict=True)
     of_rows, of_columns = (list(_divisions(*axis)) for axis in axes)
     found = [
@@ -142,10 +154,7 @@ def divided(conv: g.Conv, x: Tensor, output: Tensor) -> tuple[AxisDivision, Axis
         and len(conv.weights) * pair[0].results * pair[1].results <= MOST_CHANNELS
     ]
     if not found:
-        raise ModelError(
-            f"{what} is not supported: no division into blocks of at most {MOST_BLOCK} pixels of an axis has "
-            f"at most {MOST_CHANNELS} channels and a kernel of at most {CONV_KERNEL} blocks"
-        )
+        raise wide_blocks.error(what, conv.window, MOST_BLOCK, MOST_CHANNELS, False)
     return min(found, key=lambda item: item[0])[1]
 
 
@@ -170,6 +179,13 @@ def _cost(pair: tuple[AxisDivision, AxisDivision], x: Tensor, kernels: int) -> i
 def narrowed(maker: Moves) -> list[Step]:
     """Lower a convolution that `exceeds` the limits; raises ModelError as `divided`."""
     conv, x, output = maker.op, maker.x, maker.output
+    if conv.depthwise:
+        window = conv.window.used(output)
+        parts = x.real and max(window.strides) <= CONV_STRIDE and window.dilations == (1, 1)
+        steps = _in_parts(maker) if parts else maker.also(_dense(conv), (x,), output)
+        return [replace(step, kind=conv.kind) for step in steps]
+    if any(_factors(stride, range(2, CONV_STRIDE + 1)) is None for stride in _strides(conv, output)):
+        return _apart(maker)
     rows, columns = divided(conv, x, output)
     steps, deep, places = _to_channels(maker, rows, columns)
     several = rows.results * columns.results > 1
@@ -194,6 +210,144 @@ def narrowed(maker: Moves) -> list[Step]:
     )
     steps += maker.also(narrow, (deep,), between)
     return steps + _to_pixels(maker, between, rows, columns) if several else steps
+
+
+def _strides(conv: g.Conv, output: Tensor) -> tuple[int, int]:
+    return conv.window.used(output).strides
+
+
+def _dense(conv: g.Conv) -> g.Conv:
+    """Return a depthwise convolution as one with all channels in each kernel, of which all but one count 0.
+
+    Raises
+    ------
+    ModelError
+        If the host takes less time for so many multiplications.
+    """
+    kernels, _, height, width = conv.weights.shape
+    if kernels > MOST_DENSE or kernels**2 * height * width > MOST_WEIGHTS:
+        raise ModelError(
+            f"{conv.kind} '{conv.name}': {conv.window} of {kernels} channels is not supported: as a "
+            f"convolution over all channels it has {kernels} times the multiplications; up to {MOST_DENSE} "
+            f"times is faster than the host, with {MOST_WEIGHTS:,} weights"
+        )
+    weights = np.full((kernels, kernels, height, width), conv.weight_zero_point, conv.weights.dtype)
+    weights[np.arange(kernels), np.arange(kernels)] = conv.weights[:, 0]
+    return replace(conv, weights=weights, groups=1)
+
+
+def _in_parts(maker: Moves) -> list[Step]:
+    """Lower a depthwise convolution of floats as the sum of those of parts of its kernel."""
+    conv, y = maker.op, maker.output
+    window = conv.window.used(y)
+    steps, x = _framed(maker, window.pads)
+    total: Tensor | None = None
+    cuts = [
+        [size * part // parts for part in range(parts + 1)]
+        for size, parts in ((n, -(-n // CONV_KERNEL)) for n in window.kernel)
+    ]
+    places = list(itertools.product(itertools.pairwise(cuts[0]), itertools.pairwise(cuts[1])))
+    for number, ((top, bottom), (left, right)) in enumerate(places):
+        source = x
+        if top or left:
+            cube = (x.cube[0], x.cube[1] - top, x.cube[2] - left)
+            name = f"{y.name}.from{number}"
+            source = replace(x, name=name, shape=(1, *cube), cube=cube, channels_last=False)
+            steps += maker.copy(x, (0, top, left), (0, 0, 0), cube, source)
+        made = replace(y, name=f"{y.name}.part{number}")
+        part = replace(
+            conv,
+            inputs=(source.name,),
+            output=made.name,
+            weights=np.ascontiguousarray(conv.weights[:, :, top:bottom, left:right]),
+            bias=conv.bias if not number else np.zeros_like(conv.bias),
+            window=Window((bottom - top, right - left), window.strides),
+            clamp=g.Clamp(),
+        )
+        steps += maker.also(part, (source,), made)
+        if total is None:
+            total = made
+            continue
+        last = number == len(places) - 1
+        both = y if last else replace(y, name=f"{y.name}.sum{number}")
+        clamp = conv.clamp if last else g.Clamp()
+        add = g.Binary(conv.name, (total.name, made.name), both.name, method="add", clamp=clamp)
+        steps += maker.also(add, (total, made), both)
+        total = both
+    return steps
+
+
+def _framed(maker: Moves, pads: tuple[int, int, int, int]) -> tuple[list[Step], Tensor]:
+    """Return the steps that add padding of any size, and the map with it."""
+    steps, x, left = list[Step](), maker.x, list(pads)
+    for number in itertools.count():
+        if not any(left):
+            return steps, x
+        now = [min(left[0], CONV_PAD), min(left[1], CONV_PAD), left[2], left[3]]
+        left = [rest - pad for rest, pad in zip(left, now, strict=True)]
+        cube = (x.cube[0], x.cube[1] + now[0] + now[2], x.cube[2] + now[1] + now[3])
+        name = f"{maker.output.name}.padded{number}"
+        made = replace(x, name=name, shape=(1, *cube), cube=cube, channels_last=False)
+        op = g.Pad(maker.op.name, (x.name,), name, (now[0], now[1], now[2], now[3]))
+        steps, x = [*steps, *maker.also(op, (x,), made)], made
+    raise AssertionError("padding ends")
+
+
+def _apart(maker: Moves) -> list[Step]:
+    """Lower a convolution with a stride that has a prime factor above 7.
+
+    Its windows are copied, so that they begin at multiples of a number that has none.  Behind a window there
+    may be other elements of the map, which count 0.
+    """
+    conv, x, y = maker.op, maker.x, maker.output
+    window = conv.window.used(y)
+    what = f"{conv.kind} '{conv.name}': {conv.window}"
+    axes = [n for n in (1, 2) if _factors(window.strides[n - 1], range(2, CONV_STRIDE + 1)) is None]
+    steps, x, window = _padded(maker, window, axes)
+    strides = [*window.strides]
+    for axis in axes:
+        stride, taps, count = strides[axis - 1], window.kernel[axis - 1], y.cube[axis]
+        if count > MOST_COPIES:
+            raise ModelError(
+                f"{what} is not supported: {count} windows along an axis; with a stride that has a prime "
+                f"factor above {CONV_STRIDE} there may be {MOST_COPIES}"
+            )
+        size = next(
+            n for n in range(taps, 2 * taps + 8) if _factors(n, range(2, CONV_STRIDE + 1)) is not None
+        )
+        cube = [*x.cube]
+        cube[axis] = count * size
+        whole = (cube[0], cube[1], cube[2])
+        made = replace(x, name=f"{y.name}.apart{axis}", shape=(1, *whole), cube=whole, channels_last=False)
+        for number in range(count):
+            first = number * stride
+            there = min(size, x.cube[axis] - first)
+            steps += _line(maker, x, made, axis, (first, number * size, there))
+            if there < size:
+                steps += _line(maker, x, made, axis, (0, number * size + there, size - there))
+        x, strides[axis - 1] = made, size
+    apart = replace(conv, inputs=(x.name,), window=replace(window, strides=(strides[0], strides[1])))
+    return [*steps, *maker.also(apart, (x,), y)]
+
+
+def _padded(maker: Moves, window: Window, axes: list[int]) -> tuple[list[Step], Tensor, Window]:
+    """Return the steps that add a window's padding along some axes to its map, the map, and what is left."""
+    x, pads = maker.x, [0] * 4
+    for axis in axes:
+        before, size, count = window.pads[axis - 1], x.cube[axis], maker.output.cube[axis]
+        end = (count - 1) * window.strides[axis - 1] + window.kernel[axis - 1] - before
+        pads[axis - 1], pads[axis + 1] = before, max(end - size, 0)
+    steps, x = _framed(maker, (pads[0], pads[1], pads[2], pads[3]))
+    left = [0 if n % 2 + 1 in axes else pad for n, pad in enumerate(window.pads)]
+    return steps, x, replace(window, pads=(left[0], left[1], left[2], left[3]))
+
+
+def _line(maker: Moves, x: Tensor, y: Tensor, axis: int, part: tuple[int, int, int]) -> list[Step]:
+    """Copy rows (axis 1) or columns (axis 2): the first of them in both tensors, and their number."""
+    source, target, size = [0, 0, 0], [0, 0, 0], [*x.cube]
+    source[axis], target[axis], size[axis] = part
+    ends = ((0, *source[1:]), (0, *target[1:]), (size[0], size[1], size[2]))
+    return maker.copy(x, *ends, y)  # type: ignore[arg-type]
 
 
 Places = npt.NDArray[np.int64]
