@@ -289,6 +289,7 @@ async def run_task(
             core.step(IDLE)
         cbuf.read(ctx, dut)
         done = ctx.get(dut.done)
+        assert not (done and ctx.get(dut.activity.IDLE)), "it ends in the last cycle in which it is at work"
         await ctx.tick()
         cbuf.answer(ctx, dut)
         ctx.set(dut.start, 0)
@@ -296,6 +297,7 @@ async def run_task(
             break
     seen["done"], seen["at_edge"], seen["row_waits"] = bool(done), order.at_edge, order.waited
     if done:
+        assert not ctx.get(dut.done), "the end is a pulse"
         assert core.taken == len(core.order), f"done after {core.taken} of {len(core.order)} stripes"
         assert ctx.get(dut.released) == len(cbuf.weights)
     return seen

@@ -156,11 +156,12 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
                     dut.fill.payload,
                     dut.rows_ready,
                     dut.asking,
+                    dut.activity.IDLE,
                     dut.done,
                     dut.diag.valid,
                     dut.diag.payload,
                 )
-                *_, valid, fill, now_ready, asking, done, d_valid, d_payload = sample
+                *_, valid, fill, now_ready, asking, idle, done, d_valid, d_payload = sample
                 assert asked is None or not asking, "the level is raised once"
                 if sample[2] and not waits:
                     offered = cycles
@@ -178,10 +179,12 @@ def run_loader(jobs: list[Task], check, rng: random.Random, *, latency=(3, 3), s
                     diagnostics.append((d_payload.code, d_payload.register, d_payload.value))
                 cycles += 1
                 if done:
+                    assert not idle, "it ends in the last cycle in which it is at work"
                     break
-                assert cycles < 60_000, f"{task} does not end"
+                assert cycles < 8_000, f"{task} does not end"
             assert not memory.waiting and asked == len(memory.requests) and not ctx.get(dut.beats)
             assert not asked or fell == offered, "the level ends as the last request is offered"
+            assert not ctx.get(dut.done), "the end is a pulse"
             assert rows == task.height
             results.append((image, memory, diagnostics, cycles))
 

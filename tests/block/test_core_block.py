@@ -434,13 +434,15 @@ async def run_pair(ctx, dut, conv: Conv, rng: random.Random, *, slow: float, sta
             got.append(read_octet(ctx, dut.acc.payload))
             assert not check or got[-1] == want[len(got) - 1], f"octet {len(got) - 1} of {conv}"
         cbuf.read(ctx, csc)
-        ended["csc"] |= bool(ctx.get(csc.done))
-        ended["core"] |= bool(ctx.get(dut.control.done))
+        for name, done in (("csc", csc.done), ("core", dut.control.done)):
+            assert not (ended[name] and ctx.get(done)), "the end is a pulse"
+            ended[name] |= bool(ctx.get(done))
         await ctx.tick()
         cbuf.answer(ctx, csc)
         ctx.set(dut.control.start, 0)
         cycle += 1
         assert cycle < 20000
+    assert not ctx.get(csc.done) and not ctx.get(dut.control.done), "the end is a pulse"
     assert len(got) == len(want)
 
 

@@ -187,6 +187,8 @@ def run_tasks(
             if done[3]:
                 missing.remove("rdma")
             if not missing:
+                _, _, *again = await ctx.tick().sample(pair.control.done, pair.rdma_control.done)
+                assert not any(again), "the end is a pulse"
                 return
         raise AssertionError(f"task {index}: {missing} not done after {LIMIT} cycles; {task}")
 

@@ -357,6 +357,7 @@ def _run(
             seen = [False] * len(controls)
             while not all(seen):
                 _, _, *now = await ctx.tick().sample(*(control.done for control in controls))
+                assert not any(a and b for a, b in zip(seen, now, strict=True)), "the end is a pulse"
                 seen = [a or bool(b) for a, b in zip(seen, now, strict=True)]
                 if not ends and bench.cycle - begin > 600:
                     return
@@ -366,7 +367,9 @@ def _run(
             assert writes.quiet and not order
             assert atoms == task.size[0] * task.size[1] * task.surfaces or not compare
             assert memory == expected or not compare, task
-            await ctx.tick().repeat(8)
+            for _ in range(8):
+                _, _, *now = await ctx.tick().sample(*(control.done for control in controls))
+                assert not any(now), "the end is a pulse"
 
     bench.run(main)
     table = registers()
