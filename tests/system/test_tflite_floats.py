@@ -31,7 +31,7 @@ ONLY_BYTES = {"softmax", "softmax of a map", "requantise", "concat rescaled"}
 """Cases that need scales; Softmax of floats is part of the networks below."""
 
 
-ON_HOST = {"resize by 1.5", "average pool same"}
+ON_HOST = {"average pool same"}
 """Cases of nothing but a function for the host, which computes it in binary32."""
 
 
