@@ -77,9 +77,11 @@ class QuantizeOptions(DataOptions):
     output: Path = option(
         "File to write, in the format of the model.", "-o", "--output", default=MISSING, writes=True
     )
-    method: Literal["minmax", "percentile", "entropy", "mse"] = option(
+    method: Literal["minmax", "percentile", "entropy", "mse", "auto"] = option(
         "Ranges of activations: the extreme values (minmax), without outliers (percentile), with the "
-        "smallest loss of information (entropy), or with the smallest mean squared error (mse).",
+        "smallest loss of information (entropy), with the smallest mean squared error (mse), or by the one "
+        "of minmax and percentile with the smallest error of the outputs on samples that were not "
+        "calibrated with (auto).",
         default="minmax",
     )
     percentile: float = option(
@@ -164,7 +166,8 @@ def quantize_command(asked: QuantizeOptions) -> None:
     held_out = load_samples(asked.held_out, model.inputs, how) if asked.held_out is not None else ()
     with naming_model(asked.model):
         kept = tuple(dict.fromkeys([*asked.keep, *_parts(model, asked.keep_between)]))
-        settings = quantization.Settings(asked.method, asked.percentile, asked.per_channel, kept)
+        method = "minmax" if asked.method == "auto" else asked.method
+        settings = quantization.Settings(method, asked.percentile, asked.per_channel, kept)
         done = quantise(
             model,
             samples,
@@ -175,6 +178,7 @@ def quantize_command(asked: QuantizeOptions) -> None:
             npu=asked.npu,
             advice=asked.advice,
             held_out=held_out,
+            auto=asked.method == "auto",
         )
     found, before, kept = done.found, done.before, done.kept
     results.write_bytes(asked.output, done.data)
@@ -188,7 +192,9 @@ def quantize_command(asked: QuantizeOptions) -> None:
     document = {
         "model": asked.model.name,
         "quantized": True,
-        "method": asked.method,
+        "method": done.settings.method,
+        "percentile": done.settings.percentile,
+        "methods_tried": [vars(trial) for trial in done.selection.trials] if done.selection else [],
         "per_channel": asked.per_channel,
         "floats": list(kept),
         "before_mixed": {name: vars(figures) for name, figures in before.outputs.items()},

@@ -612,7 +612,7 @@ class Model:
         self,
         data: Samples,
         *,
-        method: Method = "minmax",
+        method: Method | Literal["auto"] = "minmax",
         percentile: float = 99.99,
         per_channel: bool = True,
         keep: Sequence[str] = (),
@@ -632,7 +632,9 @@ class Model:
             folder of pictures or arrays, of an `.npz`, or of a list of files.
         method
             Ranges of activations: the extreme values ("minmax"), without outliers ("percentile"), with the
-            smallest loss of information ("entropy"), or with the smallest mean squared error ("mse").
+            smallest loss of information ("entropy"), with the smallest mean squared error ("mse"), or by the
+            one of "minmax" and "percentile" whose outputs are best on samples that were not calibrated with
+            ("auto", of ONNX models).
         percentile
             Percentage of the values that "percentile" keeps.
         per_channel
@@ -668,8 +670,9 @@ class Model:
         from rkcosim.compiler.quantization import Settings
         from rkcosim.model.quantisation import quantised
 
-        if method not in get_args(Method):
-            raise ValueError(f"method must be one of {', '.join(get_args(Method))}, not {method!r}")
+        methods = (*get_args(Method), "auto")
+        if method not in methods:
+            raise ValueError(f"method must be one of {', '.join(methods)}, not {method!r}")
         if isinstance(keep, str):
             raise ValueError(f"keep must be a sequence of names, not the text {keep!r}: give [{keep!r}]")
         if not isinstance(mixed, int) or mixed < 0:
@@ -678,10 +681,11 @@ class Model:
             raise ValueError(f"percentile must be 0 to 100, not {percentile!r}")
         if held_out is not None and not advice:
             raise ValueError("held_out has no effect without advice=True")
-        settings = Settings(method, percentile, per_channel, tuple(keep))
+        auto = method == "auto"
+        settings = Settings("minmax" if method == "auto" else method, percentile, per_channel, tuple(keep))
         with shown_once(), self._options(), self._naming():
             made, found = quantised(
-                self._data, self.inputs, data, settings, mixed, below, npu, advice, held_out
+                self._data, self.inputs, data, settings, auto, mixed, below, npu, advice, held_out
             )
         from rkcosim.model.reports import AccuracyReport
 

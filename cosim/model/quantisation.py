@@ -23,13 +23,14 @@ def quantised(
     inputs: ModelTensors,
     samples: Any,
     settings: quantization.Settings,
+    auto: bool,
     mixed: int,
     below: float | None,
     npu: bool,
     advice: bool,
     held_out: Any,
 ) -> tuple[bytes, quantization.Accuracy]:
-    """Quantise a model file; parameters as for `rkcosim.model.Model.quantize`.
+    """Quantise a model file; parameters as for `rkcosim.model.Model.quantize`, `auto` for its method.
 
     Returns
     -------
@@ -43,7 +44,17 @@ def quantised(
     model = quantization.open_float_model(data, ())
     read = _read(samples, model, inputs)
     fresh = _read(held_out, model, inputs) if held_out is not None else ()
-    made = quantise(model, read, settings, mixed=mixed, below=below, npu=npu, advice=advice, held_out=fresh)
+    made = quantise(
+        model,
+        read,
+        settings,
+        mixed=mixed,
+        below=below,
+        npu=npu,
+        advice=advice,
+        held_out=fresh,
+        auto=auto,
+    )
     return made.data, made.found
 
 

@@ -167,6 +167,8 @@ def test_several_inputs(tmp_path: Path) -> None:
         (("--data", "x.npz", "--mean", "1,2"), "3 channels, but there are 2 means"),
         (("--data", "x.npz", "--std", "0"), "standard deviation of 0"),
         (("--data", "x.npz", "--pixels"), "--pixels needs --mean or --std"),
+        (("--data", "x.npz", "--held-out", "x.npz"), "--held-out needs --advice"),
+        (("--data", "x.npz", "--advice"), "advice needs at least 8 samples"),
         (("--data", "x.npz", "--keep", "conv77"), "no node of the model is named 'conv77'"),
         (("--data", "x.npz", "--outputs", "conv77"), "no node of the model computes 'conv77'"),
     ],

@@ -132,6 +132,7 @@ def test_a_distribution_of_distances():
     )  # fmt: skip
     inputs = drawn(proto)
     with rkcosim.load(proto, engine="golden") as model:
-        assert {layer.target for layer in model.layers if layer.op == "Softmax"} == {"npu"}
+        # The input's 2100 places are channels of 64 rows, which the host turns.
+        assert [layer.target for layer in model.layers].count("host") == 1
         found, right = model(inputs["x"]), theirs(proto.SerializeToString(), inputs)
         assert np.abs(found - right).max() < 2e-3 * np.abs(right).max()

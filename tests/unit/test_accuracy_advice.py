@@ -13,12 +13,23 @@ import pytest
 from click.testing import CliRunner
 
 import rkcosim
+from rkcosim.base import PACKAGE
 from rkcosim.cli.main import app
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.host_runtimes import exact_options
-from rkcosim.compiler.quantization import OnnxModel, Settings, advise, divided, open_float_model, prepared
-from rkcosim.compiler.quantization.advice import Trial, _Score, standard_errors
+from rkcosim.compiler.quantization import (
+    OnnxModel,
+    Settings,
+    advise,
+    divided,
+    open_float_model,
+    prepared,
+    select_ranges,
+    selection,
+)
 from rkcosim.compiler.quantization.cuts import before_concat
+from rkcosim.compiler.quantization.scores import Score, standard_errors
+from rkcosim.compiler.quantization.trials import Trial
 from tests.makers.tflite_models import Tf
 from tests.system.qdq_models import Net
 from tests.unit.test_accuracy_codes import boxes_and_scores, samples
@@ -87,15 +98,19 @@ def test_advice_in_python_and_for_given_models(tmp_path: Path):
     assert report.advice[0].options == ["--outputs", "boxes,score"]
     assert "cut the model before the Concat 'cat'" in str(report)
     assert report.found.advice is not None and report.found.advice.before.text == "the given model"
+    other = onnx.load_model_from_string(model.quantize(LEARNT, keep=["cls"]).to_bytes())
+    next(node for node in other.graph.node if node.name == "cls").name = "named by another program"
+    report = rkcosim.load(other, engine="golden").measure_accuracy(model, [*LEARNT, *FRESH], advice=True)
+    assert report.found.kept == ["named by another program"] and report.advice
 
 
 def test_no_advice_within_the_noise():
     rng = np.random.default_rng(1)
     right = [{"y": rng.normal(size=(1, 4, 8, 8))} for _ in range(6)]
 
-    def noisy(size: float, seed: int) -> _Score:
+    def noisy(size: float, seed: int) -> Score:
         other = np.random.default_rng(seed)
-        return _Score(right, [{"y": one["y"] + size * other.normal(size=(1, 4, 8, 8))} for one in right])
+        return Score(right, [{"y": one["y"] + size * other.normal(size=(1, 4, 8, 8))} for one in right])
 
     trial = Trial("", [], 0.0, None)
     start = noisy(0.1, 2)
@@ -119,7 +134,7 @@ def test_small_channels_are_not_bought_with_the_whole():
     ]
     errors = [np.array([1.0, *[0.1] * 9]), np.array([4.0, *[0.01] * 9])]
     start, changed = (
-        _Score(right, [{"y": one["y"] + apart.reshape(1, 10, 1)} for one in right]) for apart in errors
+        Score(right, [{"y": one["y"] + apart.reshape(1, 10, 1)} for one in right]) for apart in errors
     )
     found = changed.against(start, Trial("", [], 0.0, None))
     assert found.error < 0.2 * start.error and found.sqnr < start.sqnr - 10 and not found.advised
@@ -168,3 +183,62 @@ def test_too_few_samples_are_refused():
         divided(samples(7))
     with pytest.raises(ModelError, match="at least 4 samples to measure on, not 2"):
         advise(model, LEARNT, FRESH[:2], Settings())
+
+
+def test_ranges_are_chosen_by_what_onnxruntime_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The digits: percentile is better on other digits, too, as onnxruntime computes them."""
+    archive = np.load(PACKAGE / "examples" / "digits" / "held_back.npz")
+    digits = archive["images"].reshape(-1, 1, 1, 16, 16).astype(np.float32) * archive["scale"]
+    given = [{"image": one} for one in digits[:164]]
+    path = PACKAGE / "examples" / "digits" / "digits_float.onnx"
+    model = OnnxModel(prepared(path.read_bytes()))
+    monkeypatch.setattr(selection, "METHODS", (("minmax", 99.99), ("percentile", 99.99)))
+    found = select_ranges(model, given[:64], Settings())
+    assert found.settings.method == "percentile"
+    assert [trial.text for trial in found.trials if trial.advised] == ["percentile of 99.99 %"]
+    right = np.concatenate([one["probabilities"] for one in model.run(given[64:])])
+    errors = {}
+    for method in ("minmax", "percentile"):
+        made = model.quantize(given[:64], Settings(method, found.settings.percentile))
+        session = onnxruntime.InferenceSession(made, exact_options(onnxruntime))
+        ours = np.concatenate([session.run(None, one)[0] for one in given[64:]])
+        errors[method] = np.linalg.norm(ours - right)
+    assert errors["percentile"] < errors["minmax"]
+
+    np.save(tmp_path / "x.npy", digits[:8])
+    words = ("quantize", path, "--data", tmp_path / "x.npy", "-o", tmp_path / "q.onnx")
+    code, text = invoke(*words, "--method", "auto", "--json", tmp_path / "q.json")
+    document = json.loads((tmp_path / "q.json").read_text())
+    assert code == 0 and f"ranges by {document['methods_tried'][0]['text']}; errors" in text, text
+    chosen = Settings(document["method"], document["percentile"])
+    assert (tmp_path / "q.onnx").read_bytes() == model.quantize(given[:8], chosen)
+    code, text = invoke(*words, "--method", "auto", "--limit", 7)
+    assert code == 2 and "needs at least 8 samples" in text
+
+
+def test_methods_that_fail_are_left_out():
+    """onnxruntime makes no histogram of values that are nearly 0."""
+    n = Net((1, 4, 6, 6), seed=3)
+    proto = n.model(n.add("Relu", n.conv("x", 4, 4, 1)))
+    model = OnnxModel(prepared(proto.SerializeToString()))
+    tiny = np.linspace(1e-44, 3e-44, 4 * 6 * 6, dtype=np.float32).reshape(1, 4, 6, 6)
+    given = [{"x": tiny} for _ in range(8)]
+    with pytest.raises(ModelError, match="onnxruntime cannot quantise"):
+        model.quantize(given, Settings("percentile"))
+    found = select_ranges(model, given, Settings())
+    assert found.settings.method == "minmax" and len(found.trials) == 1
+
+
+def test_a_bad_method_is_warned_of(tmp_path: Path):
+    """Ranges by entropy lose most of a network without outliers."""
+    n = Net((1, 4, 24, 24), seed=3)
+    y = n.conv("x", 4, 4, 1)
+    rng = np.random.default_rng(2)
+    given = rng.normal(size=(2, 1, 4, 24, 24)).astype(np.float32)
+    model = rkcosim.load(n.model(y), engine="golden")
+    made = model.quantize(given, method="entropy")
+    (remark,) = made.accuracy.found.remarks
+    assert remark.startswith("warning: ranges by entropy leave an error of ") and remark in str(made.accuracy)
+    assert not model.quantize(given).accuracy.found.remarks
+    with pytest.raises(ValueError, match="method must be one of minmax, percentile, entropy, mse, auto"):
+        model.quantize(given, method="kl")

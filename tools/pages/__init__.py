@@ -143,6 +143,13 @@ def _zoo() -> str:
     return page(read_record(RECORD))
 
 
+def _quantisation() -> str:
+    from benchmarks.quantisers.page import page
+    from benchmarks.quantisers.record import read_record
+
+    return page(read_record())
+
+
 def _results() -> str:
     from tools.pages.figures import table
 
@@ -203,6 +210,7 @@ PAGES: dict[str, Made] = {
     "outside": Made("docs/results/outside.md", _outside),
     "handshakes": Made("docs/results/handshakes.md", _handshakes),
     "zoo": Made("docs/results/zoo.md", _zoo),
+    "quantisation": Made("docs/results/quantisation.md", _quantisation),
     **{f"api-{name}": Made(f"docs/api/{name}.md", partial(_api, name)) for name in API},
     "python": Made("docs/commandline.md", _commands_table, "python"),
     "python-index": Made("docs/api/index.md", _python_table, "python"),

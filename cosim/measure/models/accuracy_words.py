@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rkcosim.compiler.quantization import Accuracy, Figures, Layer, Trial, worst_of
+from rkcosim.compiler.quantization import Accuracy, Figures, Layer, Selection, Trial, method_text, worst_of
 from rkcosim.compiler.quantization.figures import order
 
 NAMED = 3
@@ -93,6 +93,7 @@ def output_lines(found: Accuracy) -> Iterator[str]:
             yield f"output {output} on the NPU: {output_text(found.npu[output])}"
     for layer in found.float_outputs():
         yield f"output {layer.tensor} is in floating point: {layer.op} '{layer.name}' is not quantised"
+    yield from found.remarks
     for finding in found.findings():
         yield f"warning: {finding}"
 
@@ -138,6 +139,13 @@ def advice_lines(found: Accuracy) -> Iterator[str]:
             yield f"  {trial_text(trial)}: {trial.text}{options}"
     for reason in advice.failed:
         yield f"  could not be tried: {reason}"
+
+
+def selection_text(selection: Selection) -> str:
+    """Return which method of ranges was chosen, and the errors of all that were tried."""
+    texts = [f"{trial.text} {trial_text(trial)}" for trial in selection.trials]
+    chosen = method_text(selection.settings)
+    return f"ranges by {chosen}; errors of the channels on held-out samples: {', '.join(texts)}"
 
 
 def advised(found: Accuracy) -> list[Trial]:

@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rkcosim.compiler import quantization
-from rkcosim.compiler.quantization import Accuracy, FloatModel, Settings
+from rkcosim.compiler.quantization import Accuracy, FloatModel, Score, Selection, Settings, method_text
 from rkcosim.compiler.quantization.forms import Sample
 from rkcosim.measure.models.accuracy import npu_figures
+from rkcosim.measure.models.accuracy_words import selection_text
+
+MUCH = 1.5
+"""Ratio of the errors from which on a method is warned of."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,18 @@ class Quantised:
         The figures without the layers that `mixed` and `below` have kept; `found` if they kept none.
     kept
         Names of all layers that stay in floating point.
+    settings
+        How it was quantised, with the method that was chosen.
+    selection
+        The methods that were tried; None if one was given.
     """
 
     data: bytes
     found: Accuracy
     before: Accuracy
     kept: tuple[str, ...]
+    settings: Settings
+    selection: Selection | None = None
 
 
 def quantise(
@@ -44,6 +54,7 @@ def quantise(
     npu: bool = False,
     advice: bool = False,
     held_out: Sequence[Sample] = (),
+    auto: bool = False,
 ) -> Quantised:
     """Quantise a model; what sensitive layers would lose is measured first.
 
@@ -64,13 +75,22 @@ def quantise(
         Whether the figures have what was tried to make the model better.
     held_out
         Samples on which that is measured; empty: half of `samples` are measured on and not calibrated with.
+    auto
+        Whether the method of the ranges is chosen (`select_ranges`); that of `settings` has no effect then.
 
     Raises
     ------
     ModelError
-        If there are too few samples for advice, or as `FloatModel.quantize` and `FloatModel.measure`.
+        If there are too few samples for advice or `auto`, or as `FloatModel.quantize` and
+        `FloatModel.measure`.
     """
+    selection = quantization.select_ranges(model, samples, settings) if auto else None
+    if selection is not None:
+        settings = selection.settings
     made = model.quantize(samples, settings)
+    remarks = [_method_warning(model, made, samples, settings)] if selection is None else []
+    if selection is not None:
+        remarks.append(selection_text(selection))
     before = found = model.measure(made, samples, gains=gains or mixed > 0)
     limit = -1.0 if below is None else below
     more = [layer.name for layer in found.worst(len(found.layers)) if layer.alone.cosine < limit]
@@ -86,7 +106,24 @@ def quantise(
     if advice:
         learnt, fresh = (samples, held_out) if held_out else quantization.divided(samples)
         found.advice = quantization.advise(model, learnt, fresh, replace(settings, keep=kept))
-    return Quantised(made, found, before, kept)
+    found.remarks = [remark for remark in remarks if remark]
+    return Quantised(made, found, before, kept, settings, selection)
+
+
+def _method_warning(model: FloatModel, made: bytes, samples: Sequence[Sample], settings: Settings) -> str:
+    """Return a warning if ranges by the extreme values leave a much smaller error of the outputs."""
+    if settings.method == "minmax":
+        return ""
+    right = model.run(samples)
+    plain = model.quantize(samples, replace(settings, method="minmax"))
+    ours, theirs = (Score(right, model.run_quantised(data, samples)) for data in (made, plain))
+    if ours.error < MUCH * theirs.error:
+        return ""
+    return (
+        f"warning: ranges by {method_text(settings)} leave an error of {100 * ours.error:.2f} % on these "
+        f"samples (mean relative error of the channels), those by minmax {100 * theirs.error:.2f} %; use "
+        "--method minmax or auto"
+    )
 
 
 def measure(
@@ -112,6 +149,6 @@ def measure(
         found.npu = npu_figures(model, data, samples)
     if advice:
         learnt, fresh = quantization.divided(samples)
-        kept = tuple(found.kept)
+        kept = tuple(name for name in found.kept if name in model.layers)
         found.advice = quantization.advise(model, learnt, fresh, Settings(keep=kept), given=data)
     return found

@@ -23,7 +23,7 @@ from rkcosim.compiler.loaders.onnx_node import (
     node_label,
 )
 from rkcosim.compiler.loaders.onnx_normalise import NORMALISATIONS, NormalisationLoader
-from rkcosim.compiler.loaders.products import settled
+from rkcosim.compiler.loaders.products import flattened, settled
 from rkcosim.compiler.loaders.views import View, rows_cube, view_of
 
 
@@ -131,7 +131,9 @@ class FloatLoader(NormalisationLoader):
         if isinstance(value, Real) and g.in_rows(value.shape, value.cube):
             view = view_of(replace(self.graph.tensors[value.tensor], shape=value.shape, cube=value.cube))
         if view is not None and len(view.shape) <= 4 and (len(view.shape) < 3 or view.shape[0] == 1):
-            made = settled(self.graph, view, f"{info.name}@settled", f"output '{info.name}'")
+            name = f"{info.name}@settled"
+            made = flattened(self.graph, view, name)
+            made = made or settled(self.graph, view, name, f"output '{info.name}'")
             self.values[info.name] = real_of(made)
         super()._output(info)
 

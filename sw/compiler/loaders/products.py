@@ -374,6 +374,21 @@ def straightened(graph: Graph, view: View, name: str) -> Straight | None:
     )
 
 
+def flattened(graph: Graph, view: View, name: str) -> Tensor | None:
+    """Return a view of one channel, whose axes lie in order, as a tensor for an output; None for others.
+
+    Its cube is no layout of the shape, but the elements lie in the order of the model's array.
+    """
+    order = [axis for axis in view.axes if view.stored[axis] > 1]
+    if view.channels != 1 or order != sorted(order):
+        return None
+    tensor = graph.tensors[view.tensor]
+    cube = (1, view.rows, 1)
+    made = replace(tensor, name=name, shape=view.shape, cube=cube, channels_last=False)
+    graph.tensors[name], graph.aliases[name] = made, view.tensor
+    return made
+
+
 def settled(graph: Graph, view: View, name: str, label: str) -> Tensor:
     """Return a tensor of the shape of a view: itself with another name, or moved by the NPU or the host.
 

@@ -20,6 +20,8 @@ from rkcosim.compiler.loaders.node import Cube, Shape
 from rkcosim.compiler.loaders.views import View
 
 Indices = npt.NDArray[np.int64]
+MOST_ELEMENTS = 2**23
+"""Elements of the largest map whose places are compared."""
 MOST_CHANNELS = 2048
 """Largest number of channels of a shuffle: its matrix grows with the square of it."""
 
@@ -39,7 +41,8 @@ def shuffled(graph: Graph, view: View, shape: Shape, name: str) -> Tensor | None
         Name of the result.
     """
     tensor = graph.tensors[view.tensor]
-    if len(shape) != 4 or shape[0] != 1 or tensor.shape != (1, *tensor.cube):
+    plain = len(shape) == 4 and shape[0] == 1 and tensor.shape == (1, *tensor.cube)
+    if not plain or tensor.elements > MOST_ELEMENTS:
         return None
     cube = (shape[1], shape[2], shape[3])
     size = _size(tensor.cube, cube)

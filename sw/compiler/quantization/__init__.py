@@ -15,6 +15,8 @@ from rkcosim.compiler.quantization.forms import (
 from rkcosim.compiler.quantization.mixed import keep_most_important
 from rkcosim.compiler.quantization.prepare import Normalisation, for_inputs, prepared
 from rkcosim.compiler.quantization.quantizer import Method, Settings, between, quantize_model
+from rkcosim.compiler.quantization.scores import Score
+from rkcosim.compiler.quantization.selection import Selection, method_text, range_options, select_ranges
 from rkcosim.compiler.quantization.trials import Advice, Trial
 
 __all__ = [
@@ -27,6 +29,8 @@ __all__ = [
     "ModelInput",
     "Normalisation",
     "OnnxModel",
+    "Score",
+    "Selection",
     "Settings",
     "TfliteModel",
     "Trial",
@@ -36,8 +40,11 @@ __all__ = [
     "for_inputs",
     "keep_most_important",
     "measure",
+    "method_text",
     "open_float_model",
     "prepared",
     "quantize_model",
+    "range_options",
+    "select_ranges",
     "worst_of",
 ]

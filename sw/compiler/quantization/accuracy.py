@@ -99,6 +99,8 @@ class Accuracy:
         Figures of the outputs when the NPU's arithmetic computes them; empty if it was not asked for.
     advice
         Changes that were tried, with the errors of the outputs that they leave; None if it was not asked for.
+    remarks
+        What is said of the method of the ranges.
     """
 
     samples: int
@@ -109,6 +111,7 @@ class Accuracy:
     npu: dict[str, Figures] = field(default_factory=dict)
     runtime: str = "onnxruntime"
     advice: Advice | None = None
+    remarks: list[str] = field(default_factory=list)
 
     def float_outputs(self) -> list[Layer]:
         """Return the layers that compute outputs, are not kept in floating point and are not quantised."""

@@ -8,30 +8,21 @@ the samples).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import NormalDist
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from rkcosim.base import progress
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.quantization.accuracy import MOVEMENTS, Accuracy
 from rkcosim.compiler.quantization.channels import CONCATS
 from rkcosim.compiler.quantization.cuts import before_concat, behind, runs_of_cut
-from rkcosim.compiler.quantization.figures import Sums, channel_squares, order, relative_error, worst_of
+from rkcosim.compiler.quantization.figures import order, worst_of
 from rkcosim.compiler.quantization.forms import FloatModel, OnnxModel, Sample
 from rkcosim.compiler.quantization.quantizer import Method, Settings
+from rkcosim.compiler.quantization.scores import Outputs, Score
+from rkcosim.compiler.quantization.selection import FEWEST, METHODS, method_text, range_options
 from rkcosim.compiler.quantization.trials import Advice, Trial
-
-Array = npt.NDArray[Any]
-Outputs = Sequence[Mapping[str, Array]]
-
-FEWEST = 4
-"""Fewest samples to calibrate with, and fewest to measure on."""
 
 LAYERS = 3
 """Layers that are tried in floating point, one at a time and together."""
@@ -39,23 +30,11 @@ LAYERS = 3
 CONCATS_TRIED = 3
 """Concats before which the model is cut, or that are kept in floating point."""
 
+MSE: tuple[Method, float] = ("mse", 99.99)
+"""Method of ranges that is tried beside `METHODS`."""
+
 RATIO = 4.0
 """Ratio of the ranges of a Concat's inputs from which on it is tried without a common step."""
-
-CHANCE, SHARE = 0.01, 0.02
-"""Chance that a change without a gain is advised; part of the error by which an advised change lowers it."""
-
-WORSE_DB = 0.5
-"""SQNR of the worst output in dB that a change may cost where the channels gain."""
-
-METHODS: tuple[tuple[Method, float], ...] = (
-    ("minmax", 99.99),
-    ("percentile", 99.99),
-    ("percentile", 99.9),
-    ("mse", 99.99),
-)
-"""Ranges that are tried: method and, for "percentile", the percentage.  "entropy" takes
-long and rarely helps."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +44,6 @@ class _Change:
     text: str
     options: list[str]
     outputs: Callable[[], Outputs]
-
-
-def standard_errors(samples: int) -> float:
-    """Return by how many standard errors the mean of so many differences must exceed 0.
-
-    This is the quantile of Student's t for the chance `CHANCE`, by the expansion in the reciprocal of the
-    degrees of freedom (Abramowitz and Stegun 26.7.5, two terms).
-    """
-    z, degrees = NormalDist().inv_cdf(1 - CHANCE), samples - 1
-    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
 
 
 def divided(samples: Sequence[Sample]) -> tuple[Sequence[Sample], Sequence[Sample]]:
@@ -123,12 +92,12 @@ def advise(
             raise ModelError(f"advice needs at least {FEWEST} samples to {who}, not {len(samples)}")
     right = model.run(fresh)
     made = model.quantize(learnt, settings)
-    own = _Score(right, model.run_quantised(made, fresh))
+    own = Score(right, model.run_quantised(made, fresh))
     start, found = own, model.measure(made, learnt, gains=True)
     before = Trial("quantised as it is", [], own.error, own.sqnr)
     trials, failed = [], list[str]()
     if given:
-        theirs = _Score(right, model.run_quantised(given, fresh))
+        theirs = Score(right, model.run_quantised(given, fresh))
         before = Trial("the given model", [], theirs.error, theirs.sqnr)
         again = own.against(theirs, Trial("quantise the float model again", _options(settings), 0.0, None))
         trials.append(again)
@@ -138,7 +107,7 @@ def advise(
     with progress.step("trying changes", len(changes), "changes") as shown:
         for change in changes:
             try:
-                score = _Score(right, change.outputs())
+                score = Score(right, change.outputs())
             except ModelError as error:
                 failed.append(f"{change.text}: {error}")
             else:
@@ -146,33 +115,6 @@ def advise(
             shown.advance()
     trials.sort(key=lambda trial: trial.error)
     return Advice(len(learnt), len(fresh), before, trials, failed)
-
-
-class _Score:
-    """Errors of a model on the held-out samples."""
-
-    def __init__(self, right: Outputs, found: Outputs) -> None:
-        sums = {name: Sums() for name in right[0]}
-        self._each = np.zeros(len(right))
-        for place, (want, have) in enumerate(zip(right, found, strict=True)):
-            errors = []
-            for name, one in sums.items():
-                one.add(want[name], have[name])
-                errors.append(relative_error(channel_squares(want[name], have[name])))
-            self._each[place] = np.mean(errors)
-        self.error = float(self._each.mean())
-        self.sqnr = worst_of({name: one.figures() for name, one in sums.items()}).sqnr
-
-    def against(self, start: _Score, trial: Trial) -> Trial:
-        """Return a trial with these errors, and whether they are better than those of a start."""
-        gained = start._each - self._each
-        noise = float(gained.std(ddof=1) / np.sqrt(len(gained)))
-        better = gained.mean() > max(standard_errors(len(gained)) * noise, SHARE * start.error)
-        keeps = self._decibels() >= start._decibels() - WORSE_DB
-        return replace(trial, error=self.error, sqnr=self.sqnr, noise=noise, advised=bool(better and keeps))
-
-    def _decibels(self) -> float:
-        return float("inf") if self.sqnr is None else self.sqnr
 
 
 def _changes(
@@ -212,12 +154,11 @@ def _changes(
         text = f"keep the layers {', '.join(names)} in floating point"
         yield _Change(text, _keep(names), kept(*names))
     if isinstance(model, OnnxModel):
-        for method, percentile in METHODS:
+        for method, percentile in (*METHODS, MSE):
             if method == settings.method and (method != "percentile" or percentile == settings.percentile):
                 continue
             changed = replace(settings, method=method, percentile=percentile)
-            of = f" of {percentile:g} %" if method == "percentile" else ""
-            yield _Change(f"use ranges by {method}{of}", _ranges(changed), other(changed))
+            yield _Change(f"use ranges by {method_text(changed)}", range_options(changed), other(changed))
     if not settings.per_channel:
         changed = replace(settings, per_channel=True)
         yield _Change("give weights a scale for each channel", ["--per-channel"], other(changed))
@@ -239,12 +180,7 @@ def _keep(names: Sequence[str]) -> list[str]:
     return [word for name in names for word in ("--keep", name)]
 
 
-def _ranges(settings: Settings) -> list[str]:
-    more = ["--percentile", f"{settings.percentile:g}"] if settings.method == "percentile" else []
-    return ["--method", settings.method, *more]
-
-
 def _options(settings: Settings) -> list[str]:
     """Return the options of `rkcosim quantize` that settings stand for."""
     weights = [] if settings.per_channel else ["--per-tensor"]
-    return [*_ranges(settings), *weights, *_keep(settings.keep)]
+    return [*range_options(settings), *weights, *_keep(settings.keep)]

@@ -66,15 +66,16 @@ class Sums:
 
     def add(self, original: Array, found: Array) -> None:
         """Add the elements of one sample."""
+        squares = channel_squares(original, found, self.last)
         if self.of_channels is not None:
-            self.of_channels = _added(self.of_channels, channel_squares(original, found, self.last))
+            self.of_channels = _added(self.of_channels, squares)
         a, b = original.astype(np.float64).reshape(-1), found.astype(np.float64).reshape(-1)
-        apart = b - a
         self.both += float(a @ b)
-        self.theirs += float(a @ a)
         self.ours += float(b @ b)
-        self.error += float(apart @ apart)
-        self.worst = max(self.worst, float(np.abs(apart).max(initial=0.0)))
+        self.theirs += float(squares[0].sum())
+        self.error += float(squares[1].sum())
+        apart = np.subtract(b, a, out=b)
+        self.worst = max(self.worst, float(np.abs(apart, out=apart).max(initial=0.0)))
 
     def figures(self, scale: float | None = None) -> Figures:
         """Return the figures; `scale` is a step of the tensor's quantisation."""
@@ -100,8 +101,8 @@ def channel_squares(original: Array, found: Array, last: bool = False) -> Array:
     """
     axis = channel_axis(original.shape, last)
     a = by_channel(original.astype(np.float64), axis)
-    b = by_channel(found.reshape(original.shape).astype(np.float64), axis)
-    return np.stack([np.square(a).sum(axis=1), np.square(b - a).sum(axis=1)])
+    apart = by_channel(found.reshape(original.shape).astype(np.float64), axis) - a
+    return np.stack([np.einsum("ij,ij->i", rows, rows) for rows in (a, apart)])
 
 
 def relative_error(squares: Array) -> float:

@@ -49,10 +49,15 @@ class FloatModel(Protocol):
         The inputs in order.
     outputs
         Names of the outputs in order.
+    layers
+        Names of all layers, as `Settings.keep` takes them.
     """
 
     @property
     def inputs(self) -> list[ModelInput]: ...
+
+    @property
+    def layers(self) -> list[str]: ...
 
     @property
     def outputs(self) -> list[str]: ...
@@ -108,6 +113,11 @@ class OnnxModel:
         """Names of the outputs in order."""
         return [item.name for item in self.proto.graph.output]
 
+    @property
+    def layers(self) -> list[str]:
+        """Names of the nodes."""
+        return [node.name for node in self.proto.graph.node]
+
     def run(self, samples: Sequence[Sample]) -> list[dict[str, npt.NDArray[Any]]]:
         """Return the outputs in onnxruntime."""
         return run_outputs(self.proto, samples)
@@ -151,6 +161,12 @@ class TfliteModel:
     def outputs(self) -> list[str]:
         """Names of the outputs in order."""
         return self.original.outputs
+
+    @property
+    def layers(self) -> list[str]:
+        """Names of the operators' results."""
+        model = self.original.model
+        return [model.tensors[number].name for node in model.nodes for number in node.outputs]
 
     def run(self, samples: Sequence[Sample]) -> list[dict[str, npt.NDArray[Any]]]:
         """Return the outputs in LiteRT."""
