@@ -45,3 +45,8 @@ MOST_COPIES = 256
 """Largest number of tasks that copy ranges of rows and columns for a nearest resize."""
 MOST_WINDOW = 2048
 """Largest number of elements of a window that become channels for a computed kernel."""
+MOST_DENSE = 128
+"""Largest number of channels of a depthwise convolution as a dense one: of 1024 multiplications in a cycle 8
+are real ones then, and the host has four, by a rough estimate."""
+MOST_WEIGHTS = 2**24
+"""Largest number of weights of a depthwise convolution as a dense one."""

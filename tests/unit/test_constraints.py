@@ -92,6 +92,11 @@ CASES = {
     "wide_blocks": [
         ((Window((33, 3)), 64, 8191, True), (Window((33, 3)), 64, 8191, False), "at most 64 pixels")
     ],
+    "wide_copies": [((Window((11, 11), (11, 11)), 256), (Window((1, 11), (1, 11)), 257), "257 windows")],
+    "wide_depthwise": [((Window((33, 1)), 2), (Window((33, 1)), 5000), "5000 channels")],
+    "fused_activation": [(("RELU", True), ("TANH", False), "TANH")],
+    "slice_masks": [(((),), (("ShrinkAxisMask",),), "ShrinkAxisMask")],
+    "nearest_mode": [(("floor",), ("round",), "nearest_mode round")],
     "task_width": [((2047,), (2048,), "2048")],
     "fits_cbuf": [(("",), ("9 rows do not fit CBUF",), "9 rows")],
     "transposed_pads": [(((0,) * 4, "x", True), ((3, 3, 3, 3), "x", False), "(3, 3, 3, 3)")],

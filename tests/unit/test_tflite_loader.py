@@ -129,14 +129,14 @@ BAD: dict[str, tuple[str, Callable[[Tf], int]]] = {
         lambda t: t.add("MEAN", [0, t.ints([3])], (1, 6, 7)),
     ),
     "masks": (
-        "masks",
+        "ShrinkAxisMask changes the dimensions",
         lambda t: t.add(
             "STRIDED_SLICE", [0, t.ints([0] * 4), t.ints(IMAGE), t.ints([1] * 4)], IMAGE, ShrinkAxisMask=1
         ),
     ),
     "shapes": ("cannot be combined|should be", lambda t: t.add("ADD", [0, t.conv(0, 8, 1, 2)], IMAGE)),
     "slope": ("not per channel", lambda t: t.add("PRELU", [0, t.constant((6, 7, 8))], IMAGE)),
-    "activation": ("fused activations TANH", lambda t: t.conv(0, 4, FusedActivationFunction=4)),
+    "activation": ("the fused activation is TANH", lambda t: t.conv(0, 4, FusedActivationFunction=4)),
     "stride": (
         "StrideH is 0",
         lambda t: t.add("MAX_POOL_2D", [0], IMAGE, FilterHeight=1, FilterWidth=1, StrideW=1),

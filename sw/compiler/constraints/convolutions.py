@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from rkcosim.compiler.constraints.constraint import constraint
 from rkcosim.compiler.graph import Window
-from rkcosim.compiler.limits import CONV_DILATION, CONV_KERNEL, CONV_PAD, CONV_STRIDE, MAX_SIZE
+from rkcosim.compiler.limits import (
+    CONV_DILATION,
+    CONV_KERNEL,
+    CONV_PAD,
+    CONV_STRIDE,
+    MAX_SIZE,
+    MOST_COPIES,
+    MOST_DENSE,
+    MOST_WEIGHTS,
+)
 
 Shape = tuple[int, ...]
 
@@ -47,10 +56,25 @@ def wide_form(window: Window, form: str) -> str:
 
 @constraint("Conv", kernel=CONV_KERNEL)
 def wide_blocks(window: Window, block: int, channels: int, found: bool) -> str:
-    """A larger kernel or stride divides into blocks of some pixels of an axis (strides without a prime factor
-    above 7), with a kernel of at most {kernel} blocks."""
+    """A larger kernel or stride divides into blocks of some pixels, with a kernel of at most {kernel}
+    blocks."""
     what = f"no division into blocks of at most {block} pixels of an axis has at most {channels} channels"
     return "" if found else f"{window}: {what}"
+
+
+@constraint("Conv", stride=CONV_STRIDE, most=MOST_COPIES)
+def wide_copies(window: Window, count: int) -> str:
+    """With a stride of a prime factor above {stride}, there are at most {most} windows along an axis."""
+    return f"{window}, {count} windows along an axis" if count > MOST_COPIES else ""
+
+
+@constraint("Conv", most=MOST_DENSE, weights=f"{MOST_WEIGHTS:,}")
+def wide_depthwise(window: Window, kernels: int) -> str:
+    """A depthwise convolution that is computed as one over all channels has at most {most} channels and
+    {weights} weights; the host takes less time for larger ones."""
+    height, width = window.kernel
+    fits = kernels <= MOST_DENSE and kernels**2 * height * width <= MOST_WEIGHTS
+    return "" if fits else f"{window} of {kernels} channels, {kernels} times the multiplications"
 
 
 @constraint("Conv", most=MAX_SIZE)

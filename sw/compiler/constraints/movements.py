@@ -43,6 +43,20 @@ def matrices_of_heads(first: Shape, matrices: Shape) -> str:
     return "" if fits else f"{first} times {matrices}"
 
 
+@constraint("Slice")
+def slice_masks(names: tuple[str, ...]) -> str:
+    """A STRIDED_SLICE keeps the number of dimensions."""
+    return f"{' and '.join(names)} changes the dimensions" if names else ""
+
+
+@constraint("Resize")
+def nearest_mode(mode: str) -> str:
+    """The nearest mode is floor, ceil, round_prefer_floor or round_prefer_ceil."""
+    return (
+        "" if mode in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil") else f"nearest_mode {mode}"
+    )
+
+
 @constraint("Slice", "Split", most=CONV_STRIDE)
 def slice_steps(steps: Pair) -> str:
     """The steps along rows and columns are at most {most}."""

@@ -32,6 +32,12 @@ def constant_weights(name: str, shape: Shape | None, constant: bool) -> str:
     return "" if constant else f"'{name}' {'' if shape is None else f'{shape} '}is computed by the model"
 
 
+@constraint("Conv", "FullyConnected", "Concat")
+def fused_activation(name: str, known: bool) -> str:
+    """The activation that a TFLite file fuses into an operator is RELU, RELU6 or RELU_N1_TO_1."""
+    return "" if known else f"the fused activation is {name}"
+
+
 @constraint()
 def constant_parameter(name: str, constant: bool) -> str:
     """A parameter such as a shape, axes, slopes or a table is a constant of the file."""

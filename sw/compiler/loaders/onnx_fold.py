@@ -107,7 +107,7 @@ def probe_values(session: Any) -> dict[str, np.ndarray[Any, Any]]:
     return feed
 
 
-def open_session(proto: onnx.ModelProto, path: Path | None = None) -> object:
+def open_session(proto: onnx.ModelProto, path: Path | None = None) -> Any:
     """Open a model with onnxruntime; with a path the optimised model is written there."""
     onnxruntime = import_onnxruntime()
     options = exact_options(onnxruntime)

@@ -22,6 +22,7 @@ from rkcosim.compiler.constraints.convolutions import (
 )
 from rkcosim.compiler.constraints.elements import operand_shapes, slopes_of_channels
 from rkcosim.compiler.constraints.movements import (
+    nearest_mode,
     pad_mode,
     resize_coordinates,
     resize_mode,
@@ -556,7 +557,7 @@ class OnnxNode(FileNode):
             "round_prefer_ceil": np.floor(spots + half),
         }
         if rounding not in rounded:
-            raise self.wrong(f"nearest_mode {rounding} is not supported")
+            raise nearest_mode.error(self.label, rounding)
         return tuple(int(n) for n in rounded[rounding].clip(0, size - 1))
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rkcosim.compiler.constraints.tensors import constant_parameter, tensor_shape
+from rkcosim.compiler.constraints.elements import slopes_of_channels
+from rkcosim.compiler.constraints.movements import slice_masks
+from rkcosim.compiler.constraints.tensors import constant_parameter, fused_activation, tensor_shape
 from rkcosim.compiler.graph import BilinearForm, Clamp, Graph, ModelError, Tensor, Window
 from rkcosim.compiler.limits import CONV_KERNEL
 from rkcosim.compiler.loaders.node import (
@@ -171,11 +173,11 @@ class TfliteNode(FileNode):
             y = rows
         self._check(y, made.cube)
         fused = self.attributes.get("FusedActivationFunction", 0)
-        if fused not in ACTIVATIONS:
-            raise self.wrong("the fused activations TANH and SIGN_BIT are not supported")
+        name = {4: "TANH", 5: "SIGN_BIT"}.get(fused, str(fused))
+        fused_activation(self.label, name, fused in ACTIVATIONS)
         limits = ACTIVATIONS[fused]
         if limits is not None and not made.clampable:
-            raise self.wrong("a fused activation is not supported here")
+            raise fused_activation.error(self.label, "behind a function or a movement", False)
         clamp = made.clamp.then(Clamp(*limits) if limits else Clamp())
         self.graph.ops.append(replace(made, clamp=clamp).finish(y))
 
@@ -303,7 +305,7 @@ class TfliteNode(FileNode):
             return np.array([float(self.attributes["Alpha"])])
         codes, scale, zero, _ = self.codes(1)
         if codes.size not in (1, x.cube[0]) or codes.shape[-1:] not in ((codes.size,), ()):
-            raise self.wrong(f"slopes '{self.names[1]}' {codes.shape} are not per channel")
+            raise slopes_of_channels.error(self.label, self.names[1], codes.shape, False)
         return (codes.astype(np.float64) - zero) * scale
 
     def _axis(self, axis: int, shape: Shape) -> int:
@@ -329,8 +331,8 @@ class TfliteNode(FileNode):
         """Bounds of SLICE, or of STRIDED_SLICE without masks that change the number of dimensions."""
         starts, strides, get = self._numbers(1), [1] * len(shape), self.attributes.get
         if self.kind == "STRIDED_SLICE":
-            if get("EllipsisMask") or get("NewAxisMask") or get("ShrinkAxisMask"):
-                raise self.wrong("masks that change the dimensions are not supported")
+            names = ("EllipsisMask", "NewAxisMask", "ShrinkAxisMask")
+            slice_masks(self.label, tuple(name for name in names if get(name)))
             strides = self._numbers(3)
             starts = [0 if get("BeginMask", 0) >> axis & 1 else n for axis, n in enumerate(starts)]
         if not len(starts) == len(strides) == len(shape) or min(strides) < 1:

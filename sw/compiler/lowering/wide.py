@@ -23,21 +23,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler import graph as g
-from rkcosim.compiler.constraints.convolutions import wide_blocks, wide_form
-from rkcosim.compiler.graph import ModelError, Tensor, Window
-from rkcosim.compiler.limits import CONV_KERNEL, CONV_PAD, CONV_STRIDE, INSERTS, MOST_COPIES
+from rkcosim.compiler.constraints.convolutions import wide_blocks, wide_copies, wide_depthwise, wide_form
+from rkcosim.compiler.graph import Tensor, Window
+from rkcosim.compiler.limits import CONV_KERNEL, CONV_PAD, CONV_STRIDE, INSERTS
 from rkcosim.compiler.lowering.moves import Moves
 from rkcosim.compiler.steps import Step
 
 MOST_CHANNELS = 8191
 """Largest number of channels and of kernels of the narrower convolution (ORIG_CHANNEL, DATAOUT_CHANNEL)."""
 
-MOST_WEIGHTS = 2**24
-"""Largest number of weights of a depthwise convolution as a dense one."""
-
-MOST_DENSE = 128
-"""Largest number of channels of a depthwise convolution as a dense one: of 1024 multiplications in a cycle 8
-are real ones then, and the host has four, by a rough estimate."""
 
 MOST_BLOCK = 64
 """Largest number of neighbouring pixels of an axis that become channels."""
@@ -225,12 +219,7 @@ def _dense(conv: g.Conv) -> g.Conv:
         If the host takes less time for so many multiplications.
     """
     kernels, _, height, width = conv.weights.shape
-    if kernels > MOST_DENSE or kernels**2 * height * width > MOST_WEIGHTS:
-        raise ModelError(
-            f"{conv.kind} '{conv.name}': {conv.window} of {kernels} channels is not supported: as a "
-            f"convolution over all channels it has {kernels} times the multiplications; up to {MOST_DENSE} "
-            f"times is faster than the host, with {MOST_WEIGHTS:,} weights"
-        )
+    wide_depthwise(f"{conv.kind} '{conv.name}'", conv.window, kernels)
     weights = np.full((kernels, kernels, height, width), conv.weight_zero_point, conv.weights.dtype)
     weights[np.arange(kernels), np.arange(kernels)] = conv.weights[:, 0]
     return replace(conv, weights=weights, groups=1)
@@ -307,11 +296,7 @@ def _apart(maker: Moves) -> list[Step]:
     strides = [*window.strides]
     for axis in axes:
         stride, taps, count = strides[axis - 1], window.kernel[axis - 1], y.cube[axis]
-        if count > MOST_COPIES:
-            raise ModelError(
-                f"{what} is not supported: {count} windows along an axis; with a stride that has a prime "
-                f"factor above {CONV_STRIDE} there may be {MOST_COPIES}"
-            )
+        wide_copies(what, window, count)
         size = next(
             n for n in range(taps, 2 * taps + 8) if _factors(n, range(2, CONV_STRIDE + 1)) is not None
         )
