@@ -292,10 +292,10 @@ def test_a_matrix_that_is_flattened_keeps_its_order() -> None:
 
 def test_an_operation_that_cannot_be_planned_goes_to_the_host() -> None:
     node = helper.make_node
-    nodes = [node("Conv", ["x", "w"], ["a"], strides=[11, 11]), node("Conv", ["a", "v"], ["y"])]
-    constants = {"w": weights(4, 3, 9, 9), "v": weights(8, 4, 1, 1)}
-    data = model(nodes, [value("x", [1, 3, 40, 40])], {"y": 4}, constants)
-    compiled = check(data, RNG.normal(size=(1, 3, 40, 40)).astype(np.float32))
+    nodes = [node("Conv", ["x", "w"], ["a"], dilations=[2, 1]), node("Conv", ["a", "v"], ["y"])]
+    constants = {"w": weights(4, 3, 33, 3), "v": weights(8, 4, 1, 1)}
+    data = model(nodes, [value("x", [1, 3, 80, 8])], {"y": 4}, constants)
+    compiled = check(data, RNG.normal(size=(1, 3, 80, 8)).astype(np.float32))
     assert sum(map(len, on_host(compiled))) + len(on_npu(compiled)) == 2
 
 
