@@ -145,6 +145,8 @@ class CompiledModel:
             raise ModelError(f"input {index}: the model has {len(self.inputs)}")
         info, tensor = self.inputs[index], self.graph.tensors[self.graph.inputs[index].tensor]
         array = np.asarray(values)
+        if array.dtype.name == "bfloat16":  # of the package ml_dtypes; every number is one of float32
+            array = array.astype(np.float32)
         if array.shape != info.shape:
             raise ModelError(f"input '{info.name}' has shape {array.shape}, but the model needs {info.shape}")
         if tensor.host and not info.quantised:

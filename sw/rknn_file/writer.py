@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import flatbuffers
@@ -144,6 +144,7 @@ class _Writer:
         self.roots: dict[str, int] = {}
         """Index in the file of each root tensor of the graph, by name."""
         self.views: dict[tuple[str, tuple[int, ...]], int] = {}
+        self.cubes: dict[str, tuple[int, ...]] = {}
         self.constants: list[tuple[int, int]] = []
         """(first byte in the weights region, index) of each constant, by its first byte."""
         self.relocations: dict[int, list[tuple[int, int, int, int]]] = {}
@@ -206,9 +207,15 @@ class _Writer:
         }
         names = {self.graph.root(item.value): item.name for item in self.graph.outputs if not item.real}
         names |= {self.graph.root(item.tensor): item.name for item in self.graph.inputs}
+        self.cubes = {  # an output may have other rows and columns than the tensor in whose place it is
+            self.graph.root(item.value): self.graph.tensors[item.value].cube
+            for item in self.graph.outputs
+            if self.graph.root(item.value) in taken
+        }
         for name, place in self.plan.places.items():
             if place.ref.region != "activations":
                 continue
+            place = replace(place, cube=self.cubes.get(name, place.cube))
             kind = Kind.INPUT if name in given else Kind.OUTPUT if name in taken else Kind.INTERNAL
             shape = given.get(name) or taken.get(name) or self._shape(name)
             self.roots[name] = len(self.tensors)
@@ -316,7 +323,7 @@ class _Writer:
         if place.ref.region == "weights":
             return dict(self.constants)[place.ref.offset]
         index = self.roots[root]
-        if cube == place.cube:
+        if cube == self.cubes.get(root, place.cube):
             return index
         if (root, cube) not in self.views:
             seen = self.graph.tensors[name]

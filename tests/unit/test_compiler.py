@@ -316,7 +316,10 @@ def test_row_major_cubes() -> None:
 @pytest.mark.parametrize(
     ("settings_", "words"),
     [
-        (dict(channels=16, kernels=16, height=44, width=44, kernel=11, stride=11), "no division into blocks"),
+        (
+            dict(channels=5000, kernels=16, height=44, width=44, kernel=11, stride=11),
+            "no division into blocks",
+        ),
         (dict(channels=5000, kernels=16, height=33, width=33, kernel=32), "no division into blocks"),
         (dict(channels=16, kernels=16, height=40, width=40, kernel=3, pad=16), "padding .* at most 15"),
     ],

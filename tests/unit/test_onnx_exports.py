@@ -139,6 +139,9 @@ def test_bfloat16_is_read_as_float32(inside):
     proto = _model(nodes, {"w": weights}, opset=22, kind=kind)
     theirs = np.asarray(ReferenceEvaluator(proto).run(None, {"x": given})[0]).astype(np.float32)
     _whole_on_npu(proto, theirs, 2.0**-6)
+    model = compile_model(proto.SerializeToString())
+    wide = np.asarray(given).astype(np.float32)
+    np.testing.assert_array_equal(model.encode_input(0, given), model.encode_input(0, wide))
 
 
 @pytest.mark.parametrize("signed", [True, False], ids=["int4", "uint4"])
