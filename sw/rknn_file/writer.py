@@ -144,7 +144,7 @@ class _Writer:
         self.roots: dict[str, int] = {}
         """Index in the file of each root tensor of the graph, by name."""
         self.views: dict[tuple[str, tuple[int, ...]], int] = {}
-        self.cubes: dict[str, tuple[int, ...]] = {}
+        self.cubes: dict[str, tuple[int, int, int]] = {}
         self.constants: list[tuple[int, int]] = []
         """(first byte in the weights region, index) of each constant, by its first byte."""
         self.relocations: dict[int, list[tuple[int, int, int, int]]] = {}
