@@ -22,6 +22,9 @@ from rkcosim.spec.config import ENTRY_BYTES
 from rkcosim.spec.layouts import depthwise_bytes, padded_channels
 from rkcosim.spec.types import BANK_BYTES, BANK_ENTRIES, BANKS, STRIPE
 
+BLOCK_BYTES = 64
+"""Bytes of one tap of a whole depthwise block: 64 channels of int8, 32 of fp16."""
+
 T = TypeVar("T")
 
 SLAB_LIMIT = 2048
@@ -408,12 +411,24 @@ def _try(shape: ConvShape, kernels: int, weight_banks: int, group: int, most: in
         rows = _row_tiles(shape, max_rows, min(most, STRIPE // shape.out_width))
         if rows is None:
             return None
+    if not resident and not _halves_fit(shape, space):
+        return None
     tiles = -(-shape.kernels // kernels)
     features = sum(shape.rows_in(first, count)[1] for first, count in rows) * shape.row_bytes
     weights = shape.weight_bytes(shape.kernels) * (1 if resident else len(rows))
     tasks = tiles * len(rows)
     cost = tiles * features + weights + tasks * TASK_BYTES
     return _Choice(cost, tasks, kernels, weight_banks, tuple(rows), resident)
+
+
+def _halves_fit(shape: ConvShape, space: int) -> bool:
+    """Whether the weights of a tile of one stripe can pass through this many bytes of CBUF.
+
+    A depthwise group of more than one byte a channel has two blocks, and CBUF holds a tap of the second one a
+    whole block behind that of the first one (the golden model's rule `cbuf.weights`).
+    """
+    divided = shape.depthwise and shape.itemsize > 1 and shape.channels * shape.itemsize > BLOCK_BYTES
+    return not divided or BLOCK_BYTES * shape.taps <= space
 
 
 def _row_tiles(shape: ConvShape, max_rows: int, most: int) -> list[tuple[int, int]] | None:
