@@ -29,7 +29,7 @@ from rkcosim.compiler.graph import MAX_ELEMENTS, Graph, ModelError, Tensor
 from rkcosim.compiler.host_steps import REAL_FUNCTIONS
 from rkcosim.compiler.limits import SMALL
 from rkcosim.compiler.loaders.node import Array, Constant, Cube, Pending, Shape
-from rkcosim.compiler.loaders.onnx_file import OWN_DOMAINS, reads
+from rkcosim.compiler.loaders.onnx_file import OWN_DOMAINS
 from rkcosim.compiler.loaders.onnx_node import (
     Broken,
     Hosted,
@@ -38,6 +38,7 @@ from rkcosim.compiler.loaders.onnx_node import (
     Real,
     Value,
     node_label,
+    reads,
 )
 from rkcosim.compiler.loaders.onnx_parts import (
     OnnxPart,

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 from rkcosim.compiler.graph import Window
 from rkcosim.compiler.limits import CONV_DILATION, CONV_KERNEL, CONV_PAD, CONV_STRIDE, MOST_WINDOW
 from rkcosim.compiler.loaders.onnx_einsum import shape_constant
-from rkcosim.compiler.loaders.onnx_fold import inferred, known_shapes
+from rkcosim.compiler.loaders.onnx_fold import described, known_shapes
 from rkcosim.spec.layouts.weights import channel_group
 
 CODINGS = {"QuantizeLinear", "DequantizeLinear"}
@@ -37,7 +37,7 @@ def computed_kernels(proto: onnx.ModelProto) -> onnx.ModelProto:
         return proto
     made = onnx.ModelProto()
     made.CopyFrom(proto)
-    shapes = known_shapes(inferred(made))
+    shapes = known_shapes(described(made))
     nodes: list[onnx.NodeProto] = []
     for node in made.graph.node:
         conv = _Computed.of(node, shapes) if node in convs else None

@@ -29,10 +29,11 @@ from rkcosim.compiler.graph import MAX_ELEMENTS, ModelError
 from rkcosim.compiler.host_runtimes import refuse_external
 from rkcosim.compiler.loaders.onnx_bounds import check_bounds
 from rkcosim.compiler.loaders.onnx_computed import computed_kernels
-from rkcosim.compiler.loaders.onnx_fold import fold, inferred, runs, shapes_of_run
+from rkcosim.compiler.loaders.onnx_fold import described, fold, inferred, runs, shapes_of_run
 from rkcosim.compiler.loaders.onnx_functions import inlined
 from rkcosim.compiler.loaders.onnx_groups import write_groups
 from rkcosim.compiler.loaders.onnx_loops import unrolled
+from rkcosim.compiler.loaders.onnx_node import reads
 from rkcosim.compiler.loaders.onnx_norms import layer_normalisations
 from rkcosim.compiler.loaders.onnx_products import products
 from rkcosim.compiler.loaders.onnx_types import has_bfloat16, write_bfloat16, write_narrow_codes
@@ -231,26 +232,11 @@ def cut_outputs(proto: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto
     del made.graph.input[:]
     made.graph.input.extend(kept)
     if any(not item.HasField("type") for item in made.graph.output):
-        types = {item.name: item for item in inferred(proto).graph.value_info}
+        types = {item.name: item for item in described(proto).graph.value_info}
         for item in made.graph.output:
             if not item.HasField("type") and item.name in types:
                 item.CopyFrom(types[item.name])
     return made
-
-
-def reads(node: onnx.NodeProto) -> list[str]:
-    """Return the names of the values that a node reads, also those that only its bodies read."""
-    return [*(name for name in node.input if name), *dict.fromkeys(_outer(node))]
-
-
-def _outer(node: onnx.NodeProto) -> Iterator[str]:
-    for item in node.attribute:
-        for body in (*([item.g] if item.HasField("g") else []), *item.graphs):
-            inner = {*(i.name for i in body.input), *(i.name for i in body.initializer)}
-            for part in body.node:
-                yield from (name for name in reads(part) if name not in inner)
-                inner.update(part.output)
-            yield from (i.name for i in body.output if i.name not in inner)
 
 
 def _check_sizes(proto: onnx.ModelProto) -> None:
@@ -261,7 +247,7 @@ def _check_sizes(proto: onnx.ModelProto) -> None:
     ModelError
         The message names the value.
     """
-    for info in inferred(proto).graph.value_info:
+    for info in described(proto).graph.value_info:
         dims = info.type.tensor_type.shape.dim
         count = math.prod(dim.dim_value for dim in dims if dim.HasField("dim_value"))
         if dims and count > MAX_ELEMENTS:

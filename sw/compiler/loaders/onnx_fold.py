@@ -186,11 +186,23 @@ def without_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model with the types that onnx' inference finds; the model itself if that fails."""
+def described(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model without its large constants, with the types that onnx' inference finds.
+
+    It is what shapes and types are read from; the model itself is returned if inference fails.
+    """
     try:
         found = onnx.shape_inference.infer_shapes(without_weights(proto), data_prop=True)
     except Exception:  # onnx raises several classes
+        return proto
+    del found.graph.input[len(proto.graph.input) :]
+    return found
+
+
+def inferred(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with the types that onnx' inference finds; the model itself if that fails."""
+    found = described(proto)
+    if found is proto:
         return proto
     made = onnx.ModelProto()
     made.CopyFrom(proto)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
@@ -112,6 +113,21 @@ class Broken:
 
 
 Value = Input | Constant | Quantised | Real | View | Pending | Host | Hosted | Broken
+
+
+def reads(node: onnx.NodeProto) -> list[str]:
+    """Return the names of the values that a node reads, also those that only its bodies read."""
+    return [*(name for name in node.input if name), *dict.fromkeys(_outer(node))]
+
+
+def _outer(node: onnx.NodeProto) -> Iterator[str]:
+    for item in node.attribute:
+        for body in (*([item.g] if item.HasField("g") else []), *item.graphs):
+            inner = {*(i.name for i in body.input), *(i.name for i in body.initializer)}
+            for part in body.node:
+                yield from (name for name in reads(part) if name not in inner)
+                inner.update(part.output)
+            yield from (i.name for i in body.output if i.name not in inner)
 
 
 def node_label(node: onnx.NodeProto) -> str:

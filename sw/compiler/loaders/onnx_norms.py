@@ -16,7 +16,8 @@ import numpy.typing as npt
 import onnx
 from onnx import helper, numpy_helper
 
-from rkcosim.compiler.loaders.onnx_fold import inferred, known_shapes
+from rkcosim.compiler.loaders.onnx_fold import described, known_shapes
+from rkcosim.compiler.loaders.onnx_node import reads
 
 CENTRED, ROOT_MEAN_SQUARE = "LayerNormalization", "SimplifiedLayerNormalization"
 """Operators that onnxruntime has in the domain of ONNX at all versions of the operator set; the second one is
@@ -77,13 +78,13 @@ class _Graph:
         self.graph = proto.graph
         self.makers = {name: node for node in proto.graph.node for name in node.output}
         self.constants = {item.name: item for item in proto.graph.initializer}
-        whole = inferred(proto)
+        whole = described(proto)
         self.shapes = known_shapes(whole)
         values = (*whole.graph.input, *whole.graph.value_info, *whole.graph.output)
         self.floats = {
             item.name for item in values if item.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
         }
-        self.uses = Counter(name for node in proto.graph.node for name in _taken(node))
+        self.uses = Counter(name for node in proto.graph.node for name in reads(node))
         self.uses.update(item.name for item in proto.graph.output)
         self.names = {*self.uses, *self.makers, *self.constants, *(n.name for n in proto.graph.node)}
         self.found: dict[str, _Norm] = {}
@@ -303,21 +304,11 @@ class _Graph:
             self.graph.value_info.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
 
 
-def _taken(node: onnx.NodeProto) -> Iterator[str]:
-    """Give the names of values that a node or a graph within it takes."""
-    yield from node.input
-    for item in node.attribute:
-        for inner in (item.g, *item.graphs):
-            yield from (value.name for value in inner.output)
-            for other in inner.node:
-                yield from _taken(other)
-
-
 def _used(nodes: list[onnx.NodeProto], graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """Return the nodes whose results are outputs of the graph or are taken by used nodes."""
     wanted, kept = {item.name for item in graph.output}, []
     for node in reversed(nodes):
         if not wanted.isdisjoint(node.output):
-            wanted.update(_taken(node))
+            wanted.update(reads(node))
             kept.append(node)
     return kept[::-1]

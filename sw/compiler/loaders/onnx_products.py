@@ -8,7 +8,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from rkcosim.compiler.loaders.onnx_einsum import as_product, shape_constant
-from rkcosim.compiler.loaders.onnx_fold import inferred, known_shapes
+from rkcosim.compiler.loaders.onnx_fold import described, known_shapes
 
 
 def products(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -27,7 +27,7 @@ def products(proto: onnx.ModelProto) -> onnx.ModelProto:
     made = onnx.ModelProto()
     made.CopyFrom(proto)
     constants = {item.name: item for item in made.graph.initializer}
-    shapes = known_shapes(inferred(made)) | {name: list(item.dims) for name, item in constants.items()}
+    shapes = known_shapes(described(made)) | {name: list(item.dims) for name, item in constants.items()}
     nodes: list[onnx.NodeProto] = []
     for node in made.graph.node:
         if node.op_type == "MatMul":

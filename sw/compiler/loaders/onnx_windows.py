@@ -13,7 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from rkcosim.compiler.graph import Window
-from rkcosim.compiler.loaders.onnx_fold import inferred, known_shapes
+from rkcosim.compiler.loaders.onnx_fold import described, known_shapes
 
 POOLS = ("MaxPool", "AveragePool", "LpPool")
 
@@ -30,7 +30,7 @@ def exact_windows(proto: onnx.ModelProto) -> onnx.ModelProto:
         return proto
     made = onnx.ModelProto()
     made.CopyFrom(proto)
-    while _rewrite_some(made, known_shapes(inferred(made))):
+    while _rewrite_some(made, known_shapes(described(made))):
         del made.graph.value_info[:]
     return made
 
