@@ -97,7 +97,7 @@ def test_dynamic_quantisation(tmp_path: Path, kind: str, per_channel: bool) -> N
 
 def test_bias_in_steps() -> None:
     """Older files add the bias of a convolution as a whole number of steps, before the scales."""
-    constants = {
+    constants: dict[str, np.ndarray] = {
         "w": RNG.integers(0, 256, (8, 4, 3, 3)).astype(np.uint8),
         "wz": np.array(130, np.uint8),
         "ws": np.array(0.01, np.float32),
@@ -124,7 +124,7 @@ def test_bias_in_steps() -> None:
 @pytest.mark.parametrize("whole", [True, False])
 def test_products_of_one_node(whole: bool) -> None:
     """Files that onnxruntime optimised: scales, zero points and bias are inputs of the product."""
-    constants = {
+    constants: dict[str, np.ndarray] = {
         "w": RNG.integers(0, 256, (24, 10)).astype(np.uint8),
         "wz": np.array(120, np.uint8),
         "ws": np.array(0.02, np.float32),

@@ -220,8 +220,8 @@ class Loader:
         self.numbers: dict[str, int] = {}
         """Number in the file of each tensor that programs of the host take or give."""
         self.unsized: set[int] = set()
-        """Tensors whose shape depends on values, or of complex numbers: only operators in the same program can
-        read them."""
+        """Tensors whose shape depends on values, or of complex numbers: only operators in the same program
+        can read them."""
         self.variables = Variables(model)
 
     def run(self) -> Graph:
