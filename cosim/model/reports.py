@@ -211,7 +211,7 @@ class EstimateRow:
     cycles
         Estimated cycles; None for a layer of the host.
     bound
-        What limits it: "array", "DRAM" and so on.
+        What limits it: the cause of most cycles in words, or "host".
     macs
         Multiply-accumulates.
     bytes_read, bytes_written
@@ -222,6 +222,8 @@ class EstimateRow:
         Time at the clock of the estimate; None for a layer of the host.
     share
         Part of the cycles of all layers, 0 to 1; None for a layer of the host.
+    spent
+        Cycles by cause (`rkcosim.measure.perf.attribution.Cause`); empty for a layer of the host.
     """
 
     name: str
@@ -236,6 +238,7 @@ class EstimateRow:
     peak: int
     milliseconds: float | None
     share: float | None
+    spent: dict[str, int]
 
 
 class Profile(Report):
