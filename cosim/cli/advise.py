@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rkcosim.cli import results
 from rkcosim.cli.app import command, needs, option
-from rkcosim.cli.options import DramOptions, InputOptions, Share
+from rkcosim.cli.options import DramOptions, Html, InputOptions, Share
 
 if TYPE_CHECKING:
     from rkcosim.measure.advice.advise import Advice
@@ -26,21 +26,13 @@ class AdviseOptions(InputOptions, DramOptions):
         low=0.0,
         metavar="SECONDS",
     )
-    only: tuple[
-        Literal[
-            "activations",
-            "orders",
-            "channels",
-            "kernels",
-            "hosts",
-            "outputs",
-            "inputs",
-            "quantisation",
-            "cores",
-            "what-if",
-        ],
-        ...,
-    ] = option("Try only changes of this kind; repeatable.", default=())
+    only: tuple[str, ...] = option(
+        "Try only changes of this kind: activations, orders, channels, kernels, hosts (operators of the "
+        "host), outputs, inputs, quantisation, cores or what-if (memory); repeatable.",
+        metavar="KIND",
+        words="rkcosim.measure.advice.advise:KINDS",
+        default=(),
+    )
     take: tuple[str, ...] = option(
         "Make the change of this name, as the table shows it, and try no others; repeatable, they are made "
         "in the given order.",
@@ -60,6 +52,7 @@ class AdviseOptions(InputOptions, DramOptions):
         "--output",
         writes=True,
     )
+    html: Html = None
     clock: float = option("Clock of the NPU in MHz, for milliseconds.", metavar="MHZ", default=1000.0, low=1)
 
 
@@ -109,6 +102,11 @@ def advise_command(asked: AdviseOptions) -> None:
             raise ValueError("no change saves time, so there is nothing to write to --output")
         results.write_bytes(asked.output, chosen.subject.model)
         print(f"{asked.output}: with {', '.join(chosen.names)}")
+    if asked.html is not None:
+        from rkcosim.model.advice import AdviceReport
+
+        AdviceReport(found).save(asked.html)
+        print(f"report: {asked.html}")
     asked.write(found.as_json(), say=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,8 @@ Kind = Literal[
     "cores",
     "what-if",
 ]
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 LEAST = 0.002
 """Smallest share of the time that a change must save to be advised."""
@@ -111,6 +113,11 @@ class Tried:
     saved_milliseconds: float = 0.0
     why: str = ""
     error: Figures | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the change."""
+        return self.change.name
 
     def as_json(self) -> dict[str, Any]:
         """Return everything in a form for `json.dump`."""
@@ -281,10 +288,11 @@ def advise(
         If it cannot be run.
     """
     limit = time.monotonic() + seconds
-    unknown = sorted(set(only) - set(Kind.__args__))  # type: ignore[attr-defined]
+    unknown = sorted(set(only) - set(KINDS))
     if unknown:
-        kinds = ", ".join(Kind.__args__)  # type: ignore[attr-defined]
-        raise AdviceError(f"there are no changes of the kind '{unknown[0]}'; the kinds are {kinds}")
+        raise AdviceError(
+            f"there are no changes of the kind '{unknown[0]}'; the kinds are {', '.join(KINDS)}"
+        )
     is_onnx = identify(data) == "ONNX model"
     if is_onnx:
         data = readable(data)

@@ -191,5 +191,5 @@ def _sliced(net: Net, name: str, axis: int, kept: npt.NDArray[np.intp]) -> str:
             made.input[place] = net.constant(numbers[kept], f"{node.input[place]}_narrow")
     made.name = net.fresh(f"{node.name}_narrow")
     made.output[0] = f"{made.name}_out"
-    net.graph.node.append(made)
+    net.append(made)
     return made.output[0]

@@ -151,14 +151,21 @@ class Net:
         for op, x, y in (("QuantizeLinear", value, codes), ("DequantizeLinear", codes, result)):
             node = helper.make_node(op, [x, *coder.input[1:]], [y], f"{y}_maker")
             node.attribute.extend(coder.attribute)
-            self.graph.node.append(node)
+            self.append(node)
         return result
 
     def constant(self, array: npt.NDArray[Any], name: str) -> str:
         """Add a constant; return its name."""
         made = self.fresh(name)
         self.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), made))
+        self.constants[made] = self.graph.initializer[-1]
         return made
+
+    def append(self, node: onnx.NodeProto) -> None:
+        """Add a node; `finish` brings it to its place."""
+        self.graph.node.append(node)
+        for name in node.output:
+            self.makers[name] = self.graph.node[-1]
 
     def fresh(self, name: str) -> str:
         """Return a name that nothing has yet."""

@@ -54,7 +54,7 @@ def _before_concat(name: str) -> Callable[[Subject], Subject]:
             twin.name = made
             twin.input[0] = net.uncoded(x, [concat])
             twin.output[0] = f"{made}_out"
-            net.graph.node.append(twin)
+            net.append(twin)
             concat.input[place] = net.coded_like(f"{made}_out", end, made)
         old = concat.output[0]
         node.CopyFrom(helper.make_node("Identity", [old], [f"{name}_unused"], name))
