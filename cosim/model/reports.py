@@ -211,7 +211,7 @@ class EstimateRow:
     cycles
         Estimated cycles; None for a layer of the host.
     bound
-        What limits it: "array", "DRAM" and so on.
+        What limits it: the cause of most cycles in words, or "host".
     macs
         Multiply-accumulates.
     bytes_read, bytes_written
@@ -222,6 +222,8 @@ class EstimateRow:
         Time at the clock of the estimate; None for a layer of the host.
     share
         Part of the cycles of all layers, 0 to 1; None for a layer of the host.
+    spent
+        Cycles by cause (`rkcosim.measure.perf.attribution.Cause`); empty for a layer of the host.
     """
 
     name: str
@@ -236,6 +238,7 @@ class EstimateRow:
     peak: int
     milliseconds: float | None
     share: float | None
+    spent: dict[str, int]
 
 
 class Profile(Report):
@@ -335,7 +338,11 @@ class Profile(Report):
             cores = f"{run.cores} core{'s' if run.cores > 1 else ''}"
             yield f"{run.model}: {self.cycles:,} cycles, {self.milliseconds():.3f} ms at 1 GHz on {cores}"
             many = f"{run.submits} submit{'s' if run.submits != 1 else ''}"
-            yield f"with a driver: {self.board_milliseconds():.3f} ms in {many}"
+            from rkcosim.measure.perf.boards.expected import without_host
+
+            line = f"with a driver: {self.board_milliseconds():.3f} ms in {many}"
+            hosted = len(run.host.operators)
+            yield f"{line}; {without_host(hosted)}" if hosted else line
         yield f"{self.macs:,} MACs, {self.bytes_read:,} bytes read, {self.bytes_written:,} bytes written"
         timed = sorted((row for row in run.layers if row.cycles), key=lambda row: -(row.cycles or 0))
         total = sum(row.cycles or 0 for row in timed)

@@ -22,6 +22,7 @@ from rkcosim.compiler.model import CompiledModel
 from rkcosim.compiler.plan import ALIGN, Segment
 from rkcosim.compiler.steps import CallStep, HostStep, Step
 from rkcosim.regcmd.job import Job, JobResult
+from rkcosim.spec.octets import OctetRate
 
 
 class NpuBuffer(Protocol):
@@ -105,6 +106,8 @@ class LayerReport:
     """Index of the compiled step; None for an operation that the host computes after the network."""
     hosted: tuple[HostOperator, ...] = ()
     """The operators of the model file that the host computes in this layer, with the reasons."""
+    rates: tuple[OctetRate, ...] = ()
+    """The DPU's rate in each of the tasks of `measures`."""
 
     @property
     def elements(self) -> int:
@@ -536,6 +539,7 @@ def plan_layers(
                 tuple(seen),
                 index,
                 hosted_operators(step),
+                rates=tuple(task.octet for task in tasks) if seen else (),
             )
         )
     for op in model.graph.host_ops:

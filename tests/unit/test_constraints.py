@@ -122,6 +122,7 @@ CASES = {
     "kept_dimensions": [(("rows", True), ("rows", False), "of the rows")],
     "pool_dilations": [(((1, 1),), ((2, 1),), "(2, 1)")],
     "average_inside_padding": [(((4, 4), True), ((4, 4), False), "(4, 4)")],
+    "moved_channels": [((4096, 4096), (4097, 4096), "4,097 channels of 4,096")],
     "inserted_zeros": [(((8, 1),), ((3, 1),), "(3, 1)")],
     "function_of_floats": [(("Tanh", True), ("Tanh", False), "Tanh")],
     "known_function": [(("Spin", True), ("Spin", False), "Spin")],

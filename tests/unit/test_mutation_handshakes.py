@@ -1,5 +1,6 @@
 """`python -m tools.mutation.handshakes`: faults of the ports of components, and the tests that find them."""
 
+# mypy: disable-error-code="valid-type"
 import threading
 import time
 from collections.abc import Sequence
@@ -164,6 +165,7 @@ def test_own_tests_come_first_and_survivors_are_counted() -> None:
         Finding(str(second), SURVIVED, "-", 30.0, ""),
     ]
     assert finders("a.A", findings, ["own.py"]) == ["own.py::t"] and not finders("a.A", findings, ["core.py"])
+    assert finders("b.B", findings, ["own.py"]) == ["own.py::t"], "what finds most of the others' faults"
 
 
 def _record(*findings: Finding, untried: Sequence[str] = ()) -> Record:
@@ -225,11 +227,65 @@ def test_a_verdict_holds_while_its_sources_do(monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_what_was_never_tried_comes_first() -> None:
+    """Then what survived; components whose own tests are in one file are tried together."""
     a = [PortFault("a.A", port, "late") for port in "xyz"]
     b = [PortFault("b.B", port, "late") for port in "xy"]
     lost, found = Finding(str(a[0]), SURVIVED, "-", 30.0, ""), Finding(str(b[0]), FOUND, "t", 1.0, "")
-    assert in_turn([*a, *b], _record(found, lost)) == [(a[1], a[2]), (b[1],), (a[0],), (b[0],)]
-    assert in_turn([*a, *b], _record(found), 2) == [(a[0], a[1])]
+    apart = dict.fromkeys(a, ("a.py",)) | dict.fromkeys(b, ("b.py", "a.py"))
+    groups = in_turn(apart, _record(lost, found))
+    assert groups == [(a[1], a[2]), (b[1],), (a[0],), (b[0],)]
+    assert in_turn(dict.fromkeys([*a, *b], ("a.py",)), _record(lost)) == [(a[1], a[2], *b), (a[0],)]
+    assert [len(group) for group in in_turn(apart, _record(), 3)] == [3]
+
+
+def test_each_component_is_sampled_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is stopped has tried as many faults of each, and not the first ones by name."""
+    monkeypatch.setattr(handshakes, "TURN", 2)
+    plans = {
+        PortFault(name, f"port{n}", "late"): (f"{name[0]}.py",) for name in ("a.A", "b.B") for n in range(6)
+    }
+    first, second, *_ = groups = in_turn(plans, _record())
+    assert [one.component for one in (*first, *second)] == ["a.A", "a.A", "b.B", "b.B"]
+    assert {len(group) for group in groups} == {2} and {one.port for one in first} != {"port0", "port1"}
+
+
+def test_faults_of_several_components_are_in_one_design(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the chosen one is active."""
+
+    class First(Follower):
+        belongs: In(1)
+
+        def elaborate(self, platform: object) -> Module:
+            return super().elaborate(platform)
+
+    class Second(Follower):
+        belongs: In(1)
+
+        def elaborate(self, platform: object) -> Module:
+            return super().elaborate(platform)
+
+    monkeypatch.setattr(faulty_ports, "components", lambda: {"toy.First": First, "toy.Second": Second})
+    faults = [PortFault("toy.First", "beats", "more"), PortFault("toy.Second", "beats", "more")]
+    planted = faulty_ports.Faults(faults)
+    for chosen in (None, *faults):
+        planted.choose(chosen)
+        m, duts = Module(), (First(), Second())
+        m.submodules += duts
+
+        async def bench(ctx: Any, duts: Any = duts, chosen: Any = chosen) -> None:
+            await ctx.tick()
+            assert [ctx.get(dut.beats) for dut in duts] == [fault is chosen for fault in faults]
+
+        simulator = Simulator(m)
+        simulator.add_clock(1e-6)
+        simulator.add_testbench(bench)
+        simulator.run()
+
+
+def test_short_tests_come_first() -> None:
+    seconds = {"a.py::long": 3.0, "b.py::mid": 1.0, "a.py::short": 0.1, "c.py::other": 0.0}
+    assert handshakes._in_order(["a.py", "b.py"], seconds) == ["a.py::short", "b.py::mid", "a.py::long"]
+    assert handshakes._in_order(["d.py"], seconds) == ["d.py"]
 
 
 def test_the_kept_record_is_about_this_rtl() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def wave(tmp_path: Path) -> waves.Wave:
     return waves.open(path)
 
 
-def test_columns_gaps_and_unknown_values(wave):
+def test_columns_gaps_and_unknown_values(wave: waves.Wave) -> None:
     found = timing_diagram(wave, first=1, last=22, signals=["core0.bit", "core0.bus"])
     cycle, bit, bus = found["signal"]
     assert bit == {"name": "core0.bit", "wave": "0.1.|.0.."}
@@ -42,20 +43,20 @@ def test_columns_gaps_and_unknown_values(wave):
     assert json.loads(json.dumps(found)) == found
 
 
-def test_every_cycle_is_a_column_where_something_changes(wave):
+def test_every_cycle_is_a_column_where_something_changes(wave: waves.Wave) -> None:
     (cycle, busy) = timing_diagram(wave, first=24, last=29, signals=["core0.busy"])["signal"]
     assert busy["wave"] == "0.0101" or busy["wave"] == "0..101"
     assert len(cycle["wave"]) == 6
 
 
-def test_what_cannot_be_drawn_is_named(wave):
+def test_what_cannot_be_drawn_is_named(wave: waves.Wave) -> None:
     with pytest.raises(WaveError, match="no cycles 40 to 50; the waveform has 0 to 29"):
         timing_diagram(wave, first=40, last=50, signals=["core0.bit"])
     with pytest.raises(WaveError, match="nothing"):
         timing_diagram(wave, signals=["core0.nothing"])
 
 
-def test_a_window_that_is_too_long_is_refused(tmp_path):
+def test_a_window_that_is_too_long_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "long.vcd"
     with path.open("w") as file, VCDWriter(file, timescale="1 ns") as writer:
         bit = writer.register_var("core0", "bit", "wire", size=1, init=0)
@@ -67,9 +68,12 @@ def test_a_window_that_is_too_long_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", DIAGRAMS)
-def test_the_pictures_are_those_of_the_documents(name):
+def test_the_pictures_are_those_of_the_documents(name: str) -> None:
     document = (PICTURES / f"timing-{name}.json").read_text("utf-8")
-    assert picture(document) == (PICTURES / f"timing-{name}.svg").read_text("utf-8")
+    drawn = (PICTURES / f"timing-{name}.svg").read_text("utf-8")
+    assert picture(document) == drawn
+    parts = set(re.findall(r'<use [^>]*href="#([^"]*)"', drawn))
+    assert "000" in parts and parts <= set(re.findall(r' id="([^"]*)"', drawn)), "every level is drawn"
     page = (PICTURES.parent / "ports.md").read_text("utf-8")
     assert f"(pictures/timing-{name}.svg)" in page
     lengths = {len(lane["wave"]) for lane in json.loads(document)["signal"]}
@@ -78,7 +82,7 @@ def test_the_pictures_are_those_of_the_documents(name):
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", DIAGRAMS)
-def test_the_documents_are_those_of_the_rtl(name):
+def test_the_documents_are_those_of_the_rtl(name: str) -> None:
     from tools.timing.record import current
 
     assert current(name), f"python -m tools.timing {name}"

@@ -95,7 +95,7 @@ def watch(told: Callable[[str, wiring.Component], None]) -> None:
 
 
 class Faults:
-    """Faults of one component, in every instance that is elaborated from now on; at most one is active.
+    """Faults of components, in every instance that is elaborated from now on; at most one is active.
 
     An instance without the port of a fault is not changed by it. What has been elaborated, and even compiled
     for a simulation, can be used for all faults: `choose` has an effect from the next reset on.
@@ -103,22 +103,26 @@ class Faults:
     Raises
     ------
     ValueError
-        if there is no such component, or the faults are of several components.
+        if the RTL has no such component.
     """
 
     def __init__(self, faults: Sequence[PortFault]) -> None:
-        (name,) = {fault.component for fault in faults}
-        kind = components().get(name)
-        if kind is None:
-            raise ValueError(f"{faults[0]}: the RTL has no component {name}")
         self._numbers = {fault: number for number, fault in enumerate(faults, 1)}
         self._chosen = Signal(range(len(faults) + 1), name="chosen_fault")
+        for name in dict.fromkeys(fault.component for fault in faults):
+            self._plant(name)
+
+    def _plant(self, name: str) -> None:
+        mine = {fault: number for fault, number in self._numbers.items() if fault.component == name}
+        kind = components().get(name)
+        if kind is None:
+            raise ValueError(f"{next(iter(mine))}: the RTL has no component {name}")
         before: Callable[..., Any] = kind.elaborate
 
         def elaborate(component: Any, platform: object) -> Fragment:
             ports = dict(_outputs(component))
             numbers: dict[str, list[tuple[int, str]]] = {}
-            for fault, number in self._numbers.items():
+            for fault, number in mine.items():
                 if fault.port in ports:
                     numbers.setdefault(fault.port, []).append((number, fault.kind))
             fragment = Fragment.get(before(component, platform), platform)

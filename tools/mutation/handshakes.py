@@ -20,6 +20,7 @@ import contextlib
 import hashlib
 import importlib
 import io
+import itertools
 import json
 import os
 import re
@@ -30,9 +31,11 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from amaranth.lib import wiring
@@ -60,7 +63,10 @@ WALL_SECONDS = 600
 """Time without any work after which the tests of a fault are stopped, which is a find: they do not end."""
 
 TURN = 8
-"""Faults of a component that are tried one after the other."""
+"""Faults of a component that are tried before it is the turn of the others."""
+
+GROUP = 64
+"""Faults at most that are in one simulation: of all components whose own tests are in the same file."""
 
 USES = Path("build/handshakes_uses.json")
 """Which components each file of tests elaborates, kept for unchanged sources."""
@@ -68,10 +74,14 @@ USES = Path("build/handshakes_uses.json")
 
 @dataclass(frozen=True)
 class Use:
-    """What a file of tests elaborates: names of components, and the faults of their ports."""
+    """What a file of tests elaborates: names of components, and the faults of their ports.
+
+    `seconds` has the processor time of each test without a fault.
+    """
 
     path: str
     faults: Mapping[str, tuple[PortFault, ...]]
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 def _tests() -> list[Path]:
@@ -129,23 +139,27 @@ def _ticks(group: int) -> int:
 
 
 class _Failures:
-    """A plugin of pytest that keeps the first test that fails."""
+    """A plugin of pytest that keeps the first test that fails, and the seconds of each test."""
 
     def __init__(self) -> None:
         self.first = ""
+        self.seconds: dict[str, float] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and not self.first:
             self.first = report.nodeid
+        if report.when == "call":
+            self.seconds[report.nodeid] = round(report.duration, 2)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed and not self.first:
             self.first = report.nodeid
 
 
-def _run(paths: Sequence[str]) -> str:
-    """Run files of tests until one fails; return its name, or ""."""
+def _run(paths: Sequence[str], seconds: dict[str, float] | None = None) -> str:
+    """Run files of tests, or tests, until one fails; return its name, or "", and add the seconds of each."""
     failures = _Failures()
+    failures.seconds = {} if seconds is None else seconds
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header", "--tb=no"]
     options += ["--assert=plain", "-m", "not heavy and not shared"]
     try:
@@ -178,14 +192,21 @@ def use_of(path: Path) -> Use:
             seen[name] = tuple(dict.fromkeys((*seen.get(name, ()), *found)))
 
         watch(note)
-        failed = _run([str(path)])
-        pipe.send((seen, failed))
+        seconds: dict[str, float] = {}
+        failed = _run([str(path)], seconds)
+        pipe.send((seen, seconds, failed))
 
     sent, _ = _child(work, WALL_SECONDS)
-    seen, failed = sent if isinstance(sent, tuple) else ({}, "the tests do not end")
+    seen, seconds, failed = sent if isinstance(sent, tuple) else ({}, {}, "the tests do not end")
     if failed:
         raise RuntimeError(f"{path.relative_to(ROOT)}: {failed} fails without a fault")
-    return Use(path.relative_to(ROOT).as_posix(), seen)
+    return Use(path.relative_to(ROOT).as_posix(), seen, seconds)
+
+
+def _in_order(paths: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
+    """Return the tests of some files, short ones first; a file without known tests is itself one."""
+    tests = [[one for one in seconds if one.partition("::")[0] == path] or [path] for path in paths]
+    return sorted(itertools.chain(*tests), key=lambda test: seconds.get(test, 0.0))
 
 
 def _disproved(fault: PortFault) -> str:
@@ -206,8 +227,11 @@ def attempt(
     *,
     limit: int = SECONDS,
     planted: Faults | None = None,
+    seconds: Mapping[str, float] = MappingProxyType({}),
 ) -> Finding:
-    """Run files of tests with a fault, in the order of the paths, and single tests `ahead` of them.
+    """Run files of tests with a fault, the first path before the others, and single tests `ahead` of them.
+
+    `seconds` are those of each test without a fault; short tests of a file run first.
 
     A fault that survives a `limit` of less than `SECONDS` has no digest: it is to be tried again. `planted`
     are the faults that this process has planted already.
@@ -224,73 +248,103 @@ def attempt(
 
         signal.signal(signal.SIGXCPU, over)
         (planted or Faults([fault])).choose(fault)
-        first, *others = [str(ROOT / path) for path in paths]
-        failed = _run([str(ROOT / test) for test in ahead]) if ahead else ""
-        failed = failed or _run([first]) or _disproved(fault) or (_run(others) if others else "")
+        own = [test for test in _in_order(paths[:1], seconds) if test not in ahead]
+        others = [test for test in _in_order(paths[1:], seconds) if test not in ahead]
+        failed = _run([str(ROOT / test) for test in (*ahead, *own)]) or _disproved(fault)
+        failed = failed or (_run([str(ROOT / test) for test in others]) if others else "")
         taken = sum(resource.getrusage(resource.RUSAGE_SELF)[:2]) - used
         pipe.send((FOUND, failed, taken) if failed else (SURVIVED, "all tests pass", taken))
 
     begin = time.monotonic()
     sent, ended = _child(work, WALL_SECONDS)
     if isinstance(sent, tuple):
-        result, test, seconds = sent
+        result, test, used = sent
     else:
         result, test = FOUND, "the process died" if ended else "the tests do not end"
-        seconds = time.monotonic() - begin
+        used = time.monotonic() - begin
     whole = result == FOUND or limit >= SECONDS
-    return Finding(
-        str(fault), result, test, round(seconds, 1), digest_of(fault, test, paths) if whole else ""
-    )
+    return Finding(str(fault), result, test, round(used, 1), digest_of(fault, test, paths) if whole else "")
 
 
-def batch(
-    plans: Mapping[PortFault, tuple[str, ...]], known: Mapping[str, Finding], limit: int = SECONDS
+def _try_all(
+    plans: Mapping[PortFault, tuple[str, ...]],
+    known: Mapping[str, Finding],
+    seconds: Mapping[str, float],
+    limit: int,
+    pipe: Connection,
+) -> None:
+    """Try faults and send the findings, or the text of an error."""
+    findings, warm = list(known.values()), set[str]()
+    try:
+        planted = Faults(list(plans))
+        for fault, paths in plans.items():
+            ahead = finders(fault.component, findings, paths)
+            before = known.get(str(fault))
+            if before is not None and before.test.partition("::")[0] in paths:
+                ahead = list(dict.fromkeys((before.test, *ahead)))
+            for test in ahead or paths[:1]:
+                if test not in warm:
+                    with contextlib.redirect_stdout(io.StringIO()):
+                        failed = _run([str(ROOT / test)])
+                    if failed:
+                        raise RuntimeError(f"{failed} fails without a fault")
+                    warm.add(test)
+            findings.append(attempt(fault, paths, ahead, limit=limit, planted=planted, seconds=seconds))
+            pipe.send(findings[-1])
+    except Exception:
+        pipe.send(traceback.format_exc())
+
+
+def batches(
+    groups: Iterable[Mapping[PortFault, tuple[str, ...]]],
+    known: Mapping[str, Finding],
+    seconds: Mapping[str, float],
+    limit: int = SECONDS,
+    jobs: int = 1,
 ) -> Iterator[Finding]:
-    """Try faults of one component and yield the findings.
+    """Try groups of faults and yield the findings, several groups at the same time.
 
-    Tests that have found other faults run once without a fault, in a process that is then copied for each
-    fault: so a simulation that they share (`tests.simulation.shared`) is built once for all.
+    Tests that have found other faults (if there are none, the first file) run once without a fault, in a
+    process that is then copied for each fault: so a simulation that they share (`tests.simulation.shared`)
+    is built once for a group.
 
     Raises
     ------
     RuntimeError
         if such a test fails without a fault, or tests cannot be run.
     """
-    findings, warm = list(known.values()), set[str]()
-
-    def work(pipe: Connection) -> None:
-        try:
-            planted = Faults(list(plans))
-            for fault, paths in plans.items():
-                ahead = finders(fault.component, findings, paths)
-                before = known.get(str(fault))
-                if before is not None and before.test.partition("::")[0] in paths:
-                    ahead = list(dict.fromkeys((before.test, *ahead)))
-                for test in ahead:
-                    if test not in warm:
-                        with contextlib.redirect_stdout(io.StringIO()):
-                            failed = _run([str(ROOT / test)])
-                        if failed:
-                            raise RuntimeError(f"{failed} fails without a fault")
-                        warm.add(test)
-                findings.append(attempt(fault, paths, ahead, limit=limit, planted=planted))
-                pipe.send(findings[-1])
-        except Exception:
-            pipe.send(traceback.format_exc())
-
-    mine, theirs = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=work, args=(theirs,))
-    process.start()
-    theirs.close()
+    left = iter(groups)
+    running: dict[Connection, tuple[BaseProcess, int]] = {}
     try:
-        for _ in plans:
-            sent = mine.recv()
-            if isinstance(sent, str):
-                raise RuntimeError(sent)
-            yield sent
+        while True:
+            for plans in itertools.islice(left, jobs - len(running)):
+                mine, theirs = CONTEXT.Pipe(duplex=False)
+                process: BaseProcess = CONTEXT.Process(
+                    target=_try_all, args=(plans, dict(known), seconds, limit, theirs)
+                )
+                process.start()
+                theirs.close()
+                running[mine] = process, len(plans)
+            if not running:
+                return
+            for pipe in wait(list(running)):
+                assert isinstance(pipe, Connection)
+                try:
+                    sent = pipe.recv()
+                except EOFError:
+                    sent = "the process that tries faults died"
+                if isinstance(sent, str):
+                    raise RuntimeError(sent)
+                yield sent
+                process, count = running.pop(pipe)
+                if count > 1:
+                    running[pipe] = process, count - 1
+                else:
+                    process.join()
     finally:
-        process.terminate()
-        process.join()
+        for process, _ in running.values():
+            process.terminate()
+            process.join()
 
 
 def _digest(path: Path) -> str:
@@ -318,13 +372,17 @@ def _uses() -> list[Use]:
                 component: [[one.component, one.port, one.kind] for one in faults]
                 for component, faults in use.faults.items()
             }
-            kept[name] = {"sources": digest, "uses": rows}
+            kept[name] = {"sources": digest, "uses": rows, "seconds": dict(use.seconds)}
             with whole_file(USES) as part:
                 part.write_text(json.dumps(kept), encoding="utf-8")
             print(f"{path.stem}: {len(rows)} components, {time.monotonic() - begin:.0f} s", flush=True)
         rows = kept[name]["uses"]
         uses.append(
-            Use(name, {key: tuple(PortFault(*row) for row in faults) for key, faults in rows.items()})
+            Use(
+                name,
+                {key: tuple(PortFault(*row) for row in faults) for key, faults in rows.items()},
+                kept[name]["seconds"],
+            )
         )
     return uses
 
@@ -343,36 +401,43 @@ def planned(uses: Sequence[Use]) -> dict[PortFault, tuple[str, ...]]:
 
 
 def finders(component: str, findings: Iterable[Finding], paths: Sequence[str]) -> list[str]:
-    """Return the tests of some files that have found most of a component's faults, at most two."""
-    tests = Counter(
-        one.test
-        for one in findings
-        if one.fault.partition(":")[0] == component and one.test.partition("::")[0] in paths
-    )
-    return [test for test, _ in tests.most_common(2)]
+    """Return the tests of some files that have found most of a component's faults, at most two.
+
+    If there are none, those of the first of these files that have found most of the other components' faults.
+    """
+    own, others = Counter[str](), Counter[str]()
+    for one in findings:
+        file = one.test.partition("::")[0]
+        if one.fault.partition(":")[0] == component and file in paths:
+            own[one.test] += 1
+        elif file == paths[0]:
+            others[one.test] += 1
+    return [test for test, _ in (own or others).most_common(2)]
 
 
 def in_turn(
-    faults: Iterable[PortFault], record: Record, most: int | None = None
+    plans: Mapping[PortFault, tuple[str, ...]], record: Record, most: int | None = None
 ) -> list[tuple[PortFault, ...]]:
-    """Return groups of faults of one component in the order in which they are tried, at most so many faults.
+    """Return groups of faults in the order in which they are tried, at most so many faults.
 
     Those without a verdict come first, then those that survived, then the rest. In each of these, the
-    components take turns.
+    components take turns, each with some of its faults in an order by a hash of their names: so what has been
+    tried when a run is stopped is a sample of every component. A group has the same first file of tests.
     """
     places: dict[tuple[int, int, str], list[PortFault]] = {}
     numbers: Counter[tuple[str, int]] = Counter()
-    for fault in faults:
+    for fault in sorted(plans, key=lambda one: hashlib.sha256(str(one).encode()).digest()):
         one = record.verdicts.get(str(fault))
         rank = 0 if one is None else 1 if one.result != FOUND else 2
-        place = rank, numbers[fault.component, rank] // TURN, fault.component
+        place = rank, numbers[fault.component, rank] // TURN, plans[fault][0]
         numbers[fault.component, rank] += 1
         places.setdefault(place, []).append(fault)
     groups, left = [], most
     for place in sorted(places):
-        groups.append(tuple(places[place][:left]))
-        left = None if left is None else left - len(groups[-1])
-    return [group for group in groups if group]
+        faults = sorted(places[place], key=str)[:left]
+        left = None if left is None else left - len(faults)
+        groups += [tuple(faults[at : at + GROUP]) for at in range(0, len(faults), GROUP)]
+    return groups
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -388,27 +453,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=SECONDS,
         help=f"stop after this processor time (default: {SECONDS}); with less, what survives is tried again",
     )
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="groups of faults that are tried at the same time"
+    )
     given = parser.parse_args(arguments)
     os.chdir(ROOT)
     USES.parent.mkdir(parents=True, exist_ok=True)
     components()  # everything is imported once, before the process is copied for each fault
     for path in (*sorted((ROOT / "tests/block").glob("*.py")), ROOT / "tests/conftest.py"):
         importlib.import_module(path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."))
-    plans, record = planned(_uses()), Record.read()
+    uses, record = _uses(), Record.read()
+    plans = planned(uses)
+    seconds = {test: taken for use in uses for test, taken in use.seconds.items()}
     record.faults = [str(fault) for fault in plans]
     record.verdicts = {name: one for name, one in record.verdicts.items() if name in set(record.faults)}
-    missing = [
-        fault
+    missing = {
+        fault: paths
         for fault, paths in plans.items()
         if re.search(given.only, str(fault)) and not record.current(fault, paths)
-    ]
-    for group in in_turn(missing, record, given.most):
-        for one in batch({fault: plans[fault] for fault in group}, record.verdicts, given.seconds):
-            before = record.verdicts.get(one.fault)
-            first = one.result if before is None else before.first
-            record.verdicts[one.fault] = replace(one, first=first)
-            print(f"{one.result:9} {one.seconds:6.1f} s  {one.fault}  {one.test}", flush=True)
-            record.write()
+    }
+    groups = ({fault: plans[fault] for fault in group} for group in in_turn(missing, record, given.most))
+    for one in batches(groups, record.verdicts, seconds, given.seconds, given.jobs):
+        before = record.verdicts.get(one.fault)
+        first = one.result if before is None else before.first
+        record.verdicts[one.fault] = replace(one, first=first)
+        print(f"{one.result:9} {one.seconds:6.1f} s  {one.fault}  {one.test}", flush=True)
+        record.write()
     record.write()
     why = reasons()
     PAGE.write_text(page(record, why), encoding="utf-8")

@@ -165,7 +165,8 @@ def picture(document: str) -> str:
     import wavedrom
 
     text = str(wavedrom.render(document).tostring())
-    text = re.sub(r"#000(?:000)?\b", "#1f2328", text)  # the ink of the other pictures
+    # The ink of the other pictures; the brick of a low level is called "000", which is no colour.
+    text = re.sub(r'(?<!href=")#000(?:000)?\b', "#1f2328", text)
     # A background, because the lines are dark on pages of every colour.
     return re.sub(r"(<svg[^>]*>)", r'\1<rect width="100%" height="100%" fill="#ffffff"/>', text, count=1)
 

@@ -19,10 +19,11 @@ from rkcosim.driver import Driver, Job, Task
 from rkcosim.engines.engine import Engine
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf import formula, layer_models
+from rkcosim.measure.perf.attribution import add, attribute_tasks
 from rkcosim.measure.perf.measure import SEED, loaded, random_values
-from rkcosim.measure.perf.spent import add, spent
 from rkcosim.regcmd import build_task_list, task_list_bytes
 from rkcosim.running.meter import measure, meter
+from rkcosim.spec.octets import OctetRate
 from rkcosim.verify.crosscheck.model_check import ModelChecker
 
 MAX_CYCLES = 20_000_000
@@ -45,7 +46,7 @@ class Measured:
     macs : useful multiply-accumulates.
     mac_slots : cycles in which the array works, including empty slots of a stripe.
     stalls : cycles by event name (`STALLS`).
-    spent : the cycles divided into parts, whose sum is `cycles` (`rkcosim.measure.perf.spent`).
+    spent : the cycles by cause, whose sum is `cycles` (`rkcosim.measure.perf.attribution`).
     bytes_read, bytes_written : bytes of data, without command words.
     formula_npu, formula_ddr : lower bounds (docs/results/performance.md).
     match : whether all bytes equal the golden models'; None if they were not compared.
@@ -123,7 +124,7 @@ def run_work(
     """
     before = len(engine.task_log())
     driver = Driver(engine, max_cycles)
-    match = None
+    match, rates = None, list[OctetRate]()
     if isinstance(work, Matmul):
         m, k, n = work.m, work.k, work.n
         rng = np.random.default_rng(SEED)
@@ -140,6 +141,7 @@ def run_work(
         with loaded(work, driver, values, meter=meter(engine)) as ready:
             layers = ready.run().layers
             match = ModelChecker(ready).check([*values]).match if check else None
+        rates = [rate for layer in layers for rate in layer.rates]
         npu, macs = sum(layer.formula_npu for layer in layers), sum(layer.macs for layer in layers)
         moved = sum(task.reads for task in work.plan.tasks), sum(task.writes for task in work.plan.tasks)
     records = engine.task_log()[before:]
@@ -147,7 +149,7 @@ def run_work(
     if len(ends) < len(records):
         raise RuntimeError(f"{name}: a task did not end")
     cycles = max(ends) - min(record.start for record in records)
-    tasks = [measure(record, cycles) for record in records]
+    tasks = [measure(record, record.cycles or 0) for record in records]
     events = add(*(task.events for task in tasks))
     return Measured(
         name,
@@ -156,7 +158,7 @@ def run_work(
         macs,
         events.get("mac_slots", 0),
         {stall: events.get(stall, 0) for stall in STALLS},
-        spent(events, cycles),
+        attribute_tasks(tasks, rates, cycles, engine.dram).as_json(),
         sum(task.bytes_read for task in tasks),
         sum(task.bytes_written for task in tasks),
         npu,

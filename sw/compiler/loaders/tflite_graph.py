@@ -43,6 +43,7 @@ from rkcosim.compiler.loaders.tflite_file import TfModel, TfNode, read_tflite
 from rkcosim.compiler.loaders.tflite_fold import simplified
 from rkcosim.compiler.loaders.tflite_node import FLOATS, TO_LAST, TfliteNode, define, first
 from rkcosim.compiler.loaders.tflite_program import multiplications, program
+from rkcosim.compiler.loaders.tflite_settle import settled
 from rkcosim.compiler.loaders.tflite_variables import KINDS, Variables
 from rkcosim.compiler.loaders.views import view_of
 from rkcosim.compiler.options import load_options
@@ -152,7 +153,7 @@ class TfliteSource:
     def __init__(self, data: bytes) -> None:
         options = load_options()
         model = read_tflite(data, options.signature)
-        self._read = simplified(with_outputs(model, options.outputs))
+        self._read = simplified(settled(with_outputs(model, options.outputs)))
         self._model = unbatched(self._read) if options.fallback else self._read
 
     def graph(self, refused: Mapping[str, str] = MappingProxyType({})) -> Graph:
@@ -219,7 +220,8 @@ class Loader:
         self.numbers: dict[str, int] = {}
         """Number in the file of each tensor that programs of the host take or give."""
         self.unsized: set[int] = set()
-        """Tensors whose shape depends on values: only operators in the same program can read them."""
+        """Tensors whose shape depends on values, or of complex numbers: only operators in the same program
+        can read them."""
         self.variables = Variables(model)
 
     def run(self) -> Graph:
@@ -385,7 +387,8 @@ class Loader:
         made = [self.model.tensors[number].name for number in record.outputs]
         for number, name in zip(record.outputs, made, strict=True):
             self.numbers[name] = number
-            if unsized and self._without_size(number):
+            complex_numbers = self.model.tensors[number].dtype.startswith("complex")
+            if complex_numbers or (unsized and self._without_size(number)):
                 self.unsized.add(number)
             else:
                 self.keep_on_host(number, label)
