@@ -264,7 +264,8 @@ def attribute(
             if cause is not None:
                 found[cause] += count * part
     memory = _memory_cycles(moved, dram or DramConfig(), cores)
-    worked: float = needed or sum(count for (_, output), count in ends.items() if output == "work")
+    working = sum(count for (_, output), count in ends.items() if output == "work")
+    worked = needed or working
     slots = sum(count for (array, _), count in ends.items() if array == "array")
     _count_memory(found, work, moved, memory, max(worked, slots))
     found[Cause.TASK] += max(cycles - sum(found.values()), 0.0)
