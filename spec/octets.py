@@ -13,6 +13,12 @@ OCTET = 8
 LUT_CYCLES = 4
 """Cycles of an octet whose elements are looked up in a table: two elements a cycle (rtl/npu/dpu_lut.py)."""
 
+DIVISION_CYCLES = 28
+"""Cycles that a division in binary32 takes more than another operation (rtl/npu/dpu_float.py)."""
+
+DIVISION = 3
+"""Code of EW_ALU_ALGO."""
+
 REGISTERS = ("EW_CFG", "DATA_FORMAT", "BS_CFG", "BN_CFG")
 """Registers of the DPU that decide."""
 
@@ -32,7 +38,7 @@ class OctetRate(NamedTuple):
 
 
 def octet_rate(values: Mapping[str, int]) -> OctetRate:
-    """Return the rate of a task: tables take four cycles, binary32 one for each active operation.
+    """Return the rate of a task: tables take four cycles, binary32 one for each operation but a division.
 
     Parameters
     ----------
@@ -53,9 +59,11 @@ def octet_rate(values: Mapping[str, int]) -> OctetRate:
             mul = not stage[f"{name}_MUL_BYPASS"]
             relu = not stage[f"{name}_RELU_BYPASS"] or stage[f"{name}_RELUX_EN"]
             steps += add + mul or bool(relu)
-        steps += (on and not lut) and (
-            not element["EW_OP_BYPASS"] or not element["EW_RELU_BYPASS"] or bool(element["EW_RELUX_EN"])
-        )
+        if on and not lut:
+            operates = not element["EW_OP_BYPASS"]
+            steps += operates or not element["EW_RELU_BYPASS"] or bool(element["EW_RELUX_EN"])
+            divides = operates and not element["EW_OP_TYPE"] and element["EW_ALU_ALGO"] == DIVISION
+            steps += DIVISION_CYCLES if divides else 0
     if lut and steps <= LUT_CYCLES:
         return OctetRate(LUT_CYCLES, "lut")
     return OctetRate(steps, "floats") if steps > 1 else OctetRate()

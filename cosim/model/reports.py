@@ -338,7 +338,11 @@ class Profile(Report):
             cores = f"{run.cores} core{'s' if run.cores > 1 else ''}"
             yield f"{run.model}: {self.cycles:,} cycles, {self.milliseconds():.3f} ms at 1 GHz on {cores}"
             many = f"{run.submits} submit{'s' if run.submits != 1 else ''}"
-            yield f"with a driver: {self.board_milliseconds():.3f} ms in {many}"
+            from rkcosim.measure.perf.boards.expected import without_host
+
+            line = f"with a driver: {self.board_milliseconds():.3f} ms in {many}"
+            hosted = len(run.host.operators)
+            yield f"{line}; {without_host(hosted)}" if hosted else line
         yield f"{self.macs:,} MACs, {self.bytes_read:,} bytes read, {self.bytes_written:,} bytes written"
         timed = sorted((row for row in run.layers if row.cycles), key=lambda row: -(row.cycles or 0))
         total = sum(row.cycles or 0 for row in timed)

@@ -66,7 +66,7 @@ def print_summary(console: Any, result: Any) -> None:
     if result.measured:
         from rkcosim.measure.perf.boards.expected import published_line, time_line
 
-        console.print(time_line(per, result.submits))
+        console.print(time_line(per, result.submits, hosted=len(result.host.operators)))
         console.print(published_line())
         if result.tensors_kept:
             console.print(KEPT)

@@ -131,6 +131,9 @@ CLIENTS = {
 }
 """Cause of the reads of each AXI client; command words have none."""
 
+ALIKE = 0.05
+"""Two resources that are occupied for times that differ by less share the cycles that they have in common."""
+
 Ends = Mapping[tuple[str, str], float]
 """Cycles by state of the array and of the output (`ARRAY_STATES`, `OUTPUT_STATES`)."""
 
@@ -248,20 +251,42 @@ def attribute(
     dram, cores
         The memory, and the number of cores that use it at the same time.
     """
-    ends = _whole_octets(ends, octets * octet.cycles)
+    needed = octets * octet.cycles
+    ends = _without_refusals(_whole_octets(ends, needed))
     work = Cause.PPU if pooling else _STAGES[octet.stage]
     front = sum(count for (array, _), count in ends.items() if array != "none")
     back = sum(count for (_, output), count in ends.items() if output != "none")
     found: dict[Cause, float] = dict.fromkeys(CAUSES, 0.0)
     for (array, output), count in ends.items():
-        causes = [_ARRAY.get(array), _WAITS.get(output, work if output == "work" else None)]
-        for cause in causes if front >= back else causes[::-1]:
+        first, second = _ARRAY.get(array), _WAITS.get(output, work if output == "work" else None)
+        share = _lean(front, back) if first and second else float(first is not None)
+        for cause, part in ((first, share), (second, 1 - share)):
             if cause is not None:
-                found[cause] += count
-                break
-    _count_memory(found, ends, work, moved, _memory_cycles(moved, dram or DramConfig(), cores))
+                found[cause] += count * part
+    memory = _memory_cycles(moved, dram or DramConfig(), cores)
+    working = sum(count for (_, output), count in ends.items() if output == "work")
+    worked = needed or working
+    slots = sum(count for (array, _), count in ends.items() if array == "array")
+    _count_memory(found, work, moved, memory, max(worked, slots))
     found[Cause.TASK] += max(cycles - sum(found.values()), 0.0)
     return Attribution(_whole(found, round(cycles)), octet, ended)
+
+
+def _lean(a: float, b: float) -> float:
+    """Return the part of their common cycles that the first of two resources has.
+
+    The one that is occupied longer has all, unless they differ by less than `ALIKE`.
+    """
+    return min(max(0.5 + (a - b) / (2 * ALIKE * max(a, b, 1e-9)), 0.0), 1.0)
+
+
+def _without_refusals(ends: Ends) -> Ends:
+    """Leave out waits of the writer while the array works or waits: its buffers absorb them."""
+    found: dict[tuple[str, str], float] = {}
+    for (array, output), count in ends.items():
+        pair = (array, "none" if output == "write" and array != "none" else output)
+        found[pair] = found.get(pair, 0.0) + count
+    return found
 
 
 def _whole_octets(ends: Ends, needed: float) -> Ends:
@@ -286,14 +311,12 @@ def _memory_cycles(moved: Mapping[Cause, float], dram: DramConfig, cores: int) -
 
 
 def _count_memory(
-    found: dict[Cause, float], ends: Ends, work: Cause, moved: Mapping[Cause, float], busy: float
+    found: dict[Cause, float], work: Cause, moved: Mapping[Cause, float], busy: float, others: float
 ) -> None:
-    """Give the memory the cycles in which it and a unit work, if it is occupied longer than each of them."""
-    array = sum(count for (state, _), count in ends.items() if state == "array")
-    output = sum(count for (_, state), count in ends.items() if state == "work")
+    """Give the memory cycles of work, if it is occupied (`busy`) longer than array and output (`others`)."""
     waits, works = sum(found[cause] for cause in MEMORY), found[Cause.ARRAY] + found[work]
-    more = min(busy - waits, works)
-    if busy <= max(array, output) or more <= 0:
+    more = min(busy - waits, works) * _lean(busy, others)
+    if more <= 0:
         return
     for cause in (Cause.ARRAY, work):
         found[cause] -= more * found[cause] / works

@@ -12,7 +12,12 @@ from rkcosim.base.extras import needed
 from rkcosim.engines.protocol import capabilities
 from rkcosim.engines.settings import changed, words
 from rkcosim.measure.perf.attribution import CAUSES, Cause
-from rkcosim.measure.perf.boards.expected import board_milliseconds, published_networks, submits_text
+from rkcosim.measure.perf.boards.expected import (
+    board_milliseconds,
+    published_networks,
+    submits_text,
+    without_host,
+)
 from rkcosim.measure.report import bars, eventcharts, memory, overtime, roofline, table
 from rkcosim.measure.report.data import ReportedRun, ReportError, ReportRow, embed
 from rkcosim.measure.report.figures import count, percent, short, size
@@ -168,7 +173,11 @@ def _facts(run: ReportedRun, clock: float) -> list[tuple[str, str]]:
         found.append(("time at 1 GHz", duration(float(run.cycles))))
     if run.cycles is not None and run.submits:
         milliseconds = board_milliseconds(run.cycles, run.submits, 1000 * clock)
-        found.append(("time with a driver", f"{duration(1e6 * milliseconds)} ({submits_text(run.submits)})"))
+        hosted = len(raw.get("host_operators") or [])
+        beside = (
+            f"{submits_text(run.submits)}; {without_host(hosted)}" if hosted else submits_text(run.submits)
+        )
+        found.append(("time with a driver", f"{duration(1e6 * milliseconds)} ({beside})"))
         found.append(("published boards", f"took {published_networks()} than such figures"))
     if raw.get("host_seconds") is not None:
         found.append(("host time", f"{raw['host_seconds']:.1f} s"))
