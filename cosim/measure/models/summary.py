@@ -115,11 +115,12 @@ def print_output(console: Any, result: Any, output: Mapping[str, Any]) -> None:
         beside += [f"top-1 {output['reference_top1']}"] if "reference_top1" in output else []
     if "reference_worst" in output:
         worst, mean = output["reference_worst"], output["reference_mean"]
-        steps = output["reference_unit"] == "steps"
-        far = (
-            f"{worst:.3g} steps, mean {mean:.3g}" if steps else f"{worst:.3%} of the largest, mean {mean:.3%}"
-        )
-        beside.append(f"apart by at most {far}")
+        if output["reference_unit"] == "elements":
+            beside.append(f"{mean:.3%} of the whole numbers differ" if mean else "equal whole numbers")
+        elif output["reference_unit"] == "steps":
+            beside.append(f"apart by at most {worst:.3g} steps, mean {mean:.3g}")
+        else:
+            beside.append(f"apart by at most {worst:.3%} of the largest, mean {mean:.3%}")
         beside += [f"cosine {output['reference_cosine']:.6f}"] if "reference_cosine" in output else []
     if beside:
         file = "" if result.reference_source == result.model else f" on {result.reference_source}"

@@ -12,7 +12,7 @@ from rkcosim.compiler import CompiledModel
 from rkcosim.compiler.batch import BatchModel
 from rkcosim.compiler.matmul import Matmul
 from rkcosim.compiler.plan import Plan
-from rkcosim.compiler.steps import HostStep
+from rkcosim.compiler.steps import HostStep, layer_names
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.models.hosted import HostWork, host_work_of_plan
 from rkcosim.measure.perf.attribution import HOST, Attribution, Ran, attribute, together
@@ -278,12 +278,13 @@ def estimate_model(
         layer = _layer(0, work.kind.name, "MatMul", tasks, starts, cycles, work.m * work.k * work.n)
         return Estimate(jobs[0], tasks, [layer], jobs, dram, 1)
     layers = []
+    names = layer_names(work.steps)
     for number, step in enumerate(work.steps):
         of_layer = [task for task in tasks if task.layer == number]
         cycles = shared_by.get(number, sum(task.cycles for task in of_layer))
         macs = sum(work.tasks[task.index].macs for task in of_layer)
-        host = isinstance(step, HostStep)
-        layers.append(_layer(number, step.name, step.kind, of_layer, starts, None if host else cycles, macs))
+        known = None if isinstance(step, HostStep) else cycles
+        layers.append(_layer(number, names[number], step.kind, of_layer, starts, known, macs))
     layers += [
         _layer(-1, op.name, op.kind, [], {}, None, 0) for op in work.graph.host_ops if op.kind == "Softmax"
     ]
