@@ -217,7 +217,7 @@ def test_computed_sizes(tmp_path: Path) -> None:
 
 
 def test_shape_of_a_node_that_refuses_zeros(tmp_path: Path) -> None:
-    """The shape of a quotient of integers, which the file leaves open and LiteRT does not compute from zeros."""
+    """The shape of a quotient of integers, which the file leaves open and LiteRT refuses for zeros."""
     t = Tf(seed=6, dtype="int32")
     whole = {"scale": None, "zero": None}
     x = t.input((1, 4), None)
