@@ -14,6 +14,7 @@ from rkcosim.compiler.matmul import Matmul
 from rkcosim.compiler.plan import Plan
 from rkcosim.compiler.steps import HostStep, layer_names
 from rkcosim.engines.library import DramConfig
+from rkcosim.measure.models.hosted import HostWork, host_work_of_plan
 from rkcosim.measure.perf.attribution import HOST, Attribution, Ran, attribute, together
 from rkcosim.measure.perf.estimator.coefficients import stored
 from rkcosim.measure.perf.estimator.features import BEAT, POOL, LoadedFirst, TaskShape
@@ -82,7 +83,7 @@ class Estimate:
     tasks, layers, jobs
         In the order of the plan; `jobs` are cycles.
     host
-        Names of the layers that the host computes; their time is not included.
+        What the host computes of a model, whose time is not included.
     """
 
     cycles: int
@@ -93,11 +94,7 @@ class Estimate:
     cores: int = 1
     samples: int = 1
     """Samples of a model of batches; `cycles` and `jobs` are those of all, `tasks` and `layers` of one."""
-
-    @property
-    def host(self) -> list[str]:
-        """Names of the layers that the host computes."""
-        return [layer.name for layer in self.layers if layer.target == "host"]
+    host: HostWork | None = None
 
 
 # Tasks and jobs.
@@ -291,7 +288,7 @@ def estimate_model(
     layers += [
         _layer(-1, op.name, op.kind, [], {}, None, 0) for op in work.graph.host_ops if op.kind == "Softmax"
     ]
-    return Estimate(sum(jobs), tasks, layers, jobs, dram, work.cores)
+    return Estimate(sum(jobs), tasks, layers, jobs, dram, work.cores, host=host_work_of_plan(work))
 
 
 def _layer(
