@@ -94,12 +94,16 @@ def parsed(path: Path) -> ast.Module:
 def imported(path: Path) -> tuple[str, ...]:
     """Return the names that a file imports anywhere: at its top, within functions, or only for types."""
     names: list[str] = []
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path}: a relative import"
-            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    left: list[ast.AST] = [parsed(path)]
+    while left:  # like ast.walk, but not into expressions, which hold no import
+        for node in ast.iter_child_nodes(left.pop()):
+            if isinstance(node, ast.Import):
+                names += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{path}: a relative import"
+                names += [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
+                left.append(node)
     return tuple(names)
 
 

@@ -27,7 +27,7 @@ COMMANDS = {
         for name in ("report", "sweep", "conformance", "verilog", "registers", "verilator", "bench")
     },
     "explain": "doctor",
-    **{name: name for name in ("doctor", "counters", "validate", "estimate")},
+    **{name: name for name in ("doctor", "counters", "validate", "estimate", "advise")},
 }
 """Module of each command, in the order of the help; the commands of `regcmd` and `rknn` are groups.
 

@@ -131,6 +131,7 @@ def test_lint_of_everything_at_full_geometry_is_clean(tmp_path):
         assert lint(tmp_path, one.module, files) == ""
 
 
+@pytest.mark.heavy  # the lint of a whole core, in a second form
 def test_cell_in_cpp_fits_the_core_without(tmp_path):
     """The RTL cell and the C++ cell are both modules for the instance that --external-cell leaves open."""
     export_folder(tmp_path, ["core_block"], geometry_name="small", external_cell=True)

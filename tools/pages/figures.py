@@ -89,6 +89,12 @@ FIGURES = (
         "the-estimator",
     ),
     Figure(
+        "Does an estimate name what the cycles went into?",
+        "the right cause for {right} of the cycles of {networks} networks",
+        "attribution.md",
+        (r"attribution.md`: (?P<networks>\d+) networks", r" cycles\. (?P<right>[\d.]+%) of the cycles are"),
+    ),
+    Figure(
         "Do networks that people run on the chip work?",
         "{match} of {networks} match both golden models in every tensor; {within} of {compared} are within "
         "the rounding of their operators of LiteRT or onnxruntime",
