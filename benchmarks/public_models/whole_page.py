@@ -26,7 +26,8 @@ magnitude. *Reference's own* is how far
 the reference's outputs move if its inputs are rounded to fp16, or if it computes in another way:
 onnxruntime with every tensor and weight rounded to fp16, LiteRT without its delegate's kernels.
 Networks with random inputs multiply small differences, and a number of int8 goes over to the next
-code. A file is *right* if no output is further away than {NEAR:.0%} or {NOISE:.0f} times that. *Of
+code. The runtimes round the inputs of dynamically quantised products to bytes, the NPU does not. A
+file is *right* if no output is further away than {NEAR:.0%} or {NOISE:.0f} times that. *Of
 the MACs* and *of the elements* is the part that the NPU computes.
 """
 TITLES = ("file", "MACs", "of the MACs", "of the elements", "difference", "reference's own", "load, run")
@@ -98,7 +99,7 @@ def _away(records: Mapping[Public, Record]) -> Iterator[str]:
     )
     for item, record in rows:
         layers, beyond = record.get("layers", ["not compared", ""])
-        name = item.path.replace("_", "\\_")
+        name = plain(f"{item.source}: {item.path}")
         output = max(record["outputs"], key=lambda row: row["worst"])
         yield f"| {name} | {output['worst']:.3%} | {output['largest']:.3g} | {layers} | {beyond} |"
     yield ""
@@ -112,7 +113,8 @@ def _refused(records: Mapping[Public, Record], kind: str, title: str) -> Iterato
     yield from ("| file | this project | reference |", "| --- | --- | --- |")
     for item, record in rows:
         said = plain(record.get("error", "compiles"), 240)
-        yield f"| {plain(item.path)} | {said} | {plain(record.get('problem', ''), 160) or 'runs'} |"
+        name, other = plain(f"{item.source}: {item.path}"), plain(record.get("problem", ""), 160)
+        yield f"| {name} | {said} | {other or 'runs'} |"
     yield ""
 
 
