@@ -63,7 +63,8 @@ def layer_table(title: str, rows: Sequence[LayerRow]) -> Table[LayerRow]:
     ]
     if any(row.utilisation is not None for row in rows):
         columns.append(Column("MAC use", lambda row: row.utilisation, ".1%"))
-    columns.append(Column("bound by", lambda row: row.bound))
+    if any(row.bound for row in rows if row.target != "host"):
+        columns.append(Column("bound by", lambda row: row.bound))
     if any(row.reason for row in rows):
         columns.append(Column("why on the host", lambda row: row.reason))
     return Table(title, rows, columns, LayerRow.flat, numbered=True)

@@ -42,13 +42,14 @@ def print_summary(console: Any, result: Any) -> None:
     from rkcosim.engines.settings import timing_line
 
     heads = ("layer", "op", "on", "tasks|", "cycles|,", "formula|,", "MACs|,")
-    shares = ("MAC use|.1%", "array busy|.1%", "KB|.1f", "bound by|")
+    bounded = any(row.bound for row in result.layers if row.target != "host")
+    shares = ("MAC use|.1%", "array busy|.1%", "KB|.1f", *(("bound by|",) if bounded else ()))
     rows = []
     for row in result.layers:
         figures = (row.tasks, row.cycles, row.formula_cycles, row.macs, row.utilisation, row.mac_busy)
         kilobytes = (row.bytes_read + row.bytes_written) / 1024
         name = shortened(row.name, console)
-        rows.append((name, row.op, row.target, *figures, kilobytes, row.bound))
+        rows.append((name, row.op, row.target, *figures, kilobytes, *((row.bound,) if bounded else ())))
     of = f"one sample of {result.samples}" if result.samples > 1 else "one inference"
     console.print(table(f"{result.model}: layers of {of}", heads + shares, rows))
     for output in result.outputs:
