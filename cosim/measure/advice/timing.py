@@ -21,6 +21,8 @@ from rkcosim.engines.protocol import FAST
 from rkcosim.measure.advice.change import NotApplicable, Subject
 from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.models.hosted import host_work
+from rkcosim.measure.models.rows import layer_row
+from rkcosim.measure.perf.attribution import add
 from rkcosim.measure.perf.boards.expected import board_milliseconds
 from rkcosim.measure.perf.estimator.estimate import estimate_model
 from rkcosim.rknn_file.opening import open_model
@@ -45,6 +47,8 @@ class Timed:
         Operators that the host computes, by name, with the reason of each.
     layers
         Cycles of each layer by name.
+    spent
+        Cycles of all layers and cores by cause (`rkcosim.measure.perf.attribution.Cause`).
     engine
         What has found the cycles: an engine, or "estimate".
     seconds
@@ -56,6 +60,7 @@ class Timed:
     milliseconds: float
     hosted: dict[str, str]
     layers: dict[str, int] = field(repr=False)
+    spent: dict[str, int] = field(repr=False)
     engine: str
     seconds: float = field(compare=False, repr=False, default=0.0)
 
@@ -130,8 +135,9 @@ def timed(
     layers: dict[str, int] = {}
     for layer in report.layers:
         layers[layer.name] = layers.get(layer.name, 0) + (layer.cycles or 0)
+    spent = add(*(layer_row(layer, subject.dram).spent for layer in report.layers))
     cycles = report.cycles * subject.runs / subject.together
-    return _result(subject, model, cycles, layers, name, clock, begun)
+    return _result(subject, model, cycles, layers, spent, name, clock, begun)
 
 
 def estimated(subject: Subject, *, clock: float = 1000.0) -> Timed:
@@ -151,8 +157,9 @@ def estimated(subject: Subject, *, clock: float = 1000.0) -> Timed:
     layers: dict[str, int] = {}
     for layer in found.layers:
         layers[layer.name] = layers.get(layer.name, 0) + (layer.cycles or 0)
+    spent = add(*(layer.spent for layer in found.layers))
     cycles = found.cycles * subject.runs / subject.together
-    return _result(subject, model, cycles, layers, "estimate", clock, begun)
+    return _result(subject, model, cycles, layers, spent, "estimate", clock, begun)
 
 
 def _set(loaded: Any, reals: Sequence[npt.NDArray[Any]]) -> None:
@@ -165,6 +172,7 @@ def _result(
     model: Any,
     cycles: float,
     layers: dict[str, int],
+    spent: dict[str, int],
     engine: str,
     clock: float,
     begun: float,
@@ -176,4 +184,4 @@ def _result(
             hosted.setdefault(layer.name, getattr(layer, "reason", "") or "")
     milliseconds = board_milliseconds(1, 0, clock) * cycles + board_milliseconds(0, 1, clock) * submits
     seconds = time.perf_counter() - begun
-    return Timed(round(cycles), submits, round(milliseconds, 6), hosted, layers, engine, seconds)
+    return Timed(round(cycles), submits, round(milliseconds, 6), hosted, layers, spent, engine, seconds)
