@@ -46,7 +46,7 @@ class Timed:
     hosted
         Operators that the host computes, by name, with the reason of each.
     layers
-        Cycles of each layer by name.
+        Cycles of the layers by the name of the node of which they are.
     spent
         Cycles of all layers and cores by cause (`rkcosim.measure.perf.attribution.Cause`).
     engine
@@ -132,9 +132,7 @@ def timed(
                 _set(copies[-1], reals)
             report = run_together(copies)
         name = device.name
-    layers: dict[str, int] = {}
-    for layer in report.layers:
-        layers[layer.name] = layers.get(layer.name, 0) + (layer.cycles or 0)
+    layers = _by_node(report.layers)
     spent = add(*(layer_row(layer, subject.dram).spent for layer in report.layers))
     cycles = report.cycles * subject.runs / subject.together
     return _result(subject, model, cycles, layers, spent, name, clock, begun)
@@ -154,12 +152,20 @@ def estimated(subject: Subject, *, clock: float = 1000.0) -> Timed:
     if subject.together > 1 and isinstance(model, BatchModel):
         raise NotApplicable("the file has a batch of its own")
     found = estimate_model(model, dram=subject.dram, copies=subject.together)
-    layers: dict[str, int] = {}
-    for layer in found.layers:
-        layers[layer.name] = layers.get(layer.name, 0) + (layer.cycles or 0)
+    layers = _by_node(found.layers)
     spent = add(*(layer.spent for layer in found.layers))
     cycles = found.cycles * subject.runs / subject.together
     return _result(subject, model, cycles, layers, spent, "estimate", clock, begun)
+
+
+def _by_node(layers: Sequence[Any]) -> dict[str, int]:
+    """Return the cycles of the layers by the name of the node; "name.2" is another layer of the same node."""
+    found: dict[str, int] = {}
+    for layer in layers:
+        node, _, number = layer.name.rpartition(".")
+        name = node if number.isdecimal() and node in found else layer.name
+        found[name] = found.get(name, 0) + (layer.cycles or 0)
+    return found
 
 
 def _set(loaded: Any, reals: Sequence[npt.NDArray[Any]]) -> None:
