@@ -356,7 +356,15 @@ SUGGESTED: dict[str, tuple[tuple[str, float], ...]] = {
         ("DPU.SURFACE_ADD", 6.0),
         ("DPU.WDMA_SIZE", 5.0),
     ),
-    "part": (("DPU.DST_SURF_STRIDE", 2.0), ("CNA.DMA_CON", 2.0)),
+    "part": (
+        ("DPU.DST_SURF_STRIDE", 2.5),
+        ("CNA.DMA_CON", 2.5),
+        ("CNA.DCOMP_ADDR0", 2.0),
+        ("CNA.FEATURE_DATA_ADDR", 2.0),
+        ("DPU_RDMA.BS_BASE_ADDR", 2.5),
+        ("DPU_RDMA.EW_BASE_ADDR", 2.0),
+        ("DPU_RDMA.SRC_BASE_ADDR", 2.0),
+    ),
     "scattered": (
         ("CNA.DCOMP_ADDR0", 3.0),
         ("CNA.FEATURE_DATA_ADDR", 3.0),

@@ -187,7 +187,7 @@ def test_a_planted_fault_is_the_first_cause(name: str):
     assert found is not None
     assert found.task == task
     here = everything(session)
-    result = session.examine(found, most_trials=300 if name == "bias of another" else 60)
+    result = session.examine(found, most_trials=300 if name.startswith("bias") else 60)
     assert everything(session) == here, "trials leave nothing behind"
     assert found.patterns[0].kind == kind
     assert result.causes
