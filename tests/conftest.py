@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let the collector of garbage pass over what is imported, and look seldom: an eighth of the tests' time."""
+    """Let the garbage collector pass over what is imported and run seldom: an eighth of the tests' time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)

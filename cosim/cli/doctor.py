@@ -218,7 +218,8 @@ class ExplainOptions(Options):
 def explain_command(asked: ExplainOptions) -> None:
     """Explain lines of a log, error codes and status values.
 
-    It knows the messages of the kernel driver and of the runtime.
+    It knows the messages of the kernel drivers, of the runtime and of the vendor's compiler. It takes
+    registers by name or number, command words, and dumps of both.
     """
     from rkcosim.rknn_api.explain import explain
 
@@ -228,5 +229,5 @@ def explain_command(asked: ExplainOptions) -> None:
         found = [item for word in asked.words for item in explain(word)]
     asked.write({"explanations": [asdict(item) for item in found]})
     if not found:
-        raise ValueError("no known message of the NPU's driver or runtime, code or status was found")
+        raise ValueError("no known message of a driver, runtime or compiler, and no code, register or status")
     print("\n".join(map(str, found)))

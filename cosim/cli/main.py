@@ -28,7 +28,7 @@ COMMANDS = {
     },
     "debug": "debug",
     "explain": "doctor",
-    **{name: name for name in ("doctor", "counters", "validate", "estimate")},
+    **{name: name for name in ("doctor", "counters", "validate", "estimate", "advise")},
 }
 """Module of each command, in the order of the help; the commands of `regcmd` and `rknn` are groups.
 

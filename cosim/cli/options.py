@@ -311,8 +311,8 @@ class InputOptions(ModelOptions):
     """A model and its inputs."""
 
     input: tuple[Path, ...] = option(
-        "Input file: an .npz with images (and labels), pictures, or one .npy per model input, which gives "
-        "the input's open dimensions their sizes, too; repeatable.",
+        "Input file: an .npz with an array for each input (or images, and labels), pictures, or one .npy per "
+        "model input. Arrays give the open dimensions of inputs their sizes, too. Repeatable.",
         "-i",
         "--input",
         default=(),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rkcosim.base.homes import lazy
 
 if TYPE_CHECKING:
+    from rkcosim.model.advice import AdviceReport
     from rkcosim.model.model import ClosedError, Model, load
     from rkcosim.model.outputs import Outputs
     from rkcosim.model.reports import (
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccuracyReport",
+    "AdviceReport",
     "Check",
     "ClosedError",
     "ComparisonReport",
@@ -44,6 +46,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "advice": ("AdviceReport",),
     "model": ("ClosedError", "Model", "load"),
     "outputs": ("Outputs",),
     "reports": (

@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from rkcosim.driver import Driver
     from rkcosim.engines.engine import AnyEngine
     from rkcosim.engines.library import DramConfig
+    from rkcosim.measure.advice.advise import Kind
     from rkcosim.measure.models.rows import LayerRow
+    from rkcosim.model.advice import AdviceReport
     from rkcosim.model.reports import AccuracyReport, Check, ComparisonReport, EstimateReport, Profile
     from rkcosim.model.tables import Table
     from rkcosim.verify.streams.stream import Stream
@@ -607,6 +609,73 @@ class Model:
                 what_if=what_if,
             )
         return EstimateReport(found.document)
+
+    def advise(
+        self,
+        x: Inputs | None = None,
+        *,
+        seconds: float = 60.0,
+        only: Sequence[Kind] = (),
+        take: Sequence[str] = (),
+        meaning: Literal["same", "program", "approximate", "retraining"] = "retraining",
+        clock: float = 1000.0,
+    ) -> AdviceReport:
+        """Find changes that make the model faster, make each of them on a copy, and time it.
+
+        Times are those of the RTL: of the engine "fast" unless the model was loaded for another one.
+
+        Parameters
+        ----------
+        x
+            The inputs, as for `profile`, on which the outputs of changed models are compared; None: they are
+            not compared.
+        seconds
+            Seconds after which no further change is tried; one that has begun is finished.
+        only
+            Kinds of changes to try; empty for all.
+        take
+            Names of changes to make together, in this order; no others are tried then.
+        meaning
+            The strongest effect on the results that a change may have.
+        clock
+            Clock of the NPU in MHz, for milliseconds.
+
+        Returns
+        -------
+        The changes with what each saves, the best first.  The model itself stays as it is.
+
+        Raises
+        ------
+        AdviceError
+            For a name in `only` or `take` that there is not, or a change that cannot be made.
+        DriverError, EngineError
+            If the model cannot be run.
+        """
+        from rkcosim.engines.protocol import FAST, require
+        from rkcosim.measure.advice.advise import advise
+        from rkcosim.model.advice import AdviceReport
+
+        engine = self._engine if isinstance(self._engine, str | None) else self._engine.name
+        require(engine or FAST, "has_cycles", "advice")
+        samples = []
+        if x is not None:
+            names = [info.name for info in self._model().inputs]
+            samples = [dict(zip(names, self._of(x, 0), strict=True))]
+        with shown_once(), self._options(), self._naming():
+            found = advise(
+                self._data,
+                self.name,
+                seconds=seconds,
+                only=only,
+                take=take,
+                meaning=meaning,
+                samples=samples,
+                cores=self._asked_cores,
+                dram=self._dram,
+                clock=clock,
+                engine=engine or FAST,
+            )
+        return AdviceReport(found)
 
     def quantize(
         self,

@@ -63,7 +63,8 @@ def layer_table(title: str, rows: Sequence[LayerRow]) -> Table[LayerRow]:
     ]
     if any(row.utilisation is not None for row in rows):
         columns.append(Column("MAC use", lambda row: row.utilisation, ".1%"))
-    columns.append(Column("bound by", lambda row: row.bound))
+    if any(row.bound for row in rows if row.target != "host"):
+        columns.append(Column("bound by", lambda row: row.bound))
     if any(row.reason for row in rows):
         columns.append(Column("why on the host", lambda row: row.reason))
     return Table(title, rows, columns, LayerRow.flat, numbered=True)
@@ -211,7 +212,7 @@ class EstimateRow:
     cycles
         Estimated cycles; None for a layer of the host.
     bound
-        What limits it: "array", "DRAM" and so on.
+        What limits it: the cause of most cycles in words, or "host".
     macs
         Multiply-accumulates.
     bytes_read, bytes_written
@@ -222,6 +223,8 @@ class EstimateRow:
         Time at the clock of the estimate; None for a layer of the host.
     share
         Part of the cycles of all layers, 0 to 1; None for a layer of the host.
+    spent
+        Cycles by cause (`rkcosim.measure.perf.attribution.Cause`); empty for a layer of the host.
     """
 
     name: str
@@ -236,6 +239,7 @@ class EstimateRow:
     peak: int
     milliseconds: float | None
     share: float | None
+    spent: dict[str, int]
 
 
 class Profile(Report):
@@ -335,7 +339,11 @@ class Profile(Report):
             cores = f"{run.cores} core{'s' if run.cores > 1 else ''}"
             yield f"{run.model}: {self.cycles:,} cycles, {self.milliseconds():.3f} ms at 1 GHz on {cores}"
             many = f"{run.submits} submit{'s' if run.submits != 1 else ''}"
-            yield f"with a driver: {self.board_milliseconds():.3f} ms in {many}"
+            from rkcosim.measure.perf.boards.expected import without_host
+
+            line = f"with a driver: {self.board_milliseconds():.3f} ms in {many}"
+            hosted = len(run.host.operators)
+            yield f"{line}; {without_host(hosted)}" if hosted else line
         yield f"{self.macs:,} MACs, {self.bytes_read:,} bytes read, {self.bytes_written:,} bytes written"
         timed = sorted((row for row in run.layers if row.cycles), key=lambda row: -(row.cycles or 0))
         total = sum(row.cycles or 0 for row in timed)
@@ -593,6 +601,7 @@ class EstimateReport(Report):
     def lines(self) -> Iterator[str]:
         """Yield cycles and time, the error of such estimates, and the host's part."""
         from rkcosim.measure.perf.estimator.coefficients import said_error
+        from rkcosim.measure.perf.estimator.document import host_line
 
         document = self.document
         cores = f"{document['cores']} core{'s' if document['cores'] > 1 else ''}"
@@ -604,8 +613,8 @@ class EstimateReport(Report):
         yield said_error()
         if document.get("warning"):
             yield f"warning: {document['warning']}"
-        if document["host_layers"]:
-            yield f"on the host, and not in these times: {', '.join(document['host_layers'])}"
+        if document["host"]:
+            yield host_line(document["host"])
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `rkcosim estimate --json`."""

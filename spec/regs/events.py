@@ -2,7 +2,8 @@
 
 The core drives the bits of `EVENTS`. An engine counts the cycles in which each bit is high under the name in
 `COUNTERS`, and adds `REASONS`, of which one tells why the array has no operand slot
-(`with_reason` in cosim/engines/harness/pins.h).
+(`with_reason` in cosim/engines/harness/pins.h), and `ENDS`, which tell what both ends of the core do (`ends`
+there).
 """
 
 from __future__ import annotations
@@ -55,11 +56,39 @@ Each cycle counts for at most one of them, so that `mac_slots`, `stall_feature`,
 never exceed the cycles of a task.
 """
 
+ARRAY_STATES = {
+    "none": "it is off, has ended, or waits for an accumulator bank",
+    "array": "an operand slot is issued",
+    "feature": "no slot, because input rows are missing (`stall_feature`)",
+    "weight": "no slot, because a weight tile is missing (`stall_weight`)",
+}
+"""States of the array in a cycle, with their meaning."""
+
+OUTPUT_STATES = {
+    "none": "none of the others",
+    "operand": "no octet or atom passes, and data of DPU_RDMA or PPU_RDMA are missing (`stall_operand`)",
+    "write": "neither, and the DMA does not accept what is written (`stall_write`)",
+    "work": "an octet or atom passes or is being worked on; or CORE has results for the DPU or no free "
+    "accumulator bank",
+}
+"""States of the output (CORE, DPU, PPU) in a cycle, with their meaning."""
+
+ENDS = tuple(
+    f"cycles_{array}_{output}"
+    for array in ARRAY_STATES
+    for output in OUTPUT_STATES
+    if (array, output) != ("none", "none")
+)
+"""Counts of the cycles in each pair of states of the array and of the output, but for ("none", "none").
+
+Each cycle counts for at most one of them.
+"""
+
 EVENTS = tuple(event.name for event in PORT)
 """Names of the port's bits."""
 
-COUNTERS = tuple(event.counter for event in (*PORT, *REASONS))
-"""Names of the counters of an engine; those of the reasons are last."""
+COUNTERS = (*(event.counter for event in (*PORT, *REASONS)), *ENDS)
+"""Names of the counters of an engine: those of the port's bits, of the reasons, and of both ends."""
 
 STALLS = {event.name: event.meaning for event in PORT if event.name.startswith("stall_")}
 """Levels of a waiting block, with their meaning; only these may stay high in a core that hangs."""

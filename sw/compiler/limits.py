@@ -50,3 +50,6 @@ MOST_DENSE = 128
 are real ones then, and the host has four, by a rough estimate."""
 MOST_WEIGHTS = 2**24
 """Largest number of weights of a depthwise convolution as a dense one."""
+
+MOST_ONES = 2**24
+"""Weights of a convolution of ones that moves channels; the host takes less time than a larger one."""

@@ -27,6 +27,8 @@ BLOCK_BYTES = 64
 
 T = TypeVar("T")
 
+MOST_KERNELS = 8192
+"""Kernels of a task (DATAOUT_CHANNEL and ORIG_CHANNEL have 13 bits, less 1)."""
 SLAB_LIMIT = 2048
 """(slabs - 1) * width must be below this: the slab base has 11 bits [HW 4.5.4]."""
 MAX_ENTRIES = 2**15 - 1
@@ -218,6 +220,11 @@ def planned_by(tiler: Tiler | None) -> Iterator[None]:
         yield
 
 
+def is_planned_by_another() -> bool:
+    """Whether convolutions planned now are divided as another compiler divides them (`planned_by`)."""
+    return _TILER.get() is not None
+
+
 def plan_tiles(shape: ConvShape, what: str, cores: int = 1) -> list[Tile]:
     """Cut a convolution into tiles.
 
@@ -390,7 +397,7 @@ def _kernel_tiles(shape: ConvShape, group: int) -> list[int]:
     counts = {shape.kernels, min(16, shape.kernels)}
     groups = -(-shape.kernels // group)
     counts |= {group * -(-groups // parts) for parts in range(2, groups + 1)}
-    return sorted((n for n in counts if n <= shape.kernels), reverse=True)
+    return sorted((n for n in counts if n <= min(shape.kernels, MOST_KERNELS)), reverse=True)
 
 
 def _try(shape: ConvShape, kernels: int, weight_banks: int, group: int, most: int) -> _Choice | None:

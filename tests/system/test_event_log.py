@@ -14,7 +14,7 @@ from rkcosim.driver import Driver
 from rkcosim.engines import DramConfig, open_engine
 from rkcosim.engines.protocol import EngineError
 from rkcosim.spec.regs import registers
-from rkcosim.spec.regs.events import REASONS
+from rkcosim.spec.regs.events import ENDS, REASONS
 from rkcosim.verify.crosscheck.kick import run_kick
 from rkcosim.verify.streams.stream import Stream
 from rkcosim.waves.events import KINDS, Event, EventLog
@@ -65,7 +65,8 @@ def check_against_counters(engine: Any, log: EventLog, core: int = 0) -> None:
     found["stripes"] = len(mine.where(kind="stripe"))
     packets = sums(mine, "value", "block", kind="packet")
     found |= {"dpu_octets": packets.get("DPU", 0), "ppu_atoms": packets.get("PPU", 0)}
-    known = {n: v for n, v in counters.events.items() if n not in ("task_start", "task_done", "mac_pixels")}
+    apart = ("task_start", "task_done", "mac_pixels", *ENDS)
+    known = {n: v for n, v in counters.events.items() if n not in apart}
     assert {name: value for name, value in found.items() if value} == known
     records = [r for r in engine.task_log() if r.core == core]
     assert [(s.task, s.job, s.start, s.end) for s in mine.tasks()] == [
@@ -81,6 +82,9 @@ def check_against_counters(engine: Any, log: EventLog, core: int = 0) -> None:
             c: n for c, n in seen.bytes_read.items() if c != "PC"
         }
         assert one.bytes_written == seen.bytes_written
+        ends = {n: v for n, v in seen.events.items() if n in ENDS}
+        assert sum(v for n, v in ends.items() if n.startswith("cycles_array_")) == one.mac_busy
+        assert sum(ends.values()) <= one.cycles
         assert one.mac_busy + sum(one.stalls.get(name, 0) for name in EXCLUSIVE) <= one.cycles
 
 

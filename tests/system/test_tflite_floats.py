@@ -190,3 +190,43 @@ def test_units_of_small_factors_and_terms_that_cancel() -> None:
     )
     made = unit_of(softmax, scores)
     assert made[0, 0, 0] == pytest.approx(0.5 * 0.7311, rel=1e-2) and made[3, 0, 0] == 2.0**-24
+
+
+def test_computed_sizes(tmp_path: Path) -> None:
+    """A resize to a size that the file computes from SHAPE; the file has no shape of its result."""
+    t = Tf(seed=4, dtype="float32")
+    x = t.conv(t.input((1, 6, 5, 4)), 8, 3)
+    whole = {"scale": None, "zero": None}
+    size = t.add("SHAPE", [x], (4,), OutType=2, **whole)
+    part = t.add("STRIDED_SLICE", [size, t.ints([1]), t.ints([3]), t.ints([1])], (2,), **whole)
+    twice = t.add("MUL", [part, t.ints([2, 2])], (2,), **whole)
+    y = t.add("RESIZE_NEAREST_NEIGHBOR", [x, twice], ())
+    y = t.conv(t.add("RELU", [y], (1, 1, 1, 8)), 8, 1)
+    for number in (size, part, twice):
+        t.items[number].dtype = "int32"
+    t.items[y].shape = ()
+    file = tmp_path / "model.tflite"
+    file.write_bytes(t.bytes(y))
+    model = compile_model(file.read_bytes(), reuse=False)
+    assert not any(isinstance(step, CallStep | HostStep) for step in model.plan.steps)
+    assert model.outputs[0].shape == (1, 8, 12, 10)
+    values = random_reals(model.inputs, 1)
+    run(model, values)
+    (output,) = compare(file, [values]).outputs
+    assert output.worst <= FLOAT_BOUND
+
+
+def test_shape_of_a_node_that_refuses_zeros(tmp_path: Path) -> None:
+    """The shape of a quotient of integers, which the file leaves open and LiteRT refuses for zeros."""
+    t = Tf(seed=6, dtype="int32")
+    whole = {"scale": None, "zero": None}
+    x = t.input((1, 4), None)
+    y = t.add("DIV", [x, x], (1, 4), **whole)
+    t.items[y].signature = (-1, 4)
+    real = t.add("CAST", [y], (1, 4), **whole)
+    t.items[real].dtype, t.items[real].scale = "float32", 1.0
+    t.dtype = "float32"
+    file = tmp_path / "model.tflite"
+    file.write_bytes(t.bytes(t.dense(real, 8)))
+    model = compile_model(file.read_bytes())
+    assert len(model.plan.steps) == 2 and isinstance(model.plan.steps[0], CallStep)

@@ -53,7 +53,7 @@ CASES = {
         (((15, 0, 99, 0), None, True), ((16, 0, 0, 0), None, True), "(16, 0, 0, 0)"),
         (((1, 1, 1, 1), 2.5, False), ((1, 1, 1, 1), 2.5, True), "2.5"),
     ],
-    "pad_mode": [(("constant", (0,) * 8), ("reflect", (0,) * 8), "mode reflect")],
+    "pad_mode": [(("constant", (0,) * 8), ("mirror", (0,) * 8), "mode mirror")],
     "pad_axes": [(((0, 1, 0, 0), (0,) * 4), ((1, 0, 0, 0), (0,) * 4), "(1, 0, 0, 0, 0, 0, 0, 0)")],
     "nearest_ranges": [((256, (9, 9), (7, 7)), (257, (9, 9), (7, 7)), "(9, 9) to (7, 7), 257 ranges")],
     "resize_mode": [
@@ -122,6 +122,7 @@ CASES = {
     "kept_dimensions": [(("rows", True), ("rows", False), "of the rows")],
     "pool_dilations": [(((1, 1),), ((2, 1),), "(2, 1)")],
     "average_inside_padding": [(((4, 4), True), ((4, 4), False), "(4, 4)")],
+    "moved_channels": [((4096, 4096), (4097, 4096), "4,097 channels of 4,096")],
     "inserted_zeros": [(((8, 1),), ((3, 1),), "(3, 1)")],
     "function_of_floats": [(("Tanh", True), ("Tanh", False), "Tanh")],
     "known_function": [(("Spin", True), ("Spin", False), "Spin")],

@@ -143,11 +143,13 @@ def test_records_of_the_harness_are_those_that_python_reads():
 
     from rkcosim.engines import events as recorded
     from rkcosim.engines.build import harness_folder
-    from rkcosim.spec.regs.events import COUNTERS
+    from rkcosim.spec.regs.events import COUNTERS, ENDS
 
     text = (harness_folder() / "events.h").read_text()
     bits = re.findall(r"^\s+EV_(\w+),", text, re.M)
-    assert [name.lower() for name in bits] == list(COUNTERS)
+    assert [*(name.lower() for name in bits), *ENDS] == list(COUNTERS)
+    pins = (harness_folder() / "pins.h").read_text()
+    assert f"EVENT_BITS = {len(bits)};" in pins and f"EVENTS = EVENT_BITS + {len(ENDS)};" in pins
     kinds = re.search(r"enum RecordKind : uint8_t \{([^}]*)\}", text)
     assert kinds is not None
     assert [k.strip().removeprefix("REC_").lower() for k in kinds[1].split(",")] == list(recorded.RECORDED)

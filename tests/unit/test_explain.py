@@ -28,7 +28,61 @@ CASES = {
         "the time-out expired",
         "ETIMEDOUT",
     ),
-    "RKNPU: failed to wait job, task counter: 0, flags: 0x1, ret = -512, elapsed time: 1us": ("512",),
+    "RKNPU: failed to wait job, task counter: 74, flags: 0x1, ret = -512, elapsed time: 13624us": (
+        "ERESTARTSYS: a signal interrupted the wait",
+        "not a time-out",
+        "nothing says that the job hangs",
+    ),
+    "RKNPU: job abort, flags: 0x1, ret: 0, elapsed time: 121694us": ("had not failed", "no reset"),
+    "E RKNN: [08:13:21.262] REGTASK: The bit width of field value exceeds the limit, target: v2, "
+    "offset: 0x5048, shift = 19, limit: 0x1fff, value: 0x4210": (
+        "DPU_RDMA.SRC_DMA_CFG.LINE_NOTCH_ADDR",
+        "13 bits, so it holds at most 8191; the layer needs 16912",
+        "3 or more parts",
+    ),
+    "E RKNN: [16:50:20.958] REGTASK: The bit width of field value exceeds the limit, target: v2, "
+    "offset: 0x4030, shift = 0, limit: 0x1fff, value: 0x3fff": (
+        "DPU.DATA_CUBE_WIDTH.WIDTH",
+        "width as the compiler laid it out is 16384, and a task takes at most 8192",
+        "2 or more parts",
+    ),
+    "E RKNN: REGTASK: The bit width of field value exceeds the limit, target: v1, offset: 0x4030, shift = 5, "
+    "limit: 0x1fff, value: 0x3fff": ("no field at bit 5 of 0x4030",),
+    "W RKNN: [01:23:24.855] emitUnpackRegtasks: align_surf(4) > notch_limit(8192)": ("8191 atoms",),
+    "W RKNN: [01:23:24.855] emitCHW_C1HWC2_regtasks: align_surf overflow!": ("C1, H, W, C2", "NOTCH_ADDR_0"),
+    "E RKNN: [02:20:21.409] emitCHW_C1HWC2_regtasks: not aligned": ("16 int8 or 8 fp16 channels",),
+    "W RKNN: [13:38:22.316] emitABC_T_BAC_regtask notch_addr overflow": ("transpose of three dimensions",),
+    "W RKNN: [01:23:24.854] Pad: mode constant unsupport pads[5] = 0": ("pads[5] is 0",),
+    "D RKNN: [07:38:33.456] DatainEntries overflow, need to tiling more, datain_entries: 2100, "
+    "limitation: 2048": ("2100 entries of the CBUF", "no error"),
+    "E RKNN: [09:47:19.149] failed to config argb mode layer!": ("input of 1 to 4 channels",),
+    "E RKNN: [11:31:01.895] channel is too large, may produce thousands of regtask, fallback to cpu!": (
+        "runs on the CPU",
+    ),
+    "E RKNN: [16:50:26.190] invalid tensor malloc size, tensor name: , target: CPU, size: 0": (
+        "without elements",
+    ),
+    "W RKNN: Failed to config layer: 'Conv:a' using 3Core fallback to single core mode,": (
+        "layer Conv:a cannot be divided among 3 cores",
+    ),
+    "E RKNN: [07:24:10.076] Meet unsupported split": ("operator split",),
+    "E RKNN: [10:47:25.873] ERROR: unsupport Einsum op in current": ("operator Einsum",),
+    "Unsupport CPU op: GatherND in this librknnrt.so, please try updating": ("operator GatherND",),
+    "E RKNN: unsupport cpu ArgMax op, op name: ArgMax:ArgMax in current, please try": ("operator ArgMax",),
+    "E RKNN: [03:29:25.255] parseRKNN: invalid RKNN_MAGIC!": ("no .rknn file, or it is damaged",),
+    "The rknn model does not match the RKNPU hardware version!": ("compiled for another chip",),
+    "E RKNN: [03:51:51.071] rknn_set_input_shapes error, input name = input supported input shapes are": (
+        "none of those that the model was built for",
+    ),
+    "ValueError: Invalid quantized_dtype 'float16', expect in ['w8a8', 'w8a16']!": ("'float16'", "'w8a8'"),
+    "[ 1.0] RKNPU: 0x02010000000e1004 ( op: 0201 )": ("CNA.S_POINTER", "POINTER_PP_EN=1"),
+    "core 0 regs: PC_OP_EN=0x1 PC_DATA_ADDR=0xfff00010 INT_MASK=0x300": (
+        "PC.BASE_ADDRESS = 0xfff00010",
+        "PC.INTERRUPT_MASK = 0x300",
+    ),
+    "[0x1010]: 0x00000300 [0x4030]: 0x0000001f": ("DPU.DATA_CUBE_WIDTH", "WIDTH = 31"),
+    "0x5048": ("DPU_RDMA.SRC_DMA_CFG", "bits 31:19 LINE_NOTCH_ADDR"),
+    "raw status: 0xc0000300": ("bit 8 DPU_0", "0xC0000000: bits without a known event"),
     "RKNPU: job timeout, flags: 0x0:": ("a job timed out",),
     "\tcore 1 irq status: 0x0, raw status: 0x15, require mask: 0x300, task counter: 0x2, elapsed time: 6us": (
         "core 1",

@@ -264,7 +264,7 @@ def test_only_arrays_that_are_used_are_unpacked(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a readable"), file.open("rb") as opened:
         load_archive(opened, str(file))
     archive(file, other=np.ones(3))
-    with pytest.raises(InputError, match=r"has no array 'images' \(it has: other\)"):
+    with pytest.raises(InputError, match=r"has no array for the input 'x' \(it has: other\)"):
         load_batch([file], [info], None)
 
 

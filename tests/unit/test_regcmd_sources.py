@@ -78,6 +78,19 @@ def test_files_of_each_kind(stream: Stream, tmp_path: Path) -> None:
         open_source([str(tmp_path / "other.json")])
 
 
+def test_words_in_the_log_of_a_kernel_driver(tmp_path: Path) -> None:
+    """Patched drivers print each word of a task; the lines between them are counted and not read."""
+    log = tmp_path / "dmesg.txt"
+    log.write_text(
+        "[   12.3] RKNPU: task 0\n"
+        "[   12.3] RKNPU: 0x02010000000e1004 ( op: 0201 value: 0000000e offset: 1004 )\n"
+        "[   12.3] RKNPU: 0x0081000000010008 ( op: 0081 value: 00000001 offset: 0008 )\n"
+    )
+    source = open_source([str(log)])
+    assert source.kind == "log" and source.words == [0x02010000000E1004, 0x0081000000010008]
+    assert source.notes == ["1 lines of the log have no command word"]
+
+
 def test_a_model_is_listed_by_layer() -> None:
     source = open_source([str(ROOT / "examples" / "digits" / "digits_int8.onnx")])
     titles = [task.title for program in source.programs for task in program.tasks]

@@ -91,6 +91,12 @@ def _counters() -> str:
     return counters_markdown()
 
 
+def _causes() -> str:
+    from tools.pages.registers import causes_markdown
+
+    return causes_markdown()
+
+
 def _ports() -> str:
     from tools.pages.ports import markdown
 
@@ -202,6 +208,7 @@ PAGES: dict[str, Made] = {
     "constraints": Made("docs/constraints.md", _constraints),
     "registers": Made("build/registers.md", _registers, kept=False),
     "counters": Made("docs/counters.md", _counters, "registers"),
+    "causes": Made("docs/counters.md", _causes, "causes"),
     "ports": Made("docs/ports.md", _ports, "ports"),
     "hexagon": Made("docs/hexagon.md", _hexagon, "operations"),
     "nnapi": Made("docs/nnapi_operations.md", _nnapi, "operations"),

@@ -25,6 +25,7 @@ PAGES: Mapping[str, tuple[str, ...]] = {
     "docs/checking.md": ("run MODEL --check", "conformance", "diff FILE"),
     "docs/report.md": ("run MODEL --html", "report", "diff A.json"),
     "docs/howto/time.md": ("estimate",),
+    "docs/howto/faster.md": ("advise",),
     "docs/counters.md": ("counters",),
     "docs/regcmd.md": ("regcmd dump", "regcmd asm", "regcmd lint", "regcmd run"),
     "docs/capture.md": ("regcmd import", "regcmd capture"),

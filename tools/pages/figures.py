@@ -89,6 +89,12 @@ FIGURES = (
         "the-estimator",
     ),
     Figure(
+        "Does an estimate name what the cycles went into?",
+        "the right cause for {right} of the cycles of {networks} networks",
+        "attribution.md",
+        (r"attribution.md`: (?P<networks>\d+) networks", r" cycles\. (?P<right>[\d.]+%) of the cycles are"),
+    ),
+    Figure(
         "Do networks that people run on the chip work?",
         "{match} of {networks} match both golden models in every tensor; {within} of {compared} are within "
         "the rounding of their operators of LiteRT or onnxruntime",
@@ -103,6 +109,16 @@ FIGURES = (
         "{load} of {files} valid files load, {equal} match bit for bit",
         "public_models.md",
         (r"^Of (?P<files>\d+) valid files, (?P<load>\d+) load as shipped and (?P<equal>\d+) of these match",),
+    ),
+    Figure(
+        "Do files that nobody tried before run, with the right outputs?",
+        "{right} of {files} right, {away} further away, {refused} refused, {neither} that the reference does "
+        "not run either",
+        "whole_outputs.md",
+        (
+            r"^Of (?P<files>\d+) files, (?P<right>\d+) are right, (?P<away>\d+) are further away, "
+            r"(?P<refused>\d+) are refused .* (?P<neither>\d+) cannot be run",
+        ),
     ),
     Figure(
         "Do other people's tests pass where they pass on a board?",

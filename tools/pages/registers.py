@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rkcosim.measure.perf.attribution import CAUSES
 from rkcosim.measure.perf.page import table
 from rkcosim.spec.regs.counters import BASE_ADDRESS, WINDOW_BYTES
 from rkcosim.spec.regs.table import Block, Field, Register, counter_registers, registers
@@ -54,6 +55,12 @@ def markdown() -> str:
     for block in registers():
         lines += _block(block)
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def causes_markdown() -> str:
+    """Return the table of the causes of cycles."""
+    rows = [(c.label, f"`{c}`", c.meaning, c.counted) for c in CAUSES]
+    return "\n".join(table(("Word", "In JSON", "Meaning", "From"), rows))
 
 
 def counters_markdown() -> str:

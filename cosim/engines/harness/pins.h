@@ -6,7 +6,8 @@
 constexpr int MAX_CORES = 3;
 constexpr int READ_IDS = 32;   // 5-bit read ids
 constexpr int WRITE_IDS = 16;  // 4-bit write ids
-constexpr int EVENTS = 18;  // 13 event bits of the core's port, then the stall reasons (spec/regs/events.py)
+constexpr int EVENT_BITS = 18;  // 13 event bits of the core's port, then the stall reasons (spec/regs/events.py)
+constexpr int EVENTS = EVENT_BITS + 15;  // then the states of both ends of a core (`ends`)
 constexpr uint32_t BEAT_BYTES = 32;
 constexpr int STATES = 48;     // bits of `activity`; LEVELS: fields of `levels` (spec/regs/counters.rdl)
 constexpr int LEVELS = 12;
@@ -28,6 +29,19 @@ inline uint32_t with_reason(uint32_t events) {
     if (events & wait_acc) return events | 1u << 16;
     return events & output ? events | 1u << 17 : events;
 }
+
+// What both ends of a core do in a cycle: 4 * the array's state + the output's state (spec/regs/events.py).
+// The array: 1 has an operand slot, 2 waits for features, 3 for weights. The output, which is CORE, the DPU and
+// the PPU: 1 waits for an operand, 2 for the DMA to accept what it writes, 3 works: an octet or atom passes, or
+// CORE has results, or accumulators are full. 0: neither.
+inline int ends(uint32_t events) {
+    const int array = events & 0x4 ? 1 : events & 0x10 ? 2 : events & 0x20 ? 3 : 0;
+    constexpr uint32_t passes = 0x180, operand = 0x1000, write = 0x800, full = 0x440;
+    const int output = events & passes ? 3 : events & operand ? 1 : events & write ? 2 : events & full ? 3 : 0;
+    return 4 * array + output;
+}
+constexpr uint32_t PASSES = 0x180;  // bits of `events`: an octet of the DPU, an atom of the PPU
+constexpr int OUTPUT_WORKS = 3;
 
 // Inputs of the core: driven by the harness, sampled by the core at the next rising edge.
 struct CoreIn {

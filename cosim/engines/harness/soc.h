@@ -252,6 +252,8 @@ private:
         uint32_t job = NO_JOB;
         uint16_t at_work = NO_TASK;
         uint16_t started = 0;  // tasks started in the job
+        uint64_t passed = 0;   // cycle of the last octet or atom of the task, 0 before the first one
+        uint64_t counted = 0;  // cycles since then in which one of the core's ends had a state
     };
 
     typename Model::Shared shared;  // shared by the cores of one system; outlives them
@@ -496,6 +498,22 @@ private:
         if (blocks[c].wanted(in[c])) blocks[c].stand(in[c], out[c], cycles);
         for (uint32_t bits = with_reason(out[c].events); bits; bits &= bits - 1)
             dram.counters[c].events[__builtin_ctz(bits)] += cycles;
+        if (const int both = ends(out[c].events)) {
+            dram.counters[c].events[EVENT_BITS + both - 1] += cycles;
+            state[c].counted += cycles;
+        }
+    }
+
+    // Counts what both ends of the core do. Between two octets or atoms of a task, cycles without any event are
+    // those in which the output works on the first of them.
+    void count_ends(uint64_t now, Counters& k, CoreState& s, uint32_t events) {
+        const int both = ends(events);
+        if (!both) return;
+        k.events[EVENT_BITS + both - 1]++;
+        s.counted++;
+        if (!(events & PASSES)) return;
+        if (s.passed) k.events[EVENT_BITS + OUTPUT_WORKS - 1] += now + 1 - s.passed - s.counted;
+        s.passed = now + 1, s.counted = 0;
     }
 
     // `now` is the cycle that ended at this edge; the pulse is seen in the next one.
@@ -503,10 +521,12 @@ private:
         Counters& k = dram.counters[c];
         CoreState& s = state[c];
         for (uint32_t bits = with_reason(o.events); bits; bits &= bits - 1) k.events[__builtin_ctz(bits)]++;
+        count_ends(now, k, s, o.events);
         for (uint32_t kind = 0; kind < 2; kind++)
             if (o.events >> kind & 1) {
                 s.at_work = kind ? NO_TASK : o.task_index;
                 s.started += !kind;
+                s.passed = 0;
                 TaskEvent e{now + 1, uint32_t(c), o.task_index, kind, s.job, {}, {}, {}};
                 std::memcpy(e.events, k.events, sizeof e.events);
                 std::memcpy(e.bytes_read, k.bytes_read, sizeof e.bytes_read);

@@ -13,7 +13,14 @@ import numpy.typing as npt
 from rkcosim.base import progress
 from rkcosim.base.files import open_regular, read_given
 from rkcosim.compiler.quantization import ModelInput, Normalisation, for_inputs
-from rkcosim.measure.models.input_files import PICTURES, InputError, fit_picture, load_archive, load_array
+from rkcosim.measure.models.input_files import (
+    PICTURES,
+    InputError,
+    fit_picture,
+    load_archive,
+    load_array,
+    no_array,
+)
 
 Array = npt.NDArray[Any]
 
@@ -155,8 +162,7 @@ def _of_archive(path: Path, inputs: Sequence[ModelInput], how: Reading) -> Itera
         scale = float(np.reshape(archive.get("scale", 1.0), -1)[0])
         archive = {names[0]: archive["images"].astype(np.float32) * np.float32(scale)}
     if absent := [name for name in names if name not in archive]:
-        held = ", ".join(archive) or "nothing"
-        raise InputError(f"{path}: has no array for the input '{absent[0]}' (it has: {held})")
+        raise InputError(no_array(path, absent[0], archive))
     columns = [
         [_normalised(array, item, how) for array in split(archive[item.name], item, path)] for item in inputs
     ]

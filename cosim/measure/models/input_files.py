@@ -9,7 +9,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -51,10 +51,11 @@ def load_batch(files: list[Path], infos: Sequence[Any], limit: int | None) -> Ba
 
     Parameters
     ----------
-    files : one .npz with `images` (and optionally `labels`, and `scale`, the factor from the stored numbers
-        to real values) for a model of one input; or one .npy or picture per input; or several pictures for a
-        model of one input. The bytes of a picture are the input's codes, shifted for a signed type, or scaled
-        to 0..1 for a floating-point model. An .npy of four dimensions may have its channels last.
+    files : one .npz with an array for each input, by name, or for a model of one input with `images` (and
+        optionally `scale`, the factor from the stored numbers to real values), and optionally `labels`; or
+        one .npy or picture per input; or several pictures for a model of one input. The bytes of a picture
+        are the input's codes, shifted for a signed type, or scaled to 0..1 for a floating-point model. An
+        array of four dimensions may have its channels last.
         For an input with preprocessing (of a `.rknn` file), pixels and numbers are those that a program gives
         to rknn_inputs_set: they are preprocessed, and int8 numbers are the codes of an int8 input.
     infos : the model's inputs (`TensorInfo`).
@@ -105,28 +106,52 @@ def _of_program(array: Any, info: Any, path: Path, factor: Any = None) -> list[n
 
 
 def _from_npz(path: Path, infos: Sequence[Any], limit: int | None) -> Batch:
-    if len(infos) == 1 and (found := _shape_inside(path, "images")) is not None:
-        _check_shape(found, tuple(infos[0].shape), path)  # before anything is unpacked
-    archive = _load(path)
-    if "images" not in archive:
-        raise InputError(f"{path}: has no array 'images' (it has: {', '.join(archive) or 'nothing'})")
-    if len(infos) != 1:
-        raise InputError(f"{path}: an archive of images fits a model of one input, this one has {len(infos)}")
+    """Read an archive with an array for each input, by name; for one input also with `images`."""
+    names = [str(info.name) for info in infos]
+    if len(infos) == 1:  # before anything is unpacked
+        for name in (names[0], "images"):
+            if (found := shape_inside(path, name)) is not None:
+                _check_shape(found, tuple(infos[0].shape), path)
+                break
+    archive = _load(path, (*names, "images", "labels", "scale"))
     factor = None
-    if "scale" in archive:
-        scale = archive["scale"]
-        if np.size(scale) != 1 or np.asarray(scale).dtype.kind not in "iuf":
-            raise InputError(f"{path}: its 'scale' is not a single number")
-        factor = np.float32(np.reshape(scale, ())[()])
-    images, shape, total = archive["images"], tuple(infos[0].shape), 1
-    if images.ndim and images.shape != shape and not _channels_last(images.shape, shape):
-        images, total = images[:limit], len(images)  # the others do not become floats
-    fitted = _of_program(images, infos[0], path, factor)
-    labels = labels_of(archive.get("labels"), str(path))
-    if labels is not None and len(labels) != total:
-        raise InputError(f"{path}: {len(labels)} labels for {total} images")
-    count = min(len(fitted), limit or len(fitted))
-    return Batch([[fitted[n]] for n in range(count)], labels[:count] if labels is not None else None)
+    if len(infos) == 1 and names[0] not in archive and "images" in archive:
+        factor = _factor(archive.get("scale"), path)
+        archive[names[0]] = archive["images"]
+    if absent := [name for name in names if name not in archive]:
+        raise InputError(no_array(path, absent[0], archive))
+    columns, totals = [], []
+    for info in infos:
+        array, shape, total = archive[info.name], tuple(info.shape), 1
+        if array.ndim and array.shape != shape and not _channels_last(array.shape, shape):
+            array, total = array[:limit], len(array)  # the others do not become floats
+        columns.append(_of_program(array, info, path, factor))
+        totals.append(total)
+    if len(set(totals)) > 1:
+        counts = ", ".join(f"{name} {total}" for name, total in zip(names, totals, strict=True))
+        raise InputError(f"{path}: the arrays hold different numbers of samples: {counts}")
+    labels = labels_of(archive.get("labels") if "labels" not in names else None, str(path))
+    if labels is not None and len(labels) != totals[0]:
+        raise InputError(f"{path}: {len(labels)} labels for {totals[0]} images")
+    count = min(len(columns[0]), limit or len(columns[0]))
+    return Batch(
+        [[column[n] for column in columns] for n in range(count)],
+        labels[:count] if labels is not None else None,
+    )
+
+
+def _factor(scale: Any, path: Path) -> Any:
+    """Return the number by which the elements of `images` are multiplied, or None."""
+    if scale is None:
+        return None
+    if np.size(scale) != 1 or np.asarray(scale).dtype.kind not in "iuf":
+        raise InputError(f"{path}: its 'scale' is not a single number")
+    return np.float32(np.reshape(scale, ())[()])
+
+
+def no_array(path: Path, name: str, held: Iterable[str]) -> str:
+    """Return a message: an archive with these arrays has none for an input."""
+    return f"{path}: has no array for the input '{name}' (it has: {', '.join(held) or 'nothing'})"
 
 
 def _picture(path: Path, info: Any) -> npt.NDArray[np.float32]:
@@ -198,11 +223,12 @@ def _of_bytes(picture: Any) -> Any:
     return Image.fromarray(np.rint(values / 257).clip(0, 255).astype(np.uint8))
 
 
-def _load(path: Path) -> Any:
+def _load(path: Path, names: Sequence[str] = ()) -> Any:
+    """Return the array of an .npy file, or the named arrays of an .npz file."""
     try:
         with open_regular(path) as file:
             if path.suffix == ".npz":
-                return load_archive(file, str(path), ("images", "labels", "scale"))
+                return load_archive(file, str(path), names)
             return np.load(file, allow_pickle=False)
     except FileNotFoundError:
         raise
@@ -281,7 +307,7 @@ def load_archive(
         raise InputError(f"{where}: not a readable .npz file: {error}") from error
 
 
-def _shape_inside(path: Path, name: str) -> tuple[int, ...] | None:
+def shape_inside(path: Path, name: str) -> tuple[int, ...] | None:
     """Return the shape of an array of an .npz file, from its header; None if there is no readable one."""
     try:
         with (

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rkcosim.base.files import identify, open_regular, read_model
+from rkcosim.measure.models.input_files import shape_inside
 
 
 def shapes_of_arrays(model: Path, files: Sequence[Path]) -> dict[str, tuple[int, ...]]:
@@ -18,7 +19,7 @@ def shapes_of_arrays(model: Path, files: Sequence[Path]) -> dict[str, tuple[int,
     model
         A model's file.
     files
-        A `.npy` file for each input, in order.
+        A `.npy` file for each input, in order, or one `.npz` file with arrays named as the inputs.
 
     Returns
     -------
@@ -26,7 +27,8 @@ def shapes_of_arrays(model: Path, files: Sequence[Path]) -> dict[str, tuple[int,
     dimensions and fits the others.  An open first dimension is 1, since an array may have several samples.
     Nothing for other files and arrays; whoever reads these reports what is wrong.
     """
-    if not files or any(path.suffix != ".npy" for path in files):
+    archive = len(files) == 1 and files[0].suffix == ".npz"
+    if not files or not (archive or all(path.suffix == ".npy" for path in files)):
         return {}
     data = read_model(model)
     if identify(data) != "ONNX model":
@@ -35,11 +37,13 @@ def shapes_of_arrays(model: Path, files: Sequence[Path]) -> dict[str, tuple[int,
 
     try:
         graph = onnx.load_model_from_string(data).graph
-        shapes = [_shape_of(path) for path in files]
+        shapes = [] if archive else [_shape_of(path) for path in files]
     except Exception:  # protobuf's and numpy's classes; the readers of model and arrays report it
         return {}
     constants = {item.name for item in graph.initializer}
     inputs = [item for item in graph.input if item.name not in constants]
+    if archive:
+        shapes = [shape_inside(files[0], item.name) or () for item in inputs]
     if len(inputs) != len(shapes):
         return {}
     found = {}

@@ -12,9 +12,10 @@ from rkcosim.compiler.runtime import LayerReport, TaskMeasure
 from rkcosim.engines.library import DramConfig
 from rkcosim.golden.task import GoldenError, GoldenNpu, TaskReport
 from rkcosim.measure.perf import formula
-from rkcosim.measure.perf.spent import add, spent
+from rkcosim.measure.perf.attribution import HOST, NOT_ENDED, add, attribute_tasks
 from rkcosim.running.meter import meter, unended
 from rkcosim.spec.config import RK3588
+from rkcosim.spec.octets import OctetRate, octet_rate
 from rkcosim.spec.regs import registers
 from rkcosim.verify.crosscheck.kick import run_kick
 
@@ -55,9 +56,9 @@ class LayerRow:
     formula_cycles
         The larger of both.
     core_cycles
-        Sum of the cycles of its tasks; more than `cycles` if several cores shared the layer.
+        Cycles of all cores that ran it: `cycles` times their number.
     spent
-        `core_cycles` divided into parts (`rkcosim.measure.perf.spent.PARTS`), whose sum is `core_cycles`.
+        `core_cycles` by cause (`rkcosim.measure.perf.attribution.Cause`); their sum is `core_cycles`.
     counters
         The engine's counters in cycles (`rkcosim.engines.EVENT_NAMES`); these may overlap.
     read_by, written_by
@@ -72,6 +73,8 @@ class LayerRow:
         Seconds that the host's part took on this machine.
     reason
         Why the host computes it, if it does; the reasons of its operators, each once.
+    bound
+        What limits it: the largest cause in words, "host", "not ended", or "" if nothing was measured.
     """
 
     name: str
@@ -98,19 +101,11 @@ class LayerRow:
     output_shape: list[int] = field(default_factory=list)
     host_seconds: float = 0.0
     reason: str = ""
-
-    @property
-    def bound(self) -> str:
-        """What limits the layer: array, DRAM, latency or element rate (far above both formulas), or host."""
-        if self.target == "host":
-            return "host"
-        if self.cycles is not None and self.cycles > 2 * self.formula_cycles:
-            return "latency" if self.formula_npu else "element rate"
-        return "array" if self.formula_npu >= self.formula_ddr else "DRAM"
+    bound: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """All members and `bound`."""
-        return {**asdict(self), "bound": self.bound}
+        """All members."""
+        return asdict(self)
 
     def flat(self) -> dict[str, Any]:
         """Members for a table of plain columns: a dict becomes columns `member.part`, a list becomes text."""
@@ -153,9 +148,13 @@ def layer_row(layer: Any, dram: DramConfig | None = None) -> LayerRow:
         host_seconds=round(layer.host_seconds, 6),
         reason="; ".join(dict.fromkeys(item.reason for item in getattr(layer, "hosted", ()))),
     )
+    if layer.target == HOST:
+        row.bound = HOST
     if measures:
-        row.core_cycles = sum(m.cycles for m in measures)
-        row.spent = add(*(spent(m.events, m.cycles) for m in measures))
+        row.core_cycles = capacity
+        if any(m.events for m in measures):
+            found = attribute_tasks(measures, layer.rates, cycles, dram)
+            row.core_cycles, row.spent, row.bound = found.total, found.as_json(), row.bound or found.bound
         row.counters = add(*(m.events for m in measures))
         row.read_by = add(*(m.read_by for m in measures))
         row.written_by = add(*(m.written_by for m in measures))
@@ -311,7 +310,7 @@ def stream_rows(device: Any, stream: Stream) -> dict[str, Any]:
         _task_row(layer, reports[n] if n < len(reports) else None, dram) for n, layer in enumerate(layers)
     ]
     for row in rows[len(ended) :] if timed else []:
-        row.name += ", not ended"
+        row.name, row.bound = f"{row.name}, {NOT_ENDED}", NOT_ENDED
     return {
         "rows": [row.as_json() for row in rows],
         "runs": task_rows(layers),
@@ -340,7 +339,7 @@ def _task_layer(number: int, report: TaskReport | None, measure: TaskMeasure | N
     read, written = (measure.bytes_read, measure.bytes_written) if measure else (0, 0)
     if report and not measure:
         read, written = report.bytes_read, report.bytes_written
-    npu = 0
+    npu, dpu = 0, report.registers.get("DPU") if report else None
     if report:
         with suppress(KeyError):  # a register that was never written: there is no bound
             npu = formula.formula_npu(report.registers)
@@ -358,6 +357,7 @@ def _task_layer(number: int, report: TaskReport | None, measure: TaskMeasure | N
         (),
         measure.mac_busy if measure else None,
         measures=(measure,) if measure else (),
+        rates=(octet_rate(dpu) if dpu else OctetRate(),) if measure else (),
     )
 
 

@@ -134,7 +134,7 @@ def _columns(found: Accuracy) -> list[Column]:
                 "",
                 "SQNR of the worst output in dB when this layer alone is in floating point",
                 [
-                    Cell(decibels(f), order(f), _bar(f), "num share p-busy") if f else Cell(NOTHING, None)
+                    Cell(decibels(f), order(f), _bar(f), "num share p-array") if f else Cell(NOTHING, None)
                     for f in (one.output for one in layers)
                 ],
             )
@@ -147,7 +147,7 @@ def _columns(found: Accuracy) -> list[Column]:
                 group,
                 "signal to quantisation noise in dB",
                 [
-                    Cell(decibels(f), 999.0 if f.sqnr is None else f.sqnr, _bar(f), "num share p-busy")
+                    Cell(decibels(f), 999.0 if f.sqnr is None else f.sqnr, _bar(f), "num share p-array")
                     for f in figures
                 ],
             ),

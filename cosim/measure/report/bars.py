@@ -1,4 +1,4 @@
-"""Bar charts: the parts of the cycles of a whole run and of each layer, and the bytes of each layer."""
+"""Bar charts: the causes of the cycles of a whole run and of each layer, and the bytes of each layer."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from markupsafe import Markup
 
-from rkcosim.measure.perf.spent import MEANINGS, NAMES, PARTS
+from rkcosim.measure.perf.attribution import CAUSES
 from rkcosim.measure.report.data import ReportedRun, ReportRow
 from rkcosim.measure.report.figures import count, legend, percent, size
 from rkcosim.waves.drawing import el, line, rect, svg, title
-
-ORDER = ("busy", "output", "feature", "weight", "operand", "accumulator", "dpu", "write", "other")
-"""Order of the parts: work first, then waits."""
 
 CLIENTS = {
     "FEATURE": "feature maps into CBUF",
@@ -26,7 +23,6 @@ CLIENTS = {
 }
 """Read clients (`rkcosim.rtl.layouts.ReadClient`)."""
 
-assert set(ORDER) == set(PARTS)
 Parts = Sequence[tuple[str, float, str]]
 """(class of the colour, amount, text shown on hovering)."""
 
@@ -51,10 +47,8 @@ def stack(parts: Parts, mark: float | None = None) -> Markup:
 def spent_parts(spent: Mapping[str, int], of: str) -> list[tuple[str, float, str]]:
     """Return the parts of a bar of cycles."""
     total = sum(spent.values()) or 1
-    amounts = [(part, spent.get(part, 0)) for part in ORDER]
-    return [
-        (f"p-{part}", n, f"{of}\n{NAMES[part]}: {count(n)} ({percent(n / total)})") for part, n in amounts
-    ]
+    amounts = [(cause, spent.get(cause, 0)) for cause in CAUSES]
+    return [(f"p-{c}", n, f"{of}\n{c.label}: {count(n)} ({percent(n / total)})") for c, n in amounts]
 
 
 def overview(run: ReportedRun) -> Markup:
@@ -66,15 +60,15 @@ def overview(run: ReportedRun) -> Markup:
     shares = [
         el(
             "div",
-            el("i", " ", class_=f"key p-{part}"),
-            el("b", percent(spent[part] / total)),
-            el("span", NAMES[part]),
-            el("small", f"{count(spent[part])} cycles"),
+            el("i", " ", class_=f"key p-{cause}"),
+            el("b", percent(spent[cause] / total)),
+            el("span", cause.label),
+            el("small", f"{count(spent[cause])} cycles"),
             class_="share",
-            title=MEANINGS[part],
+            title=cause.meaning,
         )
-        for part in ORDER
-        if spent[part]
+        for cause in CAUSES
+        if spent[cause]
     ]
     return el(
         "div",
@@ -95,7 +89,7 @@ def cycles_chart(run: ReportedRun) -> Markup:
 
 def cycles_legend(mark: bool = True) -> Markup:
     """Return the legend of the colours of cycles and of the mark in a bar."""
-    items = [(f"p-{part}", NAMES[part], MEANINGS[part]) for part in ORDER]
+    items = [(f"p-{cause}", cause.label, cause.meaning) for cause in CAUSES]
     if mark:
         items.append(("k-mark", "formula", "the lower bound from formula and DRAM rate"))
     return legend(items)

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rkcosim.measure.perf.spent import NAMES
+from rkcosim.measure.perf.attribution import CAUSES, Cause
 from rkcosim.measure.report import bars, page
 from rkcosim.measure.report.data import ReportedRun, ReportRow
 from rkcosim.measure.report.figures import NOTHING, count, percent, short, shorten, size
@@ -155,10 +155,10 @@ def _remarks(a: ReportedRun, b: ReportedRun, rows: list[Pair]) -> list[str]:
             names = ", ".join(f"{clip(pair.name, 30)} ({_signed(pair.change or 0)})" for pair in most)
             found.append(f"The largest changes: {names}.")
         x, y = a.spent(), b.spent()
-        parts = sorted(x, key=lambda part: -abs(y[part] - x[part]))
-        told = [f"{NAMES[part]} {_signed(y[part] - x[part])}" for part in parts[:3] if y[part] != x[part]]
+        parts = sorted(CAUSES, key=lambda part: -abs(y[part] - x[part]))
+        told = [f"{part.label} {_signed(y[part] - x[part])}" for part in parts[:3] if y[part] != x[part]]
         if told:
-            found.append(f"The parts that changed: {', '.join(told)}.")
+            found.append(f"The causes whose cycles changed: {', '.join(told)}.")
     for name, only in (("A", [p for p in rows if p.b is None]), ("B", [p for p in rows if p.a is None])):
         if only:
             some = ", ".join(clip(pair.name, 30) for pair in only[:6])
@@ -247,10 +247,10 @@ def _drawn(pair: Pair, most: int) -> Cell:
 
 
 def _part(pair: Pair) -> Cell:
-    changes: dict[str, int] = {}
+    changes: dict[Cause, int] = {}
     if pair.a and pair.b and pair.a.spent and pair.b.spent:
-        changes = {part: pair.b.spent.get(part, 0) - n for part, n in pair.a.spent.items()}
+        changes = {cause: pair.b.spent.get(cause, 0) - pair.a.spent.get(cause, 0) for cause in CAUSES}
     if not any(changes.values()):
         return Cell(NOTHING, css="words")
-    part = max(changes, key=lambda name: abs(changes[name]))
-    return Cell(f"{NAMES[part]} {_signed(changes[part])}", changes[part], css="words")
+    cause = max(changes, key=lambda name: abs(changes[name]))
+    return Cell(f"{cause.label} {_signed(changes[cause])}", changes[cause], css="words")

@@ -14,7 +14,7 @@ from rkcosim.base import Error
 from rkcosim.base.files import KINDS, GivenFileError, identify, read_given, wrong
 from rkcosim.engines.library import DramConfig
 from rkcosim.engines.protocol import capabilities
-from rkcosim.measure.perf.spent import PARTS, add
+from rkcosim.measure.perf.attribution import CAUSES, Cause, add
 from rkcosim.measure.report.figures import shorten
 
 SCHEMA_VERSION = 1
@@ -114,8 +114,8 @@ class ReportedRun:
         return sum(row.cycles or 0 for row in self.rows)
 
     def spent(self) -> dict[str, int]:
-        """Core cycles of all rows by part."""
-        return {part: sum(row.spent.get(part, 0) for row in self.rows) for part in PARTS}
+        """Core cycles of all rows by cause."""
+        return {str(cause): sum(row.spent.get(cause, 0) for row in self.rows) for cause in CAUSES}
 
     def clients(self, member: str = "read_by") -> list[str]:
         """Names of the AXI clients that moved bytes, in descending order, command words last."""
@@ -285,8 +285,21 @@ def _row(number: int, item: Mapping[str, Any]) -> ReportRow:
         value = known.get(name)
         if value is not None and not isinstance(value, kind):
             raise ReportError(f"row {number} ('{known['name']}'): `{name}` is {value!r}")
+    if isinstance(spent := known.get("spent"), dict):
+        known["spent"] = add(*({str(_EARLIER.get(name, name)): count} for name, count in spent.items()))
     return ReportRow(number, **known)
 
+
+_EARLIER = {
+    "busy": Cause.ARRAY,
+    "feature": Cause.FEATURES,
+    "weight": Cause.WEIGHTS,
+    "operand": Cause.OPERANDS,
+    "write": Cause.WRITER,
+    **dict.fromkeys(("accumulator", "output"), Cause.DPU),
+    "other": Cause.TASK,
+}
+"""Causes that stand for the parts of files written before 2026-12-01."""
 
 _TASK = dict.fromkeys(("layer", "core", "start", "cycles"), int)
 _REGION = {"name": str, "address": int, "size": int}

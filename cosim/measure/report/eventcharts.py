@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
+from rkcosim.measure.perf.attribution import Cause
 from rkcosim.measure.report.bars import CLIENTS
 from rkcosim.measure.report.data import ReportedRun
 from rkcosim.measure.report.figures import count, size
@@ -13,17 +14,15 @@ from rkcosim.measure.report.roofline import operators
 from rkcosim.waves.drawing import clip, path, rect, title
 from rkcosim.waves.events import EventLog, spread
 
-PARTS = {
-    "output": ("only_output", "output"),
-    "feature": ("stall_feature", "features"),
-    "weight": ("stall_weight", "weights"),
-    "operand": ("only_operand", "operands"),
-    "accumulator": ("only_acc", "accumulator"),
-    "dpu": ("only_dpu", "DPU"),
-    "write": ("only_write", "writer"),
-}
-"""Part of the cycles (`rkcosim.measure.perf.spent`) -> the counter that is its event's reason, and what
-passes or is waited for."""
+REASONS = (
+    (Cause.FEATURES, ("stall_feature",)),
+    (Cause.WEIGHTS, ("stall_weight",)),
+    (Cause.OPERANDS, ("only_operand",)),
+    (Cause.DPU, ("only_output", "only_dpu", "only_acc")),
+    (Cause.WRITER, ("only_write",)),
+)
+"""Why the array has no slot: cause, and the reasons of the events that stand for it; for the PPU as for the
+DPU.  Only the whole task tells what a cycle counts for (`rkcosim.measure.perf.attribution`)."""
 
 
 def charts(run: ReportedRun, log: EventLog) -> Markup:
@@ -132,15 +131,15 @@ class _Drawer:
         if not len(macs) and not len(stalls):
             return
         many = len(self.cores)
-        layers = [("p-busy", "array busy", self.bins(macs, "value") / many)]
-        for part, (reason, name) in PARTS.items():
-            here = stalls.where(reason=reason)
+        layers = [(f"p-{Cause.ARRAY}", "array busy", self.bins(macs, "value") / many)]
+        for cause, reasons in REASONS:
+            here = stalls.where(reason=set(reasons))
             if len(here):
-                layers.append((f"p-{part}", name, self.bins(here, "value") / many))
+                layers.append((f"p-{cause}", cause.label, self.bins(here, "value") / many))
         # Cycles of a level are spread over its event, which may include gaps: a bin may get a few too many.
         fit = np.maximum(np.sum([values for _, _, values in layers], axis=0), 1)
         layers = [(css, name, values / fit) for css, name, values in layers]
-        self.chart.head("parts of the cycles: work, or the reason of a wait")
+        self.chart.head("the array: its work, or why it has none")
         self.chart.areas(layers, "%", 1.0)
 
     def core(self, core: int, rows: dict[tuple[int, int], int]) -> None:
@@ -150,15 +149,20 @@ class _Drawer:
         self.tasks(mine, rows)
         macs, stalls = mine.where(kind="mac"), mine.where(kind="stall")
         lanes = [(name, "work", "cycles", f"{name} active", here) for name, here in _blocks(mine, "busy")]
-        lanes.append(("array", "p-busy", "value", "array busy", macs))
+        lanes.append(("array", f"p-{Cause.ARRAY}", "value", "array busy", macs))
         lanes += [
-            (f"{name} out", "p-output", "value", f"results pass the {name}", here)
+            (f"{name} out", f"p-{Cause.PPU}", "value", f"results pass the {name}", here)
             for name, here in _blocks(mine, "packet")
         ]
         lanes += [
-            (f"waits: {name}", f"p-{part}", "value", f"waits for {name}", stalls.where(reason=reason))
-            for part, (reason, name) in PARTS.items()
-            if part != "output"
+            (
+                f"waits: {cause.label}",
+                f"p-{cause}",
+                "value",
+                f"waits for {cause.label}",
+                stalls.where(reason={name for name in reasons if name != "only_output"}),
+            )
+            for cause, reasons in REASONS
         ]
         for name, css, column, said, events in lanes:
             if len(events):

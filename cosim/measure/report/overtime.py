@@ -160,7 +160,7 @@ def from_tasks(run: ReportedRun) -> Markup:
     busy = of("mac_busy") / run.cores
     if busy.any():
         chart.head("share of cycles in which the array works (mean of each task)")
-        chart.areas([("p-busy", "array busy", busy)], "%", 1.0)
+        chart.areas([("p-array", "array busy", busy)], "%", 1.0)
     _task_lanes(chart, run)
     chart.axis()
     return chart.drawing()

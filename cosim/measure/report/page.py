@@ -11,8 +11,13 @@ from markupsafe import Markup
 from rkcosim.base.extras import needed
 from rkcosim.engines.protocol import capabilities
 from rkcosim.engines.settings import changed, words
-from rkcosim.measure.perf.boards.expected import board_milliseconds, published_networks, submits_text
-from rkcosim.measure.perf.spent import MEANINGS, NAMES
+from rkcosim.measure.perf.attribution import CAUSES, Cause
+from rkcosim.measure.perf.boards.expected import (
+    board_milliseconds,
+    published_networks,
+    submits_text,
+    without_host,
+)
 from rkcosim.measure.report import bars, eventcharts, memory, overtime, roofline, table
 from rkcosim.measure.report.data import ReportedRun, ReportError, ReportRow, embed
 from rkcosim.measure.report.figures import count, percent, short, size
@@ -80,7 +85,7 @@ def render(run: ReportedRun, log: EventLog | None = None, clock: float = 1.0) ->
         memory_legend=memory.memory_legend(run),
         memory_words=_memory_words(run),
         buffers=memory.table(run),
-        parts=[(part, NAMES[part], MEANINGS[part]) for part in bars.ORDER],
+        parts=[(cause, cause.label, cause.meaning) for cause in CAUSES],
         clients=[(name, bars.CLIENTS.get(name, "")) for name in run.clients()],
     )
 
@@ -138,7 +143,8 @@ def _tiles(run: ReportedRun, clock: float) -> list[tuple[str, str, str]]:
         worked = sum((row.utilisation or 0) * (row.cycles or 0) * (len(row.cores) or 1) for row in run.rows)
         many = f" of {run.cores} cores" if run.cores > 1 else ""
         found.append(("MAC use", percent(worked / run.cycles / run.cores), f"of the array's peak{many}"))
-    busy, all_cycles = run.spent().get("busy", 0), sum(row.core_cycles or 0 for row in run.rows)
+    busy = sum(row.counters.get("mac_slots", 0) for row in run.rows)
+    all_cycles = sum(row.core_cycles or 0 for row in run.rows)
     if all_cycles:
         found.append(("array busy", percent(busy / all_cycles), "of the tasks' cycles"))
     found.append(("MACs", short(macs), "useful ones"))
@@ -167,7 +173,11 @@ def _facts(run: ReportedRun, clock: float) -> list[tuple[str, str]]:
         found.append(("time at 1 GHz", duration(float(run.cycles))))
     if run.cycles is not None and run.submits:
         milliseconds = board_milliseconds(run.cycles, run.submits, 1000 * clock)
-        found.append(("time with a driver", f"{duration(1e6 * milliseconds)} ({submits_text(run.submits)})"))
+        hosted = len(raw.get("host_operators") or [])
+        beside = (
+            f"{submits_text(run.submits)}; {without_host(hosted)}" if hosted else submits_text(run.submits)
+        )
+        found.append(("time with a driver", f"{duration(1e6 * milliseconds)} ({beside})"))
         found.append(("published boards", f"took {published_networks()} than such figures"))
     if raw.get("host_seconds") is not None:
         found.append(("host time", f"{raw['host_seconds']:.1f} s"))
@@ -180,7 +190,9 @@ def _facts(run: ReportedRun, clock: float) -> list[tuple[str, str]]:
         if isinstance(output, dict) and output.get("reference_worst") is not None:
             steps = output.get("reference_unit") == "steps"
             worst = f"{output['reference_worst']:.3g} steps" if steps else f"{output['reference_worst']:.3%}"
-            found.append((f"{output.get('name')}: apart from {raw.get('reference')}", f"at most {worst}"))
+            whole = output.get("reference_unit") == "elements"
+            said = f"{worst} of the whole numbers" if whole else f"at most {worst}"
+            found.append((f"{output.get('name')}: apart from {raw.get('reference')}", said))
     if raw.get("top1") is not None:
         found.append(("top-1", percent(raw["top1"])))
     if run.dram:
@@ -229,13 +241,14 @@ def _remarks(run: ReportedRun) -> list[str]:
         found.append(f"{part} of the cycles are in {len(top)} of {len(rows)} {run.unit}s: {names}.")
     spent = run.spent()
     if sum(spent.values()):
-        losses = sorted((p for p in bars.ORDER if p not in ("busy", "output")), key=lambda p: -spent[p])
-        worst = losses[0]
+        worst = max((cause for cause in CAUSES if cause is not Cause.ARRAY), key=lambda cause: spent[cause])
         most = max(run.rows, key=lambda row: row.spent.get(worst, 0))
         where = f"; most of it in {_named(most, 30)}" if len(rows) > 1 else ""
         share = spent[worst] / sum(spent.values())
-        name = "cycles that are neither work nor a counted wait" if worst == "other" else NAMES[worst]
-        found.append(f"The largest loss is {name}, {percent(share)} of all cycles{where}.")
+        found.append(
+            f"Besides the array, most cycles are due to {worst.label} ({worst.meaning}): {percent(share)} of "
+            f"all cycles{where}."
+        )
     far = [row for row in rows if row.ratio and row.formula_npu and row.target == "npu"]
     if far:
         worst_row = max(far, key=lambda row: (row.cycles or 0) - row.formula_cycles)
@@ -244,7 +257,7 @@ def _remarks(run: ReportedRun) -> list[str]:
             f"The most cycles above the formula are in {_named(worst_row, 30)}: "
             f"{count(gap)}, ratio {worst_row.ratio:.2f}."
         )
-    wide = sum(row.spent.get("busy", 0) for row in run.rows)
+    wide = sum(row.counters.get("mac_slots", 0) for row in run.rows)
     useful = sum(row.macs / row.peak for row in run.rows if row.peak and row.spent)
     if wide and useful and useful < 0.5 * wide:
         found.append(

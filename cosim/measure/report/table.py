@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rkcosim.measure.perf.spent import MEANINGS, NAMES
+from rkcosim.measure.perf.attribution import CAUSES, Cause
 from rkcosim.measure.report.bars import CLIENTS
 from rkcosim.measure.report.data import ReportedRun, ReportRow
 from rkcosim.measure.report.figures import NOTHING, count, percent, short, size
@@ -32,10 +32,6 @@ class Column:
     meaning: str
     cells: list[Cell]
     total: str = ""
-
-
-WAITS = ("feature", "weight", "accumulator", "dpu", "write")
-SHORT = {"feature": "features", "weight": "weights", "accumulator": "accum.", "dpu": "DPU", "write": "writer"}
 
 
 def columns(run: ReportedRun) -> list[Column]:
@@ -83,7 +79,7 @@ def _time(run: ReportedRun) -> list[Column]:
     if run.measured:
         most = max(row.cycles or 0 for row in rows) or 1
         cells = [
-            Cell(count(row.cycles), row.cycles, (row.cycles or 0) / most, "num share p-busy") for row in rows
+            Cell(count(row.cycles), row.cycles, (row.cycles or 0) / most, "num share p-array") for row in rows
         ]
         meaning = "from the start of the first task to the end of the last"
         found.append(Column("cycles", "time", meaning, cells, count(total)))
@@ -104,8 +100,8 @@ def _array(run: ReportedRun) -> list[Column]:
     busy = "cycles with an operand slot (also an empty one) divided by all cycles of these cores"
     return [
         *_numbers("MACs", "array", "useful multiply-accumulates", [row.macs for row in rows], short),
-        *_shares("MAC use", "array", use, [row.utilisation if row.macs else None for row in rows], "p-busy"),
-        *_shares("busy", "array", busy, [row.mac_busy for row in rows], "p-busy"),
+        *_shares("MAC use", "array", use, [row.utilisation if row.macs else None for row in rows], "p-array"),
+        *_shares("busy", "array", busy, [row.mac_busy for row in rows], "p-array"),
     ]
 
 
@@ -125,21 +121,21 @@ def _bytes(run: ReportedRun) -> list[Column]:
 
 def _parts(run: ReportedRun) -> list[Column]:
     found = []
-    for part in (*WAITS, "output", "other"):
+    for cause in CAUSES:
+        if not (total := run.spent()[cause]):
+            continue
         cells = [
             Cell(
-                count(row.spent.get(part)),
-                row.spent.get(part),
-                row.spent.get(part, 0) / row.core_cycles if row.core_cycles else None,
-                f"num share p-{part}",
-                _raw(row, part),
+                count(row.spent.get(cause)),
+                row.spent.get(cause),
+                row.spent.get(cause, 0) / row.core_cycles if row.core_cycles else None,
+                f"num share p-{cause}",
+                _raw(row, cause),
             )
             for row in run.rows
         ]
-        group = "cycles lost waiting for" if part in WAITS else "and rest"
-        meaning = f"{NAMES[part]}: {MEANINGS[part]}"
-        found.append(Column(SHORT.get(part, part), group, meaning, cells, count(run.spent()[part])))
-    return found if any(row.spent for row in run.rows) else []
+        found.append(Column(cause.label, "cycles by cause", cause.meaning, cells, count(total)))
+    return found
 
 
 def groups(found: list[Column]) -> list[tuple[str, int]]:
@@ -154,18 +150,17 @@ def groups(found: list[Column]) -> list[tuple[str, int]]:
 
 
 _RAW = {
-    "operand": "stall_operand",
-    "accumulator": "stall_acc",
-    "dpu": "stall_dpu",
-    "write": "stall_write",
+    Cause.OPERANDS: "stall_operand",
+    **dict.fromkeys((Cause.DPU, Cause.LUT, Cause.FLOATS), "stall_dpu"),
+    Cause.WRITER: "stall_write",
 }
 
 
-def _raw(row: ReportRow, part: str) -> str:
+def _raw(row: ReportRow, cause: Cause) -> str:
     """Return a text with the raw counter, which may also count while the array works."""
-    if part not in _RAW or not row.counters.get(_RAW[part]):
+    if cause not in _RAW or not row.counters.get(_RAW[cause]):
         return ""
-    return f"{_RAW[part]} was set in {count(row.counters[_RAW[part]])} cycles, which overlap others"
+    return f"{_RAW[cause]} was set in {count(row.counters[_RAW[cause]])} cycles, which overlap others"
 
 
 def _hover(row: ReportRow) -> str:

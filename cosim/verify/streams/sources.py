@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from ctypes import sizeof
@@ -115,9 +116,13 @@ def open_source(
         ".rknn file",
     ):
         return _of_model(path, with_weights(path, data), cores)
-    if data[:1] in (b"{", b"[") or path.suffix == ".json":
+    if path.suffix == ".json" or (data[:1] in (b"{", b"[") and not _LOG_WORD.search(data.decode("latin-1"))):
         return _of_json(path, data)
     return _of_bytes(path.name, data, address, offset, count, records, memory)
+
+
+_LOG_WORD = re.compile(r"\b0x([0-9a-fA-F]{12,16})\b[ \t]*\([ \t]*op\b")
+"""A command word in a line of a log, as patched kernel drivers print it: `0x02010000000e1004 ( op: ...)`."""
 
 
 def _is_word(text: str) -> bool:
@@ -239,10 +244,16 @@ def _as_text(data: bytes) -> str | None:
 
 
 def _of_text(name: str, text: str) -> Source:
-    """Open a listing, or words as numbers."""
+    """Open a listing, words as numbers, or a log with words."""
     tokens = text.split()
     if tokens and all(_is_word(token) for token in tokens):
         return Source("words", name, [program_of_words((int(token, 16) for token in tokens), name)])
+    if logged := _LOG_WORD.findall(text):
+        source = Source("log", name, [program_of_words((int(word, 16) for word in logged), name)])
+        others = sum(1 for line in text.splitlines() if line.strip() and not _LOG_WORD.search(line))
+        if others:
+            source.notes.append(f"{others} lines of the log have no command word")
+        return source
     listing = parse_listing(text)
     if listing.settings is not None:
         stream = Stream.from_listing(listing, name)

@@ -6,7 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rkcosim.compiler.constraints.constraint import constraint
-from rkcosim.compiler.constraints.movements import nearest_ranges, order_in_memory, pad_edges, slice_steps
+from rkcosim.compiler.constraints.movements import (
+    moved_channels,
+    nearest_ranges,
+    order_in_memory,
+    pad_edges,
+    slice_steps,
+)
 from rkcosim.compiler.constraints.normalisations import softmax_reason
 from rkcosim.compiler.constraints.pools import average_counts_padding, average_window, max_pool_window
 from rkcosim.compiler.limits import CONV_KERNEL, CONV_STRIDE, INSERTS
@@ -43,7 +49,11 @@ def function_reason(step: HostStep) -> str:
 
 def _pad(step: HostStep) -> str:
     value = step.attributes.get("value") or None
-    return pad_edges.reason(step.attributes["pads"], value, step.output.real)
+    return pad_edges.reason(step.attributes["pads"], value, step.output.real) or _moved(step)
+
+
+def _moved(step: HostStep) -> str:
+    return moved_channels.reason(step.output.cube[0], max(part.cube[0] for part in step.inputs))
 
 
 def _pick(step: HostStep) -> str:
@@ -59,7 +69,8 @@ def _average(step: HostStep) -> str:
 
 
 _REASONS: dict[str, Callable[[HostStep], str]] = {
-    "Slice": lambda step: slice_steps.reason(step.attributes["strides"][1:]),
+    "Concat": _moved,
+    "Slice": lambda step: slice_steps.reason(step.attributes["strides"][1:]) or _moved(step),
     "Pad": _pad,
     "Pick": _pick,
     "Insert": lambda step: inserted_zeros.reason(step.attributes["factors"]),

@@ -10,6 +10,7 @@ from rkcosim.compiler.limits import (
     MAX_REPEAT,
     MOST_COPIES,
     MOST_MOVES,
+    MOST_ONES,
     MOST_PLACES,
 )
 
@@ -73,10 +74,11 @@ def pad_edges(pads: tuple[int, ...], value: float | None, real: bool) -> str:
 
 @constraint("Pad")
 def pad_mode(mode: str, edges: tuple[int, ...] | None, rank: int = 4) -> str:
-    """The mode is constant, and the pads are constants for all dimensions of a map or a line."""
+    """The mode is constant, reflect, edge or wrap (TFLite: reflect or symmetric), and the pads are constants
+    for all dimensions of a map or a line."""
     return (
         ""
-        if mode == "constant" and edges is not None and len(edges) == 2 * rank
+        if mode in ("constant", "reflect", "edge", "wrap") and edges is not None and len(edges) == 2 * rank
         else f"mode {mode}, pads {edges}"
     )
 
@@ -139,6 +141,13 @@ def resize_sizes(before: Shape, after: Shape | None) -> str:
 def block_size(size: int, inward: bool) -> str:
     """Blocks of DepthToSpace have a side of {outward}, those of SpaceToDepth one of at most {inward}."""
     return "" if (size <= CONV_STRIDE if inward else size in INSERTS) else f"blocks of {size} x {size}"
+
+
+@constraint("Concat", "Split", "Slice", "Pad", weights=f"{MOST_ONES:,}")
+def moved_channels(channels: int, sources: int) -> str:
+    """Channels that do not begin at an atom are moved by a convolution of ones, with at most {weights}
+    weights."""
+    return "" if channels * sources <= MOST_ONES else f"{channels:,} channels of {sources:,}"
 
 
 @constraint("Concat", "Split", "Slice")

@@ -1,15 +1,15 @@
 """ONNX files, checked and made ready for the loader: fixed shapes, chosen outputs, names, QDQ form.
 
-The steps of `read_onnx`, in order: parse and check the bytes (before, functions of the file are put in place
-of their calls, `onnx_functions`, and GroupNormalization of opset 18 is rewritten, `onnx_groups`); unite
-initializers and Constant nodes; name every node; write bfloat16 as float32 and codes of four bits as codes of
-eight (`onnx_types`); cut the graph at the requested
-outputs; write operators on codes (QLinearConv and others) as the same operators between DequantizeLinear and
-QuantizeLinear; fix the shapes of the inputs; write pools that round their size up with padding
-(`rkcosim.compiler.loaders.onnx_windows`); write products and layer normalisations in the form that the loader
-knows (`onnx_products`, `onnx_norms`); fold constants (`rkcosim.compiler.loaders.onnx_fold`) and write out
-loops of a constant number of turns (`onnx_loops`); write convolutions with computed kernels as products
-(`onnx_computed`).
+The steps of `read_onnx`, in order: parse and check the bytes (before, functions of the file are put in
+place of their calls, `onnx_functions`, and GroupNormalization of opset 18 is rewritten, `onnx_groups`);
+unite initializers and Constant nodes; name every node; write operators of ai.onnx.ml as others
+(`onnx_reals`); write bfloat16 as float32 and codes of four bits as codes of eight (`onnx_types`); cut the
+graph at the requested outputs; write operators on codes (QLinearConv and others) as the same operators
+between DequantizeLinear and QuantizeLinear; fix the shapes of the inputs; write pools that round their size
+up with padding (`rkcosim.compiler.loaders.onnx_windows`); write products, dynamically quantised ones too,
+and normalisations in the form that the loader knows (`onnx_products`, `onnx_reals`, `onnx_norms`); fold
+constants (`rkcosim.compiler.loaders.onnx_fold`) and write out loops of a constant number of turns
+(`onnx_loops`); write convolutions with computed kernels as products (`onnx_computed`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from rkcosim.compiler.loaders.onnx_loops import unrolled
 from rkcosim.compiler.loaders.onnx_node import reads
 from rkcosim.compiler.loaders.onnx_norms import layer_normalisations
 from rkcosim.compiler.loaders.onnx_products import products
+from rkcosim.compiler.loaders.onnx_reals import learned_scalers, real_products, row_normalisations
 from rkcosim.compiler.loaders.onnx_types import has_bfloat16, write_bfloat16, write_narrow_codes
 from rkcosim.compiler.loaders.onnx_windows import exact_windows
 from rkcosim.compiler.options import LoadOptions, OpenDimensions
@@ -80,6 +81,7 @@ def read_onnx(data: bytes, options: LoadOptions, say: bool = False) -> onnx.Mode
 def _ready(proto: onnx.ModelProto, options: LoadOptions, say: bool) -> onnx.ModelProto:
     _unite_constants(proto.graph)
     _name_nodes(proto.graph)
+    learned_scalers(proto.graph)
     if has_bfloat16(proto):
         write_bfloat16(proto)
         if say:
@@ -100,7 +102,7 @@ def _ready(proto: onnx.ModelProto, options: LoadOptions, say: bool) -> onnx.Mode
             progress.say(f"input '{item.name}' has open dimensions: {shape} is used (--shape changes it)")
     fixed = products(exact_windows(fixed))
     if options.floats == "fp16":
-        fixed = layer_normalisations(fixed)
+        fixed = layer_normalisations(row_normalisations(real_products(fixed, say)))
     _check_sizes(fixed)
     if options.fold:
         fixed = fold(fixed)

@@ -174,15 +174,15 @@ class FloatLoader(NormalisationLoader):
         return all(isinstance(self.values.get(name), Constant) for name in conv.input[1:] if name)
 
     def _scaled(self, node: onnx.NodeProto) -> None:
-        """Write a BatchNormalization of a map as a depthwise convolution of one tap, in its place."""
+        """Write a BatchNormalization of a map or a signal as a depthwise convolution of one tap, in place."""
         known = self._types.of(node.input[0])
-        if known is None or known.shape is None or len(known.shape) != 4:
+        if known is None or known.shape is None or len(known.shape) not in (3, 4):
             return
         gamma, beta, mean, variance = (self._parameter(node, index) for index in range(1, 5))
         epsilon = next((a.f for a in node.attribute if a.name == "epsilon"), 1e-5)
         factor = gamma / np.sqrt(variance + epsilon)
         names = [f"{node.output[0]}@weights", f"{node.output[0]}@bias"]
-        self.values[names[0]] = Constant(factor.reshape(-1, 1, 1, 1).astype(np.float32))
+        self.values[names[0]] = Constant(factor.reshape(-1, *[1] * (len(known.shape) - 1)).astype(np.float32))
         self.values[names[1]] = Constant((beta - mean * factor).astype(np.float32))
         made = onnx.helper.make_node(
             "Conv", [node.input[0], *names], [node.output[0]], node.name, group=factor.size

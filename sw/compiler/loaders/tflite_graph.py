@@ -7,10 +7,12 @@ its operators, both kinds of tensors are in one graph.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -39,10 +41,11 @@ from rkcosim.compiler.loaders.operators import OPERATORS
 from rkcosim.compiler.loaders.products import ProductBuilder
 from rkcosim.compiler.loaders.tflite_batch import sample_of, unbatched
 from rkcosim.compiler.loaders.tflite_data import PACKED
-from rkcosim.compiler.loaders.tflite_file import TfModel, TfNode, read_tflite
+from rkcosim.compiler.loaders.tflite_file import TfModel, TfNode, TfTensor, read_tflite
 from rkcosim.compiler.loaders.tflite_fold import simplified
 from rkcosim.compiler.loaders.tflite_node import FLOATS, TO_LAST, TfliteNode, define, first
 from rkcosim.compiler.loaders.tflite_program import multiplications, program
+from rkcosim.compiler.loaders.tflite_settle import settled
 from rkcosim.compiler.loaders.tflite_variables import KINDS, Variables
 from rkcosim.compiler.loaders.views import view_of
 from rkcosim.compiler.options import load_options
@@ -66,6 +69,7 @@ NAMES = {
     "REDUCE_MAX": "ReduceMax",
     "PAD": "Pad",
     "PADV2": "Pad",
+    "MIRROR_PAD": "Pad",
     "CONCATENATION": "Concat",
     "SPLIT": "Split",
     "SPLIT_V": "Split",
@@ -109,6 +113,7 @@ LIGHT = {
         "MINIMUM",
         "PAD",
         "PADV2",
+        "MIRROR_PAD",
         "CONCATENATION",
         "SPLIT",
         "SPLIT_V",
@@ -152,7 +157,7 @@ class TfliteSource:
     def __init__(self, data: bytes) -> None:
         options = load_options()
         model = read_tflite(data, options.signature)
-        self._read = simplified(with_outputs(model, options.outputs))
+        self._read = simplified(settled(with_outputs(model, options.outputs)))
         self._model = unbatched(self._read) if options.fallback else self._read
 
     def graph(self, refused: Mapping[str, str] = MappingProxyType({})) -> Graph:
@@ -219,7 +224,8 @@ class Loader:
         self.numbers: dict[str, int] = {}
         """Number in the file of each tensor that programs of the host take or give."""
         self.unsized: set[int] = set()
-        """Tensors whose shape depends on values: only operators in the same program can read them."""
+        """Tensors whose shape depends on values, or of complex numbers: only operators in the same program
+        can read them."""
         self.variables = Variables(model)
 
     def run(self) -> Graph:
@@ -385,7 +391,8 @@ class Loader:
         made = [self.model.tensors[number].name for number in record.outputs]
         for number, name in zip(record.outputs, made, strict=True):
             self.numbers[name] = number
-            if unsized and self._without_size(number):
+            complex_numbers = self.model.tensors[number].dtype.startswith("complex")
+            if complex_numbers or (unsized and self._without_size(number)):
                 self.unsized.add(number)
             else:
                 self.keep_on_host(number, label)
@@ -454,10 +461,19 @@ class Loader:
             return
         data = program(self.model, [record], sources, record.outputs).tobytes()
         items = [self.model.tensors[number] for number in sources]
-        results = load_program("litert", data, (), ())([np.zeros(i.shape, i.dtype) for i in items])
+        results = self._tried(load_program("litert", data, (), ()), items)
         for number, values in zip(record.outputs, results, strict=True):
             item = self.model.tensors[number]
             self.model.tensors[number] = replace(item, shape=values.shape)
+
+    def _tried(self, run: Callable[..., Sequence[Any]], items: Sequence[TfTensor]) -> Sequence[Any]:
+        """Compute a node from zeros, or from other numbers if it does not accept these (a sampling rate)."""
+        for number in (0, 1):
+            with contextlib.suppress(ModelError):
+                return run([np.full(item.shape, number, item.dtype) for item in items])
+        return run(
+            [np.full(item.shape, 16000 if item.dtype.startswith("int") else 1, item.dtype) for item in items]
+        )
 
     def _opened(self, record: TfNode) -> bool:
         """Whether a result has an open dimension though no input has one."""

@@ -41,6 +41,47 @@ CURVES: dict[str, tuple[Curve, bool]] = {
 
 
 @dataclass(frozen=True)
+class Bend:
+    """A function x -> max(slope * x, 0) + f(x), or the larger one of x and f(x), with a table of f.
+
+    Members
+    -------
+    curve : f, and the largest |x| at which it is not constant.
+    peak : largest |f(x)|.
+    slope : factor of the positive part; 0 for the larger one of x and f(x).
+    """
+
+    curve: Curve
+    peak: float
+    slope: float = 0.0
+
+    @property
+    def exponent(self) -> int:
+        """Power of two by which f is divided for its table, whose entries are below 1."""
+        return max(math.ceil(math.log2(self.peak)), -8)
+
+
+def _bend(height: float, width: float, slope: float, larger: bool) -> Bend | None:
+    """Return height * expm1(x / width) for negative x with a positive part."""
+    if not 2.0**-8 <= abs(height) <= 2.0**14 or not 2.0**-8 <= width <= 2.0**8:
+        return None
+    curve = (lambda x: height * np.expm1(np.minimum(x, 0.0) / width), 9.0 * width)
+    return Bend(curve, abs(height), 0.0 if larger else slope)
+
+
+BENDS: dict[str, Callable[[float, float], Bend | None]] = {
+    "Elu": lambda a, b: _bend(a, 1.0, 1.0, 0 < a <= 1),
+    "Selu": lambda a, b: _bend(a * b, 1.0, b, False),
+    "Celu": lambda a, b: _bend(a, a, 1.0, True) if a > 0 else None,
+    "Softplus": lambda a, b: Bend((lambda x: np.log1p(np.exp(-np.abs(x))), 11.0), math.log(2), 1.0),
+}
+"""Functions that grow as x does, from the parameters alpha and beta; None where no table fits.
+
+As e^x - 1 >= x, Celu, and Elu with an alpha of at most 1, are the larger one of x and their negative part.
+"""
+
+
+@dataclass(frozen=True)
 class CurveTable:
     """The tables of a function, as in `rkcosim.compiler.steps.TableStep`."""
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.functions import function_of_floats
 from rkcosim.compiler.graph import Clamp, ModelError, Op, Tensor, Window
 from rkcosim.compiler.graph_products import KernelAtoms, KernelTiles, Product
 from rkcosim.compiler.lowering.common import (
@@ -22,7 +23,16 @@ from rkcosim.compiler.lowering.common import (
     reaches_outside,
     staged_blocks,
 )
-from rkcosim.compiler.lowering.curves import CURVES, GATES, TABLE_FRACTION, Curve, curve_table, float_stage
+from rkcosim.compiler.lowering.curves import (
+    BENDS,
+    CURVES,
+    GATES,
+    TABLE_FRACTION,
+    Bend,
+    Curve,
+    curve_table,
+    float_stage,
+)
 from rkcosim.compiler.lowering.moves import Moves
 from rkcosim.compiler.lowering.normalise import normalise
 from rkcosim.compiler.lowering.softmax import softmax
@@ -181,7 +191,40 @@ class Floats(Moves):
             return [*gate, *self.step(FloatStep, inputs=inputs, method="mul")]
         if name in CURVES:
             return self._table(*CURVES[name], self.output)
-        raise ModelError(f"{self.what}: the NPU has no form for it in fp16")
+        if name in BENDS and (bend := BENDS[name](op.alpha, op.beta)):
+            return self._bend(bend)
+        if name == "Softsign":
+            return self._softsign()
+        raise function_of_floats.error(self.what, name, False)
+
+    def _bend(self, bend: Bend) -> list[Step]:
+        """Combine a table of the bend with x itself or with its positive part."""
+        function, reach = bend.curve
+        unit = 2.0**-bend.exponent
+        table = curve_table((lambda x: function(x) * unit, reach), True)
+        whole = replace(self.output, name=f"{self.output.name}.whole")
+        fields = {"scale": table.scale, "low": table.low, "high": table.high, "select": table.select}
+        steps = self.step(TableStep, output=whole, fraction=0, **fields)
+        method, part = "max", self.x
+        if bend.slope:
+            method, part = "add", replace(self.output, name=f"{self.output.name}.positive")
+            mul = None if bend.slope == 1 else np.array([bend.slope], np.float16)
+            steps += self.step(FloatStep, output=part, second=FloatStage(mul=mul, relu=True))
+        back = FloatStage(mul=np.array([2.0 ** (bend.exponent - TABLE_FRACTION)], np.float16))
+        return [*steps, *self.step(FloatStep, inputs=(whole, part), second=back, method=method)]
+
+    def _softsign(self) -> list[Step]:
+        """Return x / (1 + |x|)."""
+        size, divisor = (
+            replace(self.output, name=f"{self.output.name}.{end}") for end in ("size", "divisor")
+        )
+        return [
+            *self.step(FloatStep, output=size, method="abs"),
+            *self.step(
+                FloatStep, inputs=(size,), output=divisor, second=FloatStage(add=np.ones(1, np.float32))
+            ),
+            *self.step(FloatStep, inputs=(self.x, divisor), method="div"),
+        ]
 
     def _as(self, op: Op) -> list[Step]:
         steps = self.also(op, self.inputs, self.output)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rkcosim.compiler import graph as g
-from rkcosim.compiler.constraints.movements import block_size, pad_edges, slice_steps
+from rkcosim.compiler.constraints.movements import block_size, moved_channels, pad_edges, slice_steps
 from rkcosim.compiler.graph import ModelError, Op, Tensor, Window
 from rkcosim.compiler.limits import INSERTS, MAX_LINES, MAX_NOTCH, MAX_REPEAT
 from rkcosim.compiler.lowering.common import Array, Lowering
@@ -46,6 +46,9 @@ class Moves(Lowering):
         place, axis = [0, 0, 0], self.op.axis
         for x in self.inputs:
             if axis == 0 and place[0] % self.atom_channels:
+                most = max(part.cube[0] for part in self.inputs)
+                if moved_channels.rule(self.output.cube[0], most):
+                    return self.host("Concat", axis=0)
                 return self.joined_channels()
             steps += self.copy(x, (0, 0, 0), (place[0], place[1], place[2]), x.cube)
             place[axis] += x.cube[axis]
@@ -102,7 +105,9 @@ class Moves(Lowering):
         cube, strides = self.output.cube, self.op.strides
         if strides == (1, 1, 1) and first % self.atom_channels == 0:
             return self.copy(self.x, op.begin, (0, 0, 0), cube)
-        if slice_steps.rule(strides[1:]):
+        alone = first == 0 and strides[0] == 1 and cube[0] == self.x.cube[0]
+        large = not alone and moved_channels.rule(cube[0], self.x.cube[0])
+        if large or slice_steps.rule(strides[1:]):
             return self.host("Slice", begin=op.begin, strides=strides)
         steps, x = [], self.x
         if any(start):
@@ -111,7 +116,7 @@ class Moves(Lowering):
             steps = self.also(g.Slice(op.name, (x.name,), part.name, (0, *start)), (x,), part)
             x = part
         window = Window((1, 1), (strides[1], strides[2]))
-        if first == 0 and strides[0] == 1 and cube[0] == x.cube[0]:
+        if alone:
             weights = np.ones((cube[0], 1, 1, 1), dtype=np.int8)
             return [*steps, *self.select(weights, window.used(self.output), depthwise=True, inputs=(x,))]
         weights = np.zeros((cube[0], x.cube[0], 1, 1), dtype=np.int8)
@@ -121,7 +126,8 @@ class Moves(Lowering):
     def pad(self) -> list[Step]:
         """Add elements around a map and its channels."""
         op, value = self.op, self.op.value
-        if pad_edges.rule(op.pads, value, self.output.real):
+        moved = op.channels != (0, 0) and moved_channels.rule(self.output.cube[0], self.x.cube[0])
+        if moved or pad_edges.rule(op.pads, value, self.output.real):
             return self.host(
                 "Pad",
                 pads=op.pads,

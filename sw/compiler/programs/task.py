@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rkcosim.spec.layouts import ATOM_BYTES
+from rkcosim.spec.octets import REGISTERS, OctetRate, octet_rate
 from rkcosim.spec.regs import registers
 
 Region = Literal["regcmd", "weights", "activations"]
@@ -132,3 +133,9 @@ class Task:
     def values(self, bases: Mapping[str, int]) -> list[tuple[str, str, int]]:
         """Return (block, register, value) of every write, in order."""
         return [(s.block, s.register, s.word_value(bases)) for s in self.settings]
+
+    @property
+    def octet(self) -> OctetRate:
+        """Cycles of an octet in the DPU, and the stage that takes them."""
+        wanted = [s for s in self.settings if s.block == "DPU" and s.register in REGISTERS]
+        return octet_rate({s.register: s.word_value({}) for s in wanted}) if wanted else OctetRate()

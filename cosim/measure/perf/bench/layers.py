@@ -8,8 +8,8 @@ from typing import Any
 
 from rkcosim.base import progress as under_way
 from rkcosim.engines.engine import open_engine
+from rkcosim.measure.perf.attribution import CAUSES, Cause
 from rkcosim.measure.perf.page import table
-from rkcosim.measure.perf.spent import MEANINGS, NAMES, PARTS
 from rkcosim.measure.perf.workloads import LAYERS, MEMORY, Measured
 
 SCHEMA_VERSION = 2
@@ -29,10 +29,11 @@ class LayerRow:
 
     @property
     def excess(self) -> dict[str, int]:
-        """Cycles by part that the bound does not include: waits, and slots in excess of `formula_npu`."""
-        found = {part: cycles for part, cycles in self.measured.spent.items() if part != "busy" and cycles}
-        slots = self.measured.spent["busy"] - self.measured.formula_npu
-        return found if slots <= 0 else {**found, "busy": slots}
+        """Cycles by cause that the bound does not include, those of the array in excess of `formula_npu`."""
+        spent = self.measured.spent
+        found = {str(cause): spent[cause] for cause in CAUSES if cause is not Cause.ARRAY and spent[cause]}
+        slots = spent[Cause.ARRAY] - self.measured.formula_npu
+        return found if slots <= 0 else {**found, str(Cause.ARRAY): slots}
 
     @property
     def why(self) -> str:
@@ -41,7 +42,7 @@ class LayerRow:
             return ""
         parts = sorted(self.excess.items(), key=lambda item: -item[1])[:2]
         cycles = self.measured.cycles
-        words = [f"{_reason(part)}, {count:,} cycles ({count / cycles:.0%})" for part, count in parts]
+        words = [f"{_reason(Cause(part))}, {count:,} cycles ({count / cycles:.0%})" for part, count in parts]
         return "; ".join(words)
 
     @property
@@ -56,10 +57,10 @@ class LayerRow:
         return {**self.measured.as_json(), "layer": self.measured.name, "good": self.good, "why": self.why}
 
 
-def _reason(part: str) -> str:
-    if part == "busy":
+def _reason(cause: Cause) -> str:
+    if cause is Cause.ARRAY:
         return "slots of the array in excess of the formula"
-    return f"{NAMES[part]} ({MEANINGS[part].removeprefix('the array waits ')})"
+    return f"{cause.label} ({cause.meaning})"
 
 
 def measure_layers(
@@ -94,15 +95,15 @@ def document(rows: Sequence[LayerRow]) -> dict[str, Any]:
 
 def markdown(rows: Sequence[LayerRow]) -> str:
     """Return the section "layers" of docs/results/performance.md."""
-    used = [part for part in PARTS if any(row.measured.spent[part] for row in rows)]
-    heads = ["layer", "RTL cycles", "formula_npu", "formula_ddr", "ratio", *(NAMES[part] for part in used)]
+    used = [cause for cause in CAUSES if any(row.measured.spent[cause] for row in rows)]
+    heads = ["layer", "RTL cycles", "formula_npu", "formula_ddr", "ratio", *(cause.label for cause in used)]
     explained = any(row.why for row in rows)
     heads += [f"what a ratio above {RATIO_LIMIT} is spent on"] if explained else []
     cells = []
     for row in rows:
         found = row.measured
         counts = (f"{count:,}" for count in (found.cycles, found.formula_npu, found.formula_ddr))
-        parts = (f"{found.spent[part] / found.cycles:.1%}" for part in used)
+        parts = (f"{found.spent[cause] / found.cycles:.1%}" for cause in used)
         cells.append([found.name, *counts, f"{found.ratio:.2f}", *parts, *([row.why] if explained else [])])
     lines = [*table(heads, cells), ""]
     if not explained:

@@ -120,10 +120,16 @@ def board_json(cycles: int, submits: int, clock_mhz: float = 1000.0, plan: Plan 
     }
 
 
-def time_line(cycles: int, submits: int, clock_mhz: float = 1000.0) -> str:
-    """Return a line with the time of one inference, including the driver's."""
+def time_line(cycles: int, submits: int, clock_mhz: float = 1000.0, hosted: int = 0) -> str:
+    """Return a line with the time of one inference and its driver; `hosted` operators are not in it."""
     milliseconds = board_milliseconds(cycles, submits, clock_mhz)
-    return f"time with a driver: {milliseconds:.3f} ms, of which {submits_text(submits)}"
+    line = f"time with a driver: {milliseconds:.3f} ms, of which {submits_text(submits)}"
+    return f"{line}; {without_host(hosted)}" if hosted else line
+
+
+def without_host(operators: int) -> str:
+    """Return that this number of operators, which the host computes, are not in a time."""
+    return f"the host's {operators} operator{'s are' if operators > 1 else ' is'} not in it"
 
 
 def submits_text(submits: int) -> str:
@@ -133,12 +139,10 @@ def submits_text(submits: int) -> str:
 
 def published_line(plan: Plan = "ours") -> str:
     """Return a line about how much published boards differ from such figures."""
-    families = ", ".join(f"{name} {error:.1%}" for name, error in board_errors(plan).families.items())
+    longer = sorted(network.longer for network in board_errors(plan).networks)
     command = "rkcosim validate" if plan == "ours" else f"rkcosim validate --plan {plan}"
-    return (
-        f"published boards took {published_networks(plan)} than such figures; median errors of other "
-        f"families: {families} ({command})"
-    )
+    least, most = (f"{abs(part):.0%} {'longer' if part >= 0 else 'less'}" for part in (longer[0], longer[-1]))
+    return f"published boards took {least} to {most} than such figures ({len(longer)} networks; {command})"
 
 
 def published_networks(plan: Plan = "ours") -> str:

@@ -20,7 +20,6 @@ from rkcosim.measure.perf.boards.networks import network_file
 from rkcosim.measure.perf.boards.table import BoardRow
 from rkcosim.measure.perf.estimator import estimate_model
 from rkcosim.measure.perf.page import read_stored
-from rkcosim.measure.perf.spent import add, spent
 from rkcosim.measure.perf.workloads import run_work
 
 BITS = {"int4": 4, "int8": 8, "fp16": 16}
@@ -102,7 +101,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Ran:
-    """Cycles of a row and their parts (`rkcosim.measure.perf.spent.PARTS`; empty for estimates)."""
+    """Cycles of a row, also by cause (`rkcosim.measure.perf.attribution.Cause`; empty for estimates)."""
 
     cycles: int
     tasks: int
@@ -140,9 +139,7 @@ class Work:
         limit = PATIENCE * self.bounds.cycles + 1_000_000
         found = run_work(engine, self.row.id, self.what, max_cycles=limit)
         records = engine.task_log()
-        went = add(*(spent(record.counters.events, record.cycles or 0) for record in records))
-        went["between"] = found.cycles - sum(went.values())
-        return self._whole(found.cycles, len(records), went)
+        return self._whole(found.cycles, len(records), found.spent)
 
     def estimate(self, dram: DramConfig) -> Ran:
         """Estimate it with the estimator that is fitted to the RTL, without simulation."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rkcosim.measure.perf.attribution import CAUSES, Cause
 from rkcosim.measure.perf.boards import known_errors
 from rkcosim.measure.perf.boards.expected import SUBMIT_US
 from rkcosim.measure.perf.boards.left_out import LEFT_OUT
@@ -12,9 +13,8 @@ from rkcosim.measure.perf.boards.runs import fitted_bandwidth
 from rkcosim.measure.perf.boards.validate import NAMED_RATIO, Result, Setting
 from rkcosim.measure.perf.page import table
 
-WASTE = ("feature", "weight", "accumulator", "dpu", "write", "output", "other", "between")
-"""Parts of a row's cycles (`rkcosim.measure.perf.spent`) in which the array is idle, including the pauses
-between tasks."""
+WASTE = tuple(cause for cause in CAUSES if cause is not Cause.ARRAY)
+"""Causes of cycles that the formula does not include."""
 
 
 def _percent(value: float | None, places: int = 1) -> str:
@@ -91,8 +91,9 @@ def explained(result: Result) -> str:
     """Return the parts of the cycles of a row that is far above the formula, largest part first."""
     if result.cycles is None or not result.ran or not result.ran.spent:
         return "estimated" if result.ran else ""
-    parts = sorted(((result.ran.spent.get(part, 0), part) for part in WASTE), reverse=True)
-    shown = [f"{part} {count / result.cycles:.0%}" for count, part in parts if count > 0.04 * result.cycles]
+    every = sum(result.ran.spent.values())
+    parts = sorted(((result.ran.spent.get(cause, 0), cause) for cause in WASTE), reverse=True)
+    shown = [f"{c.label} {count / every:.0%}" for count, c in parts if count > 0.04 * every]
     return ", ".join(shown)
 
 

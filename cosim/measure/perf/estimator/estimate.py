@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -12,24 +12,27 @@ from rkcosim.compiler import CompiledModel
 from rkcosim.compiler.batch import BatchModel
 from rkcosim.compiler.matmul import Matmul
 from rkcosim.compiler.plan import Plan
-from rkcosim.compiler.steps import HostStep
+from rkcosim.compiler.steps import HostStep, layer_names
 from rkcosim.engines.library import DramConfig
+from rkcosim.measure.models.hosted import HostWork, host_work_of_plan
+from rkcosim.measure.perf.attribution import HOST, Attribution, Ran, attribute, together
 from rkcosim.measure.perf.estimator.coefficients import stored
 from rkcosim.measure.perf.estimator.features import BEAT, POOL, LoadedFirst, TaskShape
 from rkcosim.measure.perf.estimator.flows import NO_LISTS, Lists, flow
 from rkcosim.measure.perf.estimator.tasks import jobs_of
 from rkcosim.measure.perf.estimator.turns import Coefficients, Memory, Span, spans
 from rkcosim.rknn_file.opening import open_model
+from rkcosim.spec.octets import OctetRate
 
 WORD_BYTES = 8
 
 
 @dataclass
 class Time:
-    """Cycles of a task, and what the array waited for in most of them."""
+    """Cycles of a task, also by cause."""
 
     cycles: float
-    bound: str
+    of: Attribution
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,13 @@ class TaskEstimate:
     core: int
     cycles: int
     gap: int
-    bound: str
+    of: Attribution
     shape: TaskShape
+
+    @property
+    def bound(self) -> str:
+        """The cause of most cycles, in words."""
+        return self.of.bound
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,8 @@ class LayerEstimate:
     bytes_written: int
     peak: int = 0
     """Largest number of MACs per cycle of the array for its type and kind."""
+    spent: dict[str, int] = field(default_factory=dict)
+    """Cycles of all cores that run it by cause (`rkcosim.measure.perf.attribution.Cause`)."""
 
 
 @dataclass
@@ -73,7 +83,7 @@ class Estimate:
     tasks, layers, jobs
         In the order of the plan; `jobs` are cycles.
     host
-        Names of the layers that the host computes; their time is not included.
+        What the host computes of a model, whose time is not included.
     """
 
     cycles: int
@@ -84,11 +94,7 @@ class Estimate:
     cores: int = 1
     samples: int = 1
     """Samples of a model of batches; `cycles` and `jobs` are those of all, `tasks` and `layers` of one."""
-
-    @property
-    def host(self) -> list[str]:
-        """Names of the layers that the host computes."""
-        return [layer.name for layer in self.layers if layer.target == "host"]
+    host: HostWork | None = None
 
 
 # Tasks and jobs.
@@ -99,7 +105,7 @@ def task_time(shape: TaskShape, memory: Memory, c: Coefficients, lists: Lists = 
 
     No other core uses the memory.
     """
-    return _time(shape, spans([[flow(shape, memory, c, lists)]], memory, c)[0][0])
+    return _time(shape, spans([[flow(shape, memory, c, lists)]], memory, c)[0][0], memory)
 
 
 def shared_times(parts: Sequence[Sequence[TaskShape]], memory: Memory, c: Coefficients) -> list[list[Time]]:
@@ -118,18 +124,24 @@ def shared_times(parts: Sequence[Sequence[TaskShape]], memory: Memory, c: Coeffi
         for core, part in enumerate(parts)
     ]
     return [
-        [_time(shape, span) for shape, span in zip(part, found, strict=True)]
+        [_time(shape, span, memory, len(parts)) for shape, span in zip(part, found, strict=True)]
         for part, found in zip(parts, spans(flows, memory, c), strict=True)
     ]
 
 
-def _time(shape: TaskShape, span: Span) -> Time:
-    """Return the time of a task with its bound, the largest part of its cycles."""
-    waits = dict(span.waits)
-    waits["start and end"] = waits.get("start and end", 0.0) + max(span.cycles - sum(waits.values()), 0.0)
-    if shape.kind == POOL and "array" in waits:
-        waits["pooling"] = waits.pop("array")
-    return Time(span.cycles, max(waits, key=lambda name: waits[name]))
+def _time(shape: TaskShape, span: Span, memory: Memory, cores: int = 1) -> Time:
+    """Return the time of a task; `cores` use the memory."""
+    octet = OctetRate(shape.octet_cycles, shape.octet_stage)
+    of = attribute(
+        span.ends,
+        span.cycles,
+        shape.moved_by(),
+        octet=octet,
+        pooling=shape.kind == POOL,
+        dram=memory.config,
+        cores=cores,
+    )
+    return Time(span.cycles, of)
 
 
 def lists_of(shapes: Sequence[TaskShape]) -> list[Lists]:
@@ -231,7 +243,8 @@ def estimate_model(
     work = model.plan if isinstance(model, CompiledModel) else model
     tasks: list[TaskEstimate] = []
     jobs: list[int] = []
-    together: dict[int, int] = {}  # layer that cores share -> cycles
+    starts: dict[int, int] = {}  # by task, from the start of its job
+    shared_by: dict[int, int] = {}  # layer that cores share -> cycles
     for first, parts in jobs_of(work):
         shapes = [[task.shape for task in part] for part in parts] * copies
         if as_boards:
@@ -241,43 +254,55 @@ def estimate_model(
         shared = {task.layer for part in parts for task in part}
         times = times[: len(parts)]
         if len(parts) > 1 and len(shared) == 1:
-            together[shared.pop()] = jobs[-1]
+            shared_by[shared.pop()] = jobs[-1]
         elif len(parts) > 1:  # a chain of several layers: each as long as the core that takes longest
             for number in shared:
                 taken_by = [
                     sum(t.cycles for task, (_, t) in zip(part, of, strict=True) if task.layer == number)
                     for part, of in zip(parts, times, strict=True)
                 ]
-                together[number] = round(max(taken_by))
+                shared_by[number] = round(max(taken_by))
         index = first
         for core, (part, of) in enumerate(zip(parts, times, strict=True)):
+            at = 0.0
             for task, (gap, time) in zip(part, of, strict=True):
-                taken = round(time.cycles), round(gap), time.bound
+                taken = round(time.cycles), round(gap), time.of
                 tasks.append(TaskEstimate(index, task.layer, task.name, core, *taken, task.shape))
+                at += gap
+                starts[index] = round(at)
+                at += time.cycles
                 index += 1
     tasks.sort(key=lambda task: task.index)
     if isinstance(work, Matmul):
         cycles = sum(task.cycles + task.gap for task in tasks) - tasks[0].gap
-        layer = _layer(0, work.kind.name, "MatMul", tasks, cycles, work.m * work.k * work.n)
+        layer = _layer(0, work.kind.name, "MatMul", tasks, starts, cycles, work.m * work.k * work.n)
         return Estimate(jobs[0], tasks, [layer], jobs, dram, 1)
     layers = []
+    names = layer_names(work.steps)
     for number, step in enumerate(work.steps):
         of_layer = [task for task in tasks if task.layer == number]
-        cycles = together.get(number, sum(task.cycles for task in of_layer))
+        cycles = shared_by.get(number, sum(task.cycles for task in of_layer))
         macs = sum(work.tasks[task.index].macs for task in of_layer)
-        host = isinstance(step, HostStep)
-        layers.append(_layer(number, step.name, step.kind, of_layer, None if host else cycles, macs))
+        known = None if isinstance(step, HostStep) else cycles
+        layers.append(_layer(number, names[number], step.kind, of_layer, starts, known, macs))
     layers += [
-        _layer(-1, op.name, op.kind, [], None, 0) for op in work.graph.host_ops if op.kind == "Softmax"
+        _layer(-1, op.name, op.kind, [], {}, None, 0) for op in work.graph.host_ops if op.kind == "Softmax"
     ]
-    return Estimate(sum(jobs), tasks, layers, jobs, dram, work.cores)
+    return Estimate(sum(jobs), tasks, layers, jobs, dram, work.cores, host=host_work_of_plan(work))
 
 
 def _layer(
-    index: int, name: str, op: str, tasks: Sequence[TaskEstimate], cycles: int | None, macs: int
+    index: int,
+    name: str,
+    op: str,
+    tasks: Sequence[TaskEstimate],
+    starts: Mapping[int, int],
+    cycles: int | None,
+    macs: int,
 ) -> LayerEstimate:
-    """Return a layer with these tasks; without `cycles` it is a layer of the host."""
+    """Return a layer with these tasks, whose starts are known; without `cycles` it is a layer of the host."""
     moved = [task.shape.moved() for task in tasks]
+    of = together([Ran(task.of, task.core, starts[task.index]) for task in tasks], cycles)
     return LayerEstimate(
         index,
         name,
@@ -285,9 +310,10 @@ def _layer(
         "host" if cycles is None else "npu",
         len(tasks),
         cycles,
-        max(tasks, key=lambda task: task.cycles).bound if tasks else "",
+        HOST if cycles is None else of.bound,
         macs,
         sum(read for read, _ in moved),
         sum(written for _, written in moved),
         max((task.shape.peak_macs for task in tasks), default=0),
+        of.as_json() if cycles is not None else {},
     )

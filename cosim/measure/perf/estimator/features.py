@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rkcosim.measure.perf.attribution import Cause
+from rkcosim.spec.octets import REGISTERS, Stage, octet_rate
 from rkcosim.spec.regs import registers
 from rkcosim.spec.types import ALTERNATE, ATOM, BANK_BYTES, DEPTHWISE, STRIPE
 
@@ -30,8 +32,6 @@ TILE_ATOMS = {6: 1, 0: 2, 7: 4}
 WIDTHS = {0: 8, 1: 16, 2: 16, 3: 16, 4: 32, 5: 32, 6: 4}
 """Precision code of the DPU -> bits per element."""
 
-FLOATS = (2, 3, 5)
-
 
 @dataclass(frozen=True)
 class TaskShape:
@@ -44,7 +44,7 @@ class TaskShape:
     lut_words : words that wait until the DPU is idle: those after the first access to its tables.
     pixels : output pixels.  groups : channel groups.  octets : octets (8 channels) of a full group.
     kept : octets of all groups together that are not dropped.
-    octet_cycles : cycles that the DPU needs for an octet.
+    octet_cycles, octet_stage : see `rkcosim.spec.octets.OctetRate`.
     surfaces : atoms of a pixel that a full group writes.  written : those that all groups write.
     write_beats, write_runs : beats and bursts of one full stripe of a group.
     to_memory : whether it writes to memory.
@@ -107,6 +107,7 @@ class TaskShape:
     stride_x: int = 1
     pad_x: int = 0
     peak_macs: int = 0
+    octet_stage: Stage = ""
 
     weights_first: ClassVar[bool] = False
     """Whether the array waits for all weights of the task, if they fit their ring (`LoadedFirst`)."""
@@ -116,16 +117,25 @@ class TaskShape:
         """Stripes per group."""
         return -(-self.pixels // STRIPE)
 
-    def moved(self) -> tuple[int, int]:
-        """Return bytes read and written, without command words."""
+    def moved_by(self) -> dict[Cause, int]:
+        """Return the bytes of each cause that is an access to memory, without command words."""
         if self.kind == POOL:
-            atoms = self.in_width * self.in_height, self.pixels
-            return atoms[0] * self.groups * ATOM, atoms[1] * self.groups * ATOM
+            read = self.in_width * self.in_height * self.groups * ATOM
+            return {Cause.OPERANDS: read, Cause.WRITER: self.pixels * self.groups * ATOM}
         full = min(STRIPE, self.pixels) * min(self.octets, self.kept)
         times = self.pixels * self.kept / max(full, 1)
         per_stripe = (self.operand_bytes + self.source_bytes) * times
-        reads = self.feature_beats * BEAT + self.weight_bytes + self.table_bytes + round(per_stripe)
-        return reads, self.pixels * self.written * ATOM if self.to_memory else 0
+        return {
+            Cause.FEATURES: self.feature_beats * BEAT,
+            Cause.WEIGHTS: self.weight_bytes,
+            Cause.OPERANDS: self.table_bytes + round(per_stripe),
+            Cause.WRITER: self.pixels * self.written * ATOM if self.to_memory else 0,
+        }
+
+    def moved(self) -> tuple[int, int]:
+        """Return bytes read and written, without command words."""
+        moved = self.moved_by()
+        return sum(moved.values()) - moved[Cause.WRITER], moved[Cause.WRITER]
 
 
 @dataclass(frozen=True)
@@ -153,6 +163,9 @@ class _Registers:
 
     def has(self, block: str) -> bool:
         return bool(self._values.get(block))
+
+    def word(self, block: str, register: str) -> int:
+        return self._values.get(block, {}).get(register, 0)
 
     def get(self, block: str, register: str, name: str | None = None) -> int:
         value = self._values.get(block, {}).get(register, 0)
@@ -226,6 +239,7 @@ def _common(r: _Registers, words: int, lut_words: int) -> dict[str, Any]:
         stride = add if made == 1 else stride
     here = min(surfaces, written)
     beats, runs = _stripe_beats(base, stride, width, notch, here, by_pixel, pixels)
+    rate = octet_rate({name: r.word("DPU", name) for name in REGISTERS})
     copies = 1  # how often unpooling writes each row
     if r.has("DPU_RDMA") and r.get("DPU_RDMA", "SRC_DMA_CFG", "UNPOOLING_EN"):
         copies = series
@@ -236,7 +250,8 @@ def _common(r: _Registers, words: int, lut_words: int) -> dict[str, Any]:
         "groups": -(-kept // octets),
         "octets": octets,
         "kept": kept,
-        "octet_cycles": _octet_cycles(r),
+        "octet_cycles": rate.cycles,
+        "octet_stage": rate.stage,
         "surfaces": here,
         "written": written * copies,
         "write_beats": beats * copies,
@@ -262,31 +277,6 @@ def _stripe_beats(
             for number in range(-(-full // row))
         ]
     return sum((count + at % 2 + 1) // 2 for at, count in pieces), len(pieces)
-
-
-def _octet_cycles(r: _Registers) -> int:
-    """Cycles of an octet in the DPU: tables take four, floats one for each active operation."""
-    ew_on = not r.get("DPU", "EW_CFG", "EW_BYPASS")
-    lut = ew_on and not r.get("DPU", "EW_CFG", "EW_LUT_BYPASS")
-    cycles = 4 if lut else 1
-    if r.get("DPU", "DATA_FORMAT", "PROC_PRECISION") not in FLOATS:
-        return cycles
-    steps = 0
-    for name in ("BS", "BN"):
-        block = f"{name}_CFG"
-        if r.get("DPU", block, f"{name}_BYPASS"):
-            continue
-        add = not r.get("DPU", block, f"{name}_ALU_BYPASS")
-        mul = not r.get("DPU", block, f"{name}_MUL_BYPASS")
-        relu = not r.get("DPU", block, f"{name}_RELU_BYPASS") or r.get("DPU", block, f"{name}_RELUX_EN")
-        steps += add + mul or bool(relu)
-    on = ew_on and not lut
-    steps += on and (
-        not r.get("DPU", "EW_CFG", "EW_OP_BYPASS")
-        or not r.get("DPU", "EW_CFG", "EW_RELU_BYPASS")
-        or bool(r.get("DPU", "EW_CFG", "EW_RELUX_EN"))
-    )
-    return max(cycles, steps)
 
 
 def _tables(r: _Registers, kept: int) -> int:

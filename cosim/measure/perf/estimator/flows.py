@@ -207,7 +207,7 @@ def _flying(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: float) 
         Reads(lists.early, m.read),
     )
     fill, behind = c["flying_fill"] - c["pipe"], m.write + c["flying_end"]
-    return Flow(gap, reads, steps, fill, c["pipe"], behind, lists=lists.late)
+    return Flow(gap, reads, steps, fill, c["pipe"], behind, lists=lists.late, kind=s.kind)
 
 
 def _pooling(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: float) -> Flow:
@@ -222,7 +222,7 @@ def _pooling(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: float)
         steps.append(Step(begins, work, 0.0, 0.0, 1.0, last=False))
         steps.append(Step([(FEATURES, beats * (n + 1) / rows)], 0.0, 0.0, writes, bursts, first=False))
     reads = (Reads(beats, c["pool_start"] + m.read), Reads(), Reads(), Reads(), Reads(lists.early, m.read))
-    return Flow(gap, reads, steps, 0.0, 0.0, m.write, lists=lists.late)
+    return Flow(gap, reads, steps, 0.0, 0.0, m.write, lists=lists.late, kind=s.kind)
 
 
 def steps_of_rows(s: TaskShape) -> float:

@@ -161,11 +161,11 @@ def estimate_programs(
         for (task, shape), (gap, time) in zip(known, times, strict=True):
             read, written = shape.moved()
             index, taken = len(layers), round(time.cycles)
-            tasks.append(TaskEstimate(index, index, task.name, 0, taken, round(gap), time.bound, shape))
+            tasks.append(TaskEstimate(index, index, task.name, 0, taken, round(gap), time.of, shape))
             layers.append(
                 LayerEstimate(
-                    *(index, task.name, " ".join(task.blocks), "npu", 1, taken, time.bound),
-                    *(task.macs, read, written, shape.peak_macs if task.macs else 0),
+                    *(index, task.name, " ".join(task.blocks), "npu", 1, taken, time.of.bound),
+                    *(task.macs, read, written, shape.peak_macs if task.macs else 0, time.of.as_json()),
                 )
             )
     if not layers:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from rkcosim.engines.library import DramConfig
-from rkcosim.measure.perf.estimator.features import BEAT
+from rkcosim.measure.perf.estimator.features import BEAT, CONV, POOL
 
 Coefficients = Mapping[str, float]
 """Fitted delays in cycles, by name."""
@@ -30,7 +30,9 @@ REGISTER_CYCLES = 130
 
 FEATURES, WEIGHTS, TABLES, OPERANDS, LISTS = range(5)
 """Read clients of a core in round-robin order."""
-WAITS = ("features", "weights", "operands", "operands", "start and end")
+
+STATES = {FEATURES: "feature", WEIGHTS: "weight"}
+"""State of the array (`rkcosim.spec.regs.events.ARRAY_STATES`) that waits for a client."""
 
 Wishes = Sequence[tuple[int, float]]
 """(read client, beats): number of beats of a task that must have been read, or may be requested."""
@@ -48,6 +50,7 @@ class Memory:
     read, write : latencies.
     outstanding : largest number of write bursts in flight.
     way : cycles from a core's port to DRAM; part of both latencies (cosim/engines/harness/port.h).
+    config : the configuration that it was made from; None: the default one.
     """
 
     beat: float
@@ -57,6 +60,7 @@ class Memory:
     write: int
     outstanding: int
     way: int
+    config: DramConfig | None = None
 
     @classmethod
     def of(cls, dram: DramConfig) -> Memory:
@@ -70,6 +74,7 @@ class Memory:
             dram.write_latency,
             min(dram.write_outstanding, dram.client_write_outstanding),
             way_to_dram(min(dram.read_latency, dram.write_latency)),
+            dram,
         )
 
     @property
@@ -173,6 +178,7 @@ class Flow:
     weights : beats of weights that are requested then.
     little : the task reads so few beats that the order in which clients are served changes its duration.
     lists : beats of commands that are fetched `REGISTER_CYCLES` after the start.
+    kind : kind of the task.
     """
 
     gap: float
@@ -185,14 +191,18 @@ class Flow:
     weights: float = 0.0
     little: bool = False
     lists: float = 0.0
+    kind: str = CONV
 
 
 @dataclass(frozen=True)
 class Span:
-    """Cycles of a task, and the number of them in which the array worked or waited, by reason."""
+    """Cycles of a task, and the number of them in each pair of states of the array and of the output.
+
+    The states are those of `rkcosim.spec.regs.events`.
+    """
 
     cycles: float
-    waits: dict[str, float]
+    ends: dict[tuple[str, str], float]
 
 
 class _Core:
@@ -233,7 +243,8 @@ class _Core:
         self.waiting: deque[tuple[float, Step]] = deque()  # steps for the DPU, with their first cycle
         self.draining: Step | None = None
         self.drain_at = 0.0
-        self.waits: dict[str, float] = {}
+        self.ends: dict[tuple[str, str], float] = {}
+        self.lands, self.lacks = self.begin, "none"  # until when a step's input lands; what it lacked
 
     def _ask(self, now: float, wishes: Wishes) -> None:
         for who, beats in wishes:
@@ -277,7 +288,7 @@ class _Core:
             if self.step < 0:
                 self.step = 0
             elif self.ending:
-                self.spans.append(Span(now - self.begin, self.waits))
+                self.spans.append(Span(now - self.begin, self.ends))
                 self._next(now)
             else:
                 step = flow.steps[self.step]
@@ -294,18 +305,20 @@ class _Core:
             return True
         step = flow.steps[self.step]
         if self._missing(step.needs) is not None:
-            self.waited = True
+            self.waited, self.lacks = True, self._lacking(step.needs)
             return False
         begin = max(now + step.land * self.waited, self.begin + step.placed)
+        self.lacks = self.lacks if self.waited else STATES[FEATURES]
         if step.first:
             stripe = self.stripe + 1
             if stripe > 1:
                 if len(self.drained) < stripe - 1:
                     return False
-                begin = max(begin, self.drained[stripe - 2])
+                if self.drained[stripe - 2] > begin:
+                    begin, self.lacks = self.drained[stripe - 2], "none"
             self.stripe = stripe
         self._ask(now, step.allows)
-        self.working, self.at, self.waited = True, begin + step.work, False
+        self.working, self.at, self.waited, self.lands = True, begin + step.work, False, begin
         return True
 
     def _dpu(self, now: float) -> bool:
@@ -426,11 +439,15 @@ class _Core:
                 soon.append(min([left[0], *(beats for beats in left if beats > NONE)]) / pace)
         return min(soon) if soon else -1.0
 
-    def go(self, cycles: float, paces: Wishes, write: float) -> None:
-        """Advance the time by `cycles`."""
+    def go(self, now: float, cycles: float, paces: Wishes, write: float) -> None:
+        """Advance the time from `now` by `cycles`."""
         if self.step >= 0 and not self.ending:
-            why = "array" if self.working else self._why()
-            self.waits[why] = self.waits.get(why, 0.0) + cycles
+            output = self._output(now)
+            landing = min(max(self.lands - now, 0.0), cycles) if self.working else 0.0
+            for array, part in ((self.lacks, landing), (self._array_state(), cycles - landing)):
+                if part:
+                    pair = (array if self.flow.kind == CONV else "none", output)
+                    self.ends[pair] = self.ends.get(pair, 0.0) + part
         for who, pace in paces:
             self.read[who] = min(self.read[who] + cycles * pace, self.allowed[who])
             self.burst_left -= cycles * pace
@@ -439,13 +456,28 @@ class _Core:
             if self.under_way[0][0] <= NONE:
                 self.under_way.popleft()
 
-    def _why(self) -> str:
-        """Return the reason why the array waits."""
-        for needs in (self._array_needs(), self._dpu_needs()):
-            missing = self._missing(needs)
-            if missing is not None:
-                return WAITS[missing]
-        return "memory" if self.under_way and not self.draining else "output"
+    def _array_state(self) -> str:
+        """Return the array's state (`rkcosim.spec.regs.events.ARRAY_STATES`)."""
+        if self.working:
+            return "array"
+        return self._lacking(self._array_needs())
+
+    def _lacking(self, needs: Wishes) -> str:
+        """Return the state of an array that needs these beats; features come before weights (rtl/npu/csc)."""
+        missing = {who for who, beats in needs if self.read[who] + NONE < beats}
+        return next((STATES[who] for who in STATES if who in missing), "none")
+
+    def _output(self, now: float) -> str:
+        """Return the output's state (`rkcosim.spec.regs.events.OUTPUT_STATES`)."""
+        if self.draining or (self.flow.kind == POOL and self.working):
+            return "work"
+        if self._missing(self._dpu_needs()) is not None:
+            return "operand"
+        if self.waiting and self.waiting[0][0] <= now + NONE:
+            return "write"  # it takes no stripe because its buffers are full
+        if self.flow.kind != CONV and self._missing(self._array_needs()) is not None:
+            return "operand"
+        return "write" if self.under_way and self.step == len(self.flow.steps) else "none"
 
 
 def _shares(wishes: Sequence[Sequence[float]], bus: Memory) -> dict[tuple[int, int], float]:
@@ -508,4 +540,4 @@ def spans(parts: Sequence[Sequence[Flow]], bus: Memory, c: Coefficients) -> list
             raise RuntimeError(f"{still} events at cycle {now:g}: the time does not advance")
         now += by
         for core, paces, write in moves:
-            core.go(by, paces, write)
+            core.go(now - by, by, paces, write)
