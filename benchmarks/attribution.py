@@ -1,6 +1,6 @@
 """Whether `rkcosim estimate` names the right causes of cycles: the zoo on the RTL, and estimated.
 
-    python -m benchmarks.attribution [NAME...] [--sources DIR]... [--details] [--page FILE]
+    python -m benchmarks.attribution [NAME...] [--sources DIR]... [--cores N] [--details] [--page FILE]
 
 Each network runs once on random data on the engine `fast`, which has the cycles and counters of the RTL.  The
 score of a layer is the number of cycles that both attribute to the same cause: the sum over the causes of the
@@ -19,6 +19,7 @@ from benchmarks.zoo.measure import Job, inputs_of, job_of
 from benchmarks.zoo.networks import BY_NAME
 from benchmarks.zoo.sources import SourceError, folders_of
 from rkcosim.base import BAD_INPUT
+from rkcosim.compiler import using_cores
 from rkcosim.compiler.options import using_options
 from rkcosim.measure.models.run import run_model
 from rkcosim.measure.perf.attribution import CAUSES
@@ -75,17 +76,17 @@ def score(layers: Iterable[Judged]) -> float:
     return sum(layer.right for layer in found) / sum(layer.cycles for layer in found)
 
 
-def judge(job: Job) -> list[Judged]:
-    """Run and estimate a network, and return the layers of the NPU.
+def judge(job: Job, cores: int = 1) -> list[Judged]:
+    """Run and estimate a network whose large layers are divided among cores; return the layers of the NPU.
 
     Raises
     ------
     RunError, EngineError, ModelError
     """
-    with using_options(shapes=job.shapes, outputs=job.outputs):
+    with using_options(shapes=job.shapes, outputs=job.outputs), using_cores(cores):
         data = job.path.read_bytes()
         model = open_model(data)
-        run = run_model(job.path, [inputs_of(job, model.inputs)], check=False, engine=ENGINE)
+        run = run_model(job.path, [inputs_of(job, model.inputs)], check=False, engine=ENGINE, cores=cores)
         expected = [layer for layer in estimate_model(model).layers if layer.target == "npu" and layer.tasks]
     rows = [row for row in run.layers if row.target == "npu" and row.tasks]
     return [
@@ -176,16 +177,19 @@ def main(words: list[str] | None = None) -> int:
     )
     made.add_argument("names", nargs="*", metavar="NAME", help="networks of the zoo; default: ten of them")
     made.add_argument("--sources", type=Path, action="append", default=[], metavar="DIR", help="see the zoo")
+    made.add_argument("--cores", type=int, choices=(1, 2, 3), default=1, help="cores that share large layers")
     made.add_argument("--details", action="store_true", help="show the layers with most wrong cycles")
     made.add_argument("--page", type=Path, help="page to write: docs/results/attribution.md")
     given = made.parse_args(words)
+    if given.page and given.cores > 1:
+        made.error("the page is about one core: leave out --cores or --page")
     names = given.names or NETWORKS
     if unknown := sorted(set(names) - set(BY_NAME)):
         made.error(f"no network {', '.join(unknown)}; python -m benchmarks.zoo --list lists them")
     found: dict[str, list[Judged]] = {}
     try:
         for name in names:
-            layers = found[name] = judge(job_of(BY_NAME[name], folders_of(given.sources)))
+            layers = found[name] = judge(job_of(BY_NAME[name], folders_of(given.sources)), given.cores)
             cycles = sum(layer.cycles for layer in layers)
             print(f"{name:24} {len(layers):4} layers {cycles:12,} cycles {score(layers):7.2%}", flush=True)
             if given.details:

@@ -89,5 +89,7 @@ def print_counters(console: Any, run: Any) -> None:
         f"{run.inferences} inferences, {run.cycles:,} cycles, {run.macs:,} MACs of the layers; "
         f"{run.engine}, {run.cell} cell"
     )
+    if run.causes_line:
+        console.print(run.causes_line)
     if timing := timing_line(run.dram):
         console.print(timing)

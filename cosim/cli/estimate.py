@@ -134,7 +134,7 @@ def _estimate_stream(asked: EstimateOptions, source: Source) -> None:
     with progress.step(f"estimating {source.name}"):
         found = estimate_programs(source.programs, dram=dram)
     result = as_json(source.name, found.estimate, asked.clock, [])
-    for name in ("board", "what_if", "host_layers", "samples"):
+    for name in ("board", "what_if", "host", "host_layers", "samples"):
         del result[name]
     result["kind"] = "stream"
     result["cycles_after_reset"] = found.estimate.cycles + found.after_reset
@@ -198,6 +198,8 @@ def print_tasks(result: dict[str, Any]) -> None:
 
 def print_estimate(result: dict[str, Any]) -> None:
     """Print the tables."""
+    from rkcosim.measure.perf.estimator.document import host_line
+
     console = results.console()
     heads = ("#|", "layer", "op", "tasks|", "cycles|,", "ms|.4f", "share|.1%", "bound by", "MACs|,", "KB|.1f")
     members = ("op", "tasks", "cycles", "milliseconds", "share", "bound", "macs")
@@ -215,8 +217,8 @@ def print_estimate(result: dict[str, Any]) -> None:
         f"{result['clock_mhz']:g} MHz, DRAM {result['dram']['gigabytes_per_second']:.4g} GB/s, "
         f"{results.counted(result['jobs'], 'job')}"
     )
-    if result["host_layers"]:
-        console.print(f"computed on the host, not included:  {', '.join(result['host_layers'])}")
+    if result["host"]:
+        console.print(host_line(result["host"]))
     if not result["what_if"]:
         return
     whole = result["milliseconds"]

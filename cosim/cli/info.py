@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ def info_command(asked: InfoOptions) -> None:
     from rkcosim.compiler.interpreters import find
     from rkcosim.compiler.model import naming_model
     from rkcosim.measure.models.hosted import host_work
+    from rkcosim.model.signature import signature
     from rkcosim.rknn_file import is_rknn, read_rknn
     from rkcosim.rknn_file.info import origin_json, origin_lines
     from rkcosim.rknn_file.opening import open_model
@@ -49,11 +50,16 @@ def info_command(asked: InfoOptions) -> None:
                 for line in origin_lines(file):
                     print("".join(c if c.isprintable() else "?" for c in line))
             compiled = open_model(data)
+            declared: tuple[Sequence[Any], Sequence[Any]] = compiled.inputs, compiled.outputs
+            if kind in ("ONNX model", "TFLite model"):
+                declared = signature(data, compiled)
             found = find(data)
             types = dict(found.structure(data)) if found is not None and found.structure is not None else {}
     ports = {}
-    for what, infos in (("inputs", compiled.inputs), ("outputs", compiled.outputs)):
-        ports[what] = [_port(info) for info in infos]
+    for what, infos, types_in_file in zip(
+        ("inputs", "outputs"), (compiled.inputs, compiled.outputs), declared, strict=True
+    ):
+        ports[what] = [_port(info, item.dtype) for info, item in zip(infos, types_in_file, strict=True)]
     if types:
         print(f"operators: {', '.join(f'{count} {name}' for name, count in types.items())}")
     for what, items in ports.items():
@@ -65,6 +71,8 @@ def info_command(asked: InfoOptions) -> None:
     asked.write(said, say=True)
 
 
-def _port(info: Any) -> Mapping[str, Any]:
+def _port(info: Any, declared: Any) -> Mapping[str, Any]:
+    """Return an input or output; floats have the type of the file, which the NPU may compute in fp16."""
+    dtype = declared if info.dtype.kind == "f" else info.dtype
     quantised = f", scale {info.scale:.6g}, zero point {info.zero_point}" if info.quantised else ""
-    return {"name": info.name, "shape": list(info.shape), "type": f"{info.dtype}{quantised}"}
+    return {"name": info.name, "shape": list(info.shape), "type": f"{dtype}{quantised}"}

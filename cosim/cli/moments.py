@@ -114,14 +114,16 @@ def work_of_model(model: Path, cores: int, keep: bool, rounds: int) -> Work:
         see `rkcosim.rknn_file.opening.open_file`.
     """
     from rkcosim.compiler import keeping_tensors, using_cores
+    from rkcosim.compiler.steps import layer_names
     from rkcosim.regcmd.job import kicks
     from rkcosim.rknn_file.opening import open_file
 
     with keeping_tensors(keep), using_cores(cores):
         plan = open_file(model).plan
     used = {task.layer for task in plan.tasks}
-    layers = [step.name for number, step in enumerate(plan.steps) if number in used]
-    hosted = [step.name for number, step in enumerate(plan.steps) if number not in used]
+    names = layer_names(plan.steps)
+    layers = [name for number, name in enumerate(names) if number in used]
+    hosted = [name for number, name in enumerate(names) if number not in used]
     parts = [part for segment in plan.segments() if segment.host is None for part in segment.parts]
     found = [number for first, count in parts if count for _, number in kicks(first, count)]
     return Work(layers, hosted, found, rounds, max(cores, plan.cores))

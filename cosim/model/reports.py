@@ -63,7 +63,8 @@ def layer_table(title: str, rows: Sequence[LayerRow]) -> Table[LayerRow]:
     ]
     if any(row.utilisation is not None for row in rows):
         columns.append(Column("MAC use", lambda row: row.utilisation, ".1%"))
-    columns.append(Column("bound by", lambda row: row.bound))
+    if any(row.bound for row in rows if row.target != "host"):
+        columns.append(Column("bound by", lambda row: row.bound))
     if any(row.reason for row in rows):
         columns.append(Column("why on the host", lambda row: row.reason))
     return Table(title, rows, columns, LayerRow.flat, numbered=True)
@@ -600,6 +601,7 @@ class EstimateReport(Report):
     def lines(self) -> Iterator[str]:
         """Yield cycles and time, the error of such estimates, and the host's part."""
         from rkcosim.measure.perf.estimator.coefficients import said_error
+        from rkcosim.measure.perf.estimator.document import host_line
 
         document = self.document
         cores = f"{document['cores']} core{'s' if document['cores'] > 1 else ''}"
@@ -611,8 +613,8 @@ class EstimateReport(Report):
         yield said_error()
         if document.get("warning"):
             yield f"warning: {document['warning']}"
-        if document["host_layers"]:
-            yield f"on the host, and not in these times: {', '.join(document['host_layers'])}"
+        if document["host"]:
+            yield host_line(document["host"])
 
     def as_json(self) -> dict[str, Any]:
         """Return the document of `rkcosim estimate --json`."""

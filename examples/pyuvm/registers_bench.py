@@ -1,6 +1,6 @@
 """The standard register sequences of UVM on the core, in pyuvm with the generated register model.
 
-Make the files, then run (docs/registers.md):
+Make the files, then run (docs/register_tools.md):
 
     rkcosim verilog -o build/verilog --block core --external-cell
     rkcosim registers --format pyuvm -o build/verilog/npu_registers.py

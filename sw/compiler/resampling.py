@@ -33,15 +33,19 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Resample(Op):
-    """A resize with the places of its rows and of its columns."""
+    """A resize with the places of its rows and of its columns.
+
+    A padding with copies of elements is one as well; `what` is its kind in tables.
+    """
 
     rows: Sampling
     columns: Sampling
+    what: str = "Resize"
 
     @property
     def kind(self) -> str:
-        """Resize."""
-        return "Resize"
+        """Resize, or Pad."""
+        return self.what
 
 
 def linear(form: BilinearForm, size: int, out: int) -> Sampling:

@@ -20,7 +20,7 @@ from rkcosim.compiler.host_calls import call, following_states, initial_states
 from rkcosim.compiler.host_steps import compute
 from rkcosim.compiler.model import CompiledModel
 from rkcosim.compiler.plan import ALIGN, Segment
-from rkcosim.compiler.steps import CallStep, HostStep, Step
+from rkcosim.compiler.steps import CallStep, HostStep, Step, layer_names
 from rkcosim.regcmd.job import Job, JobResult
 from rkcosim.spec.octets import OctetRate
 
@@ -329,7 +329,7 @@ class LoadedModel:
         if self._missing:
             raise ModelError(f"no memory was given for the {' and the '.join(sorted(self._missing))}")
         tasks = self.model.plan.job_tasks(self.tasks.tasks)
-        names = {number: step.name for number, step in enumerate(self.model.plan.steps)}
+        names = dict(enumerate(layer_names(self.model.plan.steps)))
         return Job(tasks, core_mask=1 << self.core, max_cycles=max_cycles, layers=names)
 
     def run(self, max_cycles: int | None = None) -> RunReport:
@@ -516,13 +516,14 @@ def plan_layers(
     of_step: list[list[int]] = [[] for _ in model.plan.steps]
     for number, task in enumerate(model.plan.tasks):
         of_step[task.layer].append(number)
+    names = layer_names(model.plan.steps)
     for index, step in enumerate(model.plan.steps):
         tasks = [model.plan.tasks[n] for n in of_step[index]]
         seen = [measures[n] for n in of_step[index]] if measures else []
         busy = [m.mac_busy for m in seen if m.mac_busy is not None]
         reports.append(
             LayerReport(
-                step.name,
+                names[index],
                 step.kind,
                 "host" if isinstance(step, HostStep) else "npu",
                 len(tasks),

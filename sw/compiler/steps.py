@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -30,6 +32,21 @@ class Step:
     def outputs(self) -> tuple[Tensor, ...]:
         """All tensors that are written: `output`, and for a `CallStep` those after it."""
         return (self.output,)
+
+
+def layer_names(steps: Iterable[Step]) -> list[str]:
+    """Return a name for each step: its own; if several are equal, all but the first end with .2, .3 etc."""
+    own = [step.name for step in steps]
+    taken, seen, found = set(own), Counter[str](), list[str]()
+    for name in own:
+        seen[name] += 1
+        unique = name
+        while seen[name] > 1 and unique in taken:
+            unique = f"{name}.{seen[name]}"
+            seen[name] += unique in taken
+        taken.add(unique)
+        found.append(unique)
+    return found
 
 
 @dataclass(frozen=True)

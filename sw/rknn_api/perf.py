@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rkcosim.compiler.steps import layer_names
 from rkcosim.rknn_api.state import CLOCK_MHZ, Context
 
 DDR_BYTES_PER_CYCLE = 23.65
@@ -80,7 +81,8 @@ def _rows(state: Context) -> list[dict[str, Any]]:
     for info in model.inputs:
         cells = ["InputOperator", _type(info.dtype), "CPU", "\\", _shapes(info.shape)]
         rows.append(_row(len(rows), cells, f"InputOperator:{info.name}"))
-    steps = {step.name: step for step in getattr(getattr(model, "plan", None), "steps", [])}
+    every = getattr(getattr(model, "plan", None), "steps", [])
+    steps = dict(zip(layer_names(every), every, strict=True))
     for layer in report.layers:
         ddr = round((layer.bytes_read + layer.bytes_written) / DDR_BYTES_PER_CYCLE)
         cycles = layer.cycles if layer.cycles is not None else max(ddr, layer.formula_npu)
@@ -146,9 +148,10 @@ def _shapes(*shapes: tuple[int, ...]) -> str:
 def _shares(state: Context) -> dict[str, list[float]]:
     """By layer, the share of each core in the work."""
     plan = getattr(state.model, "plan", None)
+    names = layer_names(getattr(plan, "steps", []))
     found: dict[str, list[float]] = {}
     for task in getattr(plan, "tasks", []):
-        name = plan.steps[task.layer].name if plan is not None else ""
+        name = names[task.layer]
         core = getattr(task, "core", 0) or state.loaded.core
         found.setdefault(name, [0.0, 0.0, 0.0])[core] += task.macs or 1
     return {name: [part / sum(parts) for part in parts] for name, parts in found.items()}

@@ -46,6 +46,7 @@ OPTIONS = {
     "DEPTH_TO_SPACE": "DepthToSpaceOptions",
     "CAST": "CastOptions",
     "SHAPE": "ShapeOptions",
+    "MIRROR_PAD": "MirrorPadOptions",
     "PACK": "PackOptions",
     "GATHER": "GatherOptions",
     "VAR_HANDLE": "VarHandleOptions",

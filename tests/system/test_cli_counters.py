@@ -37,6 +37,7 @@ def test_tables_json_and_page(tmp_path: Path):
         assert core["unaccounted"] == {}
         for block in state_blocks():
             assert sum(core["states"][block.name].values()) == core["cycles"] > 0, block.name
+    assert 0 < found["causes"]["array"] < sum(found["causes"].values()) <= 2 * found["cycles"]
     useful = sum(core["macs"]["useful"] for core in found["cores"])
     assert useful == found["macs"] > 0
     assert sum(core["tasks"]["done"] for core in found["cores"]) > 2

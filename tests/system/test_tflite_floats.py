@@ -214,3 +214,19 @@ def test_computed_sizes(tmp_path: Path) -> None:
     run(model, values)
     (output,) = compare(file, [values]).outputs
     assert output.worst <= FLOAT_BOUND
+
+
+def test_shape_of_a_node_that_refuses_zeros(tmp_path: Path) -> None:
+    """The shape of a quotient of integers, which the file leaves open and LiteRT refuses for zeros."""
+    t = Tf(seed=6, dtype="int32")
+    whole = {"scale": None, "zero": None}
+    x = t.input((1, 4), None)
+    y = t.add("DIV", [x, x], (1, 4), **whole)
+    t.items[y].signature = (-1, 4)
+    real = t.add("CAST", [y], (1, 4), **whole)
+    t.items[real].dtype, t.items[real].scale = "float32", 1.0
+    t.dtype = "float32"
+    file = tmp_path / "model.tflite"
+    file.write_bytes(t.bytes(t.dense(real, 8)))
+    model = compile_model(file.read_bytes())
+    assert len(model.plan.steps) == 2 and isinstance(model.plan.steps[0], CallStep)

@@ -229,7 +229,7 @@ def advice_of(times: Mapping[frozenset[str], float], monkeypatch: pytest.MonkeyP
 
     def time(subject: Subject, *_: Any, **__: Any) -> Timed:
         names = frozenset(subject.model.decode())
-        return Timed(round(1e6 * times[names]), 1, times[names], {}, {}, "made up")
+        return Timed(round(1e6 * times[names]), 1, times[names], {}, {}, {}, "made up")
 
     made = [change("a", "same", ""), change("b", "retraining", "g"), change("c", "same", "g")]
     made.append(change("d", "program", ""))

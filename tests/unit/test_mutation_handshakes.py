@@ -174,7 +174,7 @@ def _record(*findings: Finding, untried: Sequence[str] = ()) -> Record:
 
 def test_survivors_are_counted() -> None:
     found = Finding("a.A: x late", FOUND, "own.py::t", 2.0, "")
-    lost = Finding("b.B: y held", SURVIVED, "-", 30.0, "")
+    lost = Finding("b.B: y held", SURVIVED, "-", 30.0, "12")
 
     def numbers(record: Record, known: dict[str, str]) -> tuple[int, ...]:
         all_ = counted(record, known)[-1]
@@ -189,6 +189,10 @@ def test_survivors_are_counted() -> None:
     text = page(_record(found, lost, untried=["c.C: z late"]), known)
     assert "Only the rate changes. `b.B: y held`." in text and "## Faults that survive\n\nNone." in text
     assert "2 of 3 faults have been tried" in text and "No fault has been tried of `c.C`." in text
+    short = replace(lost, sources="")
+    assert numbers(_record(found, short), {}) == (2, 2, 1, 0, 0, 0) and not short.decided
+    assert counted(_record(found, short), {})[-1].undecided == 1
+    assert "not decided\n\n- `b.B: y held` (-)" in page(_record(found, short), {})
     text = page(_record(found, lost, Finding("d.D: v late", FOUND, "", 0.0, "")), {})
     assert "- `b.B: y held` (-)" in text and "(median 2.0 s)" in text and "1 finds are older" in text
 

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
 from rkcosim.compiler import compile_model
+from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.steps import CallStep, HostStep
 from tests.system.golden_runs import checked_run
 
@@ -150,3 +151,13 @@ def test_batch_normalisation_alone(shape: list[int]) -> None:
         helper.make_node("BatchNormalization", ["r", "g", "b", "m", "v"], ["y"], "norm"),
     ]
     check(model_of(nodes, (shape, shape), constants), RNG.normal(size=shape).astype(np.float32), 2e-3)
+
+
+def test_outputs_that_are_no_numbers() -> None:
+    """Labels as strings are refused by name when the file is read."""
+    names = {"classlabels_strings": ["a", "b"], "coefficients": [1.0, -1.0], "intercepts": [0.0, 0.0]}
+    made = helper.make_node("LinearClassifier", ["x"], ["y", "scores"], "l", domain="ai.onnx.ml", **names)
+    model = model_of([made], ([1, 1], [1]), {})
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.STRING
+    with pytest.raises(ModelError, match=r"output 'y' is a tensor of strings; .*--outputs"):
+        compile_model(model.SerializeToString())

@@ -330,3 +330,14 @@ def test_nodes_without_a_name_can_be_kept() -> None:
     assert [node.name for node in made.graph.node] == [node.output[0] for node in made.graph.node]
     kept = onnx.load_model_from_string(quantize_model(made, samples(), Settings(keep=("conv2",))))
     assert measure(made, kept, samples()).kept == ["conv2"]
+
+
+def test_parts_of_a_replaced_operator_are_named_after_its_output() -> None:
+    """onnxruntime replaces HardSwish by its definition, in which it names `_inlfunc_HardSwish_HS_X`."""
+    n = chain()
+    end = n.add("HardSwish", "conv2")
+    proto, made = quantised(n, end)
+    ready = prepared(proto.SerializeToString())
+    names = {name for node in ready.graph.node for name in (node.name, *node.input, *node.output)}
+    assert f"{end}@HS_X" in names and not [name for name in names if name.startswith("_inlfunc")]
+    assert measure(ready, made, samples()).outputs[end].sqnr > 25

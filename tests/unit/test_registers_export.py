@@ -123,6 +123,23 @@ def test_uvm_model_has_every_register_and_access(tmp_path: Path):
     assert "class npu_counters" in (tmp_path / "counters.sv").read_text()
 
 
+@pytest.mark.parametrize("window", ("core", "counters"))
+def test_uvm_model_compiles(window, tmp_path: Path):
+    """With declarations as in IEEE 1800.2; Accellera's UVM is not here."""
+    from tests.verilog_tools import lint
+
+    package = Path(__file__).parents[1] / "verilog/uvm_pkg.sv"
+    (tmp_path / "uvm_macros.svh").touch()
+    model = tmp_path / "npu_model.sv"
+    export.export_registers("uvm", model, window=window)
+    text = model.read_text()
+    for changed, good in ((text, True), (text.replace("1, 1, 0);", "1, 1, 0, 1);", 1), False)):
+        top = "module top; import npu_model::*; npu_{0} model = new; initial model.build(); endmodule\n"
+        model.write_text(changed + top.format(window))
+        said = lint(tmp_path, "top", ["-Wno-fatal", "+incdir+.", str(package), model.name])
+        assert ("%Error" not in said) is good, said
+
+
 def test_pyuvm_model_is_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     export.export_registers("pyuvm", tmp_path / "npu_model_of_a_test.py")
     monkeypatch.syspath_prepend(tmp_path)

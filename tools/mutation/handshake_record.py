@@ -37,7 +37,8 @@ class Finding:
     """The verdict on one fault, the test that failed, the seconds it took, and a digest of the sources.
 
     `first` is the verdict of the first try, before benches were mended. A find without a test is older than
-    the record; it has no time and no digest.
+    the record; it has no time and no digest. A fault that survived shorter tests than `SECONDS` has no digest
+    either: it is not decided.
     """
 
     fault: str
@@ -46,6 +47,11 @@ class Finding:
     seconds: float
     sources: str
     first: str = ""
+
+    @property
+    def decided(self) -> bool:
+        """Whether this is a find, or the fault survived all tests or `SECONDS` of them."""
+        return self.result == FOUND or bool(self.sources)
 
 
 @dataclass
@@ -168,6 +174,7 @@ class Count:
     -------
     tried, of : faults that have been tried, all faults.
     found, harmless, left : faults that are found, that survive with a reason, that survive without one.
+    undecided : faults that no test of a shorter time found, without a reason.
     before : faults without a reason that survived the first try.
     """
 
@@ -177,6 +184,7 @@ class Count:
     found: int
     harmless: int
     left: int
+    undecided: int
     before: int
 
 
@@ -186,14 +194,13 @@ def counted(record: Record, known: Mapping[str, str]) -> list[Count]:
     rows = []
     for name, faults in (*groups.items(), ("all", record.faults)):
         own = [record.verdicts[fault] for fault in faults if fault in record.verdicts]
-        left = [one for one in own if one.result != FOUND]
-        harmless = sum(reason_of(one.fault, known) is not None for one in left)
-        before = sum(
-            (one.first or one.result) == SURVIVED and reason_of(one.fault, known) is None for one in own
-        )
-        count = Count(
-            name, len(own), len(faults), len(own) - len(left), harmless, len(left) - harmless, before
-        )
+        found = sum(one.result == FOUND for one in own)
+        others = [one for one in own if reason_of(one.fault, known) is None]
+        left = sum(one.result != FOUND and one.decided for one in others)
+        undecided = sum(not one.decided for one in others)
+        before = sum(one.decided and (one.first or one.result) == SURVIVED for one in others)
+        harmless = len(own) - found - left - undecided
+        count = Count(name, len(own), len(faults), found, harmless, left, undecided, before)
         rows += [count] if own or name == "all" else []
     return rows
 
@@ -217,29 +224,37 @@ def page(record: Record, known: Mapping[str, str]) -> str:
         f"{SECONDS} seconds of processor time.",
         "",
         f"{tried} faults have been tried: {all_.found:,} are found (median {median:.1f} s), {all_.harmless}",
-        f"are harmless for a reason that is given below, and {all_.left} survive. {all_.before} survived the",
-        "first try: then benches were mended, and the RTL got assertions.",
+        f"are harmless for a reason that is given below, and {all_.left} survive. {all_.undecided} are not",
+        "decided: no test has found them yet, but tests ran for a few seconds only.",
+        f"{all_.before} survived the first try: then benches were mended, and the RTL got assertions.",
+        "The components take turns, each with faults in an order by a hash of their names, so that what has",
+        "been tried is a sample of each.",
         *(
             [f"{older} finds are older than the record, which has no test and no time of them."]
             if older
             else []
         ),
         "",
-        "| component | tried | of | found | harmless | survived at first | survive |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| component | tried | of | found | harmless | survived at first | survive | not decided |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
         *(
             f"| `{one.name}` | {one.tried} | {one.of} | {one.found} | {one.harmless} | {one.before} | "
-            f"{one.left} |"
+            f"{one.left} | {one.undecided} |"
             for one in rows
         ),
         "",
     ]
     if untried := sorted(set(_by_component(record.faults)) - {one.name for one in rows}):
         lines += ["No fault has been tried of " + ", ".join(f"`{name}`" for name in untried) + ".", ""]
-    lines += ["## Faults that survive", ""]
     survivors = [one for one in findings if one.result != FOUND]
-    rows_left = [f"- `{one.fault}` ({one.test})" for one in survivors if reason_of(one.fault, known) is None]
-    lines += [*(rows_left or ["None."]), "", "## Harmless faults", ""]
+    for title, decided in (("Faults that survive", True), ("Faults that are not decided", False)):
+        rows_left = [
+            f"- `{one.fault}` ({one.test})"
+            for one in survivors
+            if one.decided is decided and reason_of(one.fault, known) is None
+        ]
+        lines += [f"## {title}", "", *(rows_left or ["None."]), ""]
+    lines += ["## Harmless faults", ""]
     groups: dict[str, list[str]] = {}
     for one in survivors:
         if (reason := reason_of(one.fault, known)) is not None:

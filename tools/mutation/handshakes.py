@@ -62,8 +62,11 @@ from tools.proofs.solve import ProofError, find_failure
 WALL_SECONDS = 600
 """Time without any work after which the tests of a fault are stopped, which is a find: they do not end."""
 
-TURN = 8
+TURN = 3
 """Faults of a component that are tried before it is the turn of the others."""
+
+WARM = 3
+"""Tests that run without a fault before any test of their file has found one."""
 
 GROUP = 64
 """Faults at most that are in one simulation: of all components whose own tests are in the same file."""
@@ -233,7 +236,7 @@ def attempt(
 
     `seconds` are those of each test without a fault; short tests of a file run first.
 
-    A fault that survives a `limit` of less than `SECONDS` has no digest: it is to be tried again. `planted`
+    A fault that survives a `limit` of less than `SECONDS` has no digest: it is not decided. `planted`
     are the faults that this process has planted already.
     """
 
@@ -282,7 +285,7 @@ def _try_all(
             before = known.get(str(fault))
             if before is not None and before.test.partition("::")[0] in paths:
                 ahead = list(dict.fromkeys((before.test, *ahead)))
-            for test in ahead or paths[:1]:
+            for test in ahead or _in_order(paths[:1], seconds)[:WARM]:
                 if test not in warm:
                     with contextlib.redirect_stdout(io.StringIO()):
                         failed = _run([str(ROOT / test)])
@@ -304,9 +307,9 @@ def batches(
 ) -> Iterator[Finding]:
     """Try groups of faults and yield the findings, several groups at the same time.
 
-    Tests that have found other faults (if there are none, the first file) run once without a fault, in a
-    process that is then copied for each fault: so a simulation that they share (`tests.simulation.shared`)
-    is built once for a group.
+    Tests that have found other faults (if there are none, short ones of the first file) run once without a
+    fault, in a process that is then copied for each fault: so a simulation that they share
+    (`tests.simulation.shared`) is built once for a group.
 
     Raises
     ------
@@ -426,10 +429,15 @@ def in_turn(
     """
     places: dict[tuple[int, int, str], list[PortFault]] = {}
     numbers: Counter[tuple[str, int]] = Counter()
+    tried = Counter(fault.partition(":")[0] for fault in record.verdicts)
     for fault in sorted(plans, key=lambda one: hashlib.sha256(str(one).encode()).digest()):
         one = record.verdicts.get(str(fault))
         rank = 0 if one is None else 1 if one.result != FOUND else 2
-        place = rank, numbers[fault.component, rank] // TURN, plans[fault][0]
+        place = (
+            rank,
+            (numbers[fault.component, rank] + (0 if rank else tried[fault.component])) // TURN,
+            plans[fault][0],
+        )
         numbers[fault.component, rank] += 1
         places.setdefault(place, []).append(fault)
     groups, left = [], most
@@ -475,7 +483,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     groups = ({fault: plans[fault] for fault in group} for group in in_turn(missing, record, given.most))
     for one in batches(groups, record.verdicts, seconds, given.seconds, given.jobs):
         before = record.verdicts.get(one.fault)
-        first = one.result if before is None else before.first
+        first = one.result if before is None or not before.decided else before.first
         record.verdicts[one.fault] = replace(one, first=first)
         print(f"{one.result:9} {one.seconds:6.1f} s  {one.fault}  {one.test}", flush=True)
         record.write()
@@ -484,7 +492,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     PAGE.write_text(page(record, why), encoding="utf-8")
     counts = counted(record, why)
     for one_of in counts:
-        print(f"{one_of.name}: {one_of.found} found, {one_of.harmless} harmless, {one_of.left} survive")
+        print(
+            f"{one_of.name}: {one_of.found} found, {one_of.harmless} harmless, {one_of.left} survive, "
+            f"{one_of.undecided} not decided"
+        )
     return 1 if counts[-1].left else 0
 
 

@@ -78,7 +78,7 @@ APART: tuple[Section, ...] = ("sizes", "together", "board")
 MEMBERS = ("kind", "name", "text", "meaning", "network", "section")
 """Members of a change that are copied into the JSON form."""
 
-FIGURES = ("cycles", "milliseconds", "submits", "host_operators", "engine")
+FIGURES = ("cycles", "milliseconds", "submits", "host_operators", "spent", "engine")
 """Members of a time in the JSON form."""
 
 
@@ -134,6 +134,7 @@ def _figures(found: Timed) -> dict[str, Any]:
         "milliseconds": found.milliseconds,
         "submits": found.submits,
         "host_operators": len(found.hosted),
+        "spent": found.spent,
         "engine": found.engine,
     }
 

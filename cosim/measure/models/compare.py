@@ -228,6 +228,8 @@ class Comparison:
             where = f"output '{item.name}' of inference {item.inference}"
             if not item.within:
                 text = f"{where} differs by {item.worst:.3%} of the largest, more than {item.bound:.1%}"
+                if item.agreement.unit == "elements":
+                    text = f"{where}: {item.agreement.text()}"
                 there = item.agreement
                 yield f"{text}: element {list(there.place)} is {there.ours:g}, not {there.theirs:g}"
             if not item.same_class:
@@ -326,8 +328,7 @@ def compare(
             for index, info in enumerate(model.outputs):
                 parts = [outputs[index] for outputs in results]
                 ours = np.concatenate(parts) if len(parts) > 1 else parts[0]
-                scale = info.scale if info.quantised else None
-                found = _output(number, info.name, ours, theirs[index], scale)
+                found = _output(number, info, ours, theirs[index])
                 bound = found.bound
                 if layers:
                     bound = None
@@ -497,12 +498,12 @@ def _kind(step: Step) -> str:
     return "element-wise" if isinstance(step, ConvStep | BinaryStep | RescaleStep | SlopeStep) else "movement"
 
 
-def _output(
-    number: int, name: str, ours: npt.NDArray[Any], theirs: npt.NDArray[Any], scale: float | None
-) -> OutputDifference:
-    """Compare an output in steps of its `scale`; floats relative to the reference's largest value."""
-    found = agreement(ours, theirs, scale)
-    unit = scale if scale is not None else largest(theirs)
+def _output(number: int, info: Any, ours: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> OutputDifference:
+    """Compare an output in steps of its scale; floats relative to the reference's largest value."""
+    name, scale = info.name, info.scale if info.quantised else None
+    whole = scale is None and np.dtype(info.dtype).kind in "iub"
+    found = agreement(ours, theirs, scale, whole=whole)
+    unit = scale if scale is not None else 1.0 if whole else largest(theirs)
     a, b = ours.reshape(-1).astype(np.float64), theirs.reshape(-1).astype(np.float64)
     parts = differences(ours, theirs, unit)
     first, second = (int(values.argmax()) if values.size else 0 for values in (a, b))

@@ -80,7 +80,12 @@ class HostWork:
 
 def host_work(model: Any) -> HostWork:
     """Return the host's part of a compiled model."""
-    steps, graph = model.plan.steps, model.graph
+    return host_work_of_plan(model.plan, getattr(model, "undivided", ""))
+
+
+def host_work_of_plan(plan: Any, undivided: str = "") -> HostWork:
+    """Return the host's part of a plan; `undivided` is the member of the result."""
+    steps, graph = plan.steps, plan.graph
     operators = [item for step in steps for item in hosted_operators(step)]
     for op in graph.host_ops:
         if op.kind == "Softmax":
@@ -88,7 +93,7 @@ def host_work(model: Any) -> HostWork:
     elements = sum(item.elements for item in operators)
     others = sum(step.output.elements for step in steps if not isinstance(step, HostStep))
     macs = sum(item.macs for item in operators)
-    every = macs + sum(task.macs for task in model.plan.tasks)
+    every = macs + sum(task.macs for task in plan.tasks)
     shares = elements / max(elements + others, 1), macs / max(every, 1)
     alone = all(isinstance(step, HostStep) for step in steps)
-    return HostWork(operators, *shares, getattr(model, "undivided", ""), alone, every)
+    return HostWork(operators, *shares, undivided, alone, every)

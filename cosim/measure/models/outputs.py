@@ -101,7 +101,9 @@ class Agreement:
         Largest and mean difference in `unit`; infinite if an element is infinite or not a number on one side
         only.
     unit
-        Steps of the output's quantisation, or parts of the reference's largest finite value.
+        Steps of the output's quantisation, parts of the reference's largest finite value, or, for whole
+        numbers such as indices, whose size means nothing, elements: then `worst` and `mean` are the share of
+        those that differ.
     cosine
         Cosine of the angle between both outputs as vectors; None if one of them is zero or not finite.
     place
@@ -112,7 +114,7 @@ class Agreement:
 
     worst: float
     mean: float
-    unit: Literal["steps", "of the largest value"]
+    unit: Literal["steps", "of the largest value", "elements"]
     cosine: float | None
     place: tuple[int, ...]
     ours: float
@@ -120,6 +122,8 @@ class Agreement:
 
     def text(self) -> str:
         """Return the differences and the cosine in words."""
+        if self.unit == "elements":
+            return f"{self.mean:.3%} of the whole numbers differ" if self.mean else "equal whole numbers"
         cosine = "" if self.cosine is None else f", cosine {self.cosine:.6f}"
         if self.unit == "steps":
             return f"at most {self.worst:.3g} quantisation steps apart, mean {self.mean:.3g}{cosine}"
@@ -145,7 +149,7 @@ def largest(values: Array) -> float:
     return float(sizes.max(initial=0.0)) or 1.0
 
 
-def agreement(ours: Array, theirs: Array, step: float | None) -> Agreement:
+def agreement(ours: Array, theirs: Array, step: float | None, *, whole: bool = False) -> Agreement:
     """Compare an output with that of another runtime.
 
     Parameters
@@ -153,18 +157,21 @@ def agreement(ours: Array, theirs: Array, step: float | None) -> Agreement:
     ours, theirs
         Real values, of the same number of elements.
     step
-        Scale of the output's codes; None for an output in floating point.
+        Scale of the output's codes; None for any other output.
+    whole
+        Whether the elements are whole numbers that are no codes.
     """
-    parts = differences(ours, theirs, step if step is not None else largest(theirs))
+    parts = differences(ours, theirs, step if step is not None else 1.0 if whole else largest(theirs))
     a, b = ours.reshape(-1).astype(np.float64), theirs.reshape(-1).astype(np.float64)
     at = int(parts.argmax()) if parts.size else 0
     with np.errstate(invalid="ignore", over="ignore"):
         sizes = float(np.linalg.norm(a)) * float(np.linalg.norm(b))
-        cosine = float(a @ b) / sizes if sizes > 0 and math.isfinite(sizes) else None
+        cosine = float(a @ b) / sizes if sizes > 0 and math.isfinite(sizes) and not whole else None
+    share = float((parts != 0).mean()) if parts.size else 0.0
     return Agreement(
-        worst=float(parts.max(initial=0.0)),
-        mean=float(parts.mean()) if parts.size else 0.0,
-        unit="of the largest value" if step is None else "steps",
+        worst=share if whole else float(parts.max(initial=0.0)),
+        mean=share if whole else float(parts.mean()) if parts.size else 0.0,
+        unit="elements" if whole else "of the largest value" if step is None else "steps",
         cosine=None if cosine is None else min(1.0, cosine),
         place=tuple(int(n) for n in np.unravel_index(at, theirs.shape)) if parts.size else (),
         ours=float(a[at]) if parts.size else 0.0,
@@ -202,7 +209,8 @@ def add_agreement(
             limits = np.iinfo(info.dtype)
             low, high = ((end - info.zero_point) * info.scale for end in (limits.min, limits.max))
             values = np.clip(values, low, high)
-        found = agreement(mine, values, info.scale if codes else None)
+        whole = np.dtype(info.dtype).kind in "iub" and not codes
+        found = agreement(mine, values, info.scale if codes else None, whole=whole)
         row["reference_unit"] = found.unit
         row["reference_worst"] = max(found.worst, row.get("reference_worst", 0.0))
         row["reference_mean"] = max(found.mean, row.get("reference_mean", 0.0))

@@ -42,13 +42,14 @@ def print_summary(console: Any, result: Any) -> None:
     from rkcosim.engines.settings import timing_line
 
     heads = ("layer", "op", "on", "tasks|", "cycles|,", "formula|,", "MACs|,")
-    shares = ("MAC use|.1%", "array busy|.1%", "KB|.1f", "bound by|")
+    bounded = any(row.bound for row in result.layers if row.target != "host")
+    shares = ("MAC use|.1%", "array busy|.1%", "KB|.1f", *(("bound by|",) if bounded else ()))
     rows = []
     for row in result.layers:
         figures = (row.tasks, row.cycles, row.formula_cycles, row.macs, row.utilisation, row.mac_busy)
         kilobytes = (row.bytes_read + row.bytes_written) / 1024
         name = shortened(row.name, console)
-        rows.append((name, row.op, row.target, *figures, kilobytes, row.bound))
+        rows.append((name, row.op, row.target, *figures, kilobytes, *((row.bound,) if bounded else ())))
     of = f"one sample of {result.samples}" if result.samples > 1 else "one inference"
     console.print(table(f"{result.model}: layers of {of}", heads + shares, rows))
     for output in result.outputs:
@@ -115,11 +116,12 @@ def print_output(console: Any, result: Any, output: Mapping[str, Any]) -> None:
         beside += [f"top-1 {output['reference_top1']}"] if "reference_top1" in output else []
     if "reference_worst" in output:
         worst, mean = output["reference_worst"], output["reference_mean"]
-        steps = output["reference_unit"] == "steps"
-        far = (
-            f"{worst:.3g} steps, mean {mean:.3g}" if steps else f"{worst:.3%} of the largest, mean {mean:.3%}"
-        )
-        beside.append(f"apart by at most {far}")
+        if output["reference_unit"] == "elements":
+            beside.append(f"{mean:.3%} of the whole numbers differ" if mean else "equal whole numbers")
+        elif output["reference_unit"] == "steps":
+            beside.append(f"apart by at most {worst:.3g} steps, mean {mean:.3g}")
+        else:
+            beside.append(f"apart by at most {worst:.3%} of the largest, mean {mean:.3%}")
         beside += [f"cosine {output['reference_cosine']:.6f}"] if "reference_cosine" in output else []
     if beside:
         file = "" if result.reference_source == result.model else f" on {result.reference_source}"

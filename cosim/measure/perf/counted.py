@@ -14,6 +14,8 @@ from rkcosim.engines.library import DramConfig
 from rkcosim.engines.protocol import require
 from rkcosim.engines.settings import changed
 from rkcosim.measure.models.draw import random_inputs
+from rkcosim.measure.models.rows import layer_row
+from rkcosim.measure.perf.attribution import CAUSES, add
 from rkcosim.measure.perf.page import table
 from rkcosim.running.session import Session
 from rkcosim.spec.regs.counters import BUSY, IDLE
@@ -34,6 +36,7 @@ class CountedRun:
     macs : multiply-accumulates of the layers that the NPU computes, in all inferences.
     cores : counters of each core, from the first cycle of the first inference to the end of the last one.
     dram : timing of the memory.
+    causes : cycles of all layers by cause (`rkcosim.measure.perf.attribution`), of each core that ran them.
     """
 
     model: str
@@ -44,13 +47,23 @@ class CountedRun:
     macs: int
     cores: list[BlockCounters]
     dram: DramConfig = field(default_factory=DramConfig)
+    causes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def causes_line(self) -> str:
+        """The causes in one line, the largest first; empty without any."""
+        every = sum(self.causes.values())
+        ranked = sorted(CAUSES, key=lambda cause: -self.causes.get(cause, 0))
+        words = [f"{c.label} {self.causes[c] / every:.1%}" for c in ranked if self.causes.get(c)]
+        return f"causes of the layers' cycles: {', '.join(words)}" if words else ""
 
     def as_json(self) -> dict[str, Any]:
         """Return a form for `json.dump`; `unaccounted` is empty if the states add up to the cycles."""
         plain = {name: getattr(self, name) for name in ("model", "engine", "cell", "inferences", "cycles")}
         cores = [core.as_dict() | {"unaccounted": core.unaccounted()} for core in self.cores]
         memory = {"dram": asdict(self.dram), "dram_changed": changed(self.dram)}
-        return {"schema_version": SCHEMA_VERSION, **plain, **memory, "macs": self.macs, "cores": cores}
+        own = {"macs": self.macs, "cores": cores, "causes": self.causes}
+        return {"schema_version": SCHEMA_VERSION, **plain, **memory, **own}
 
 
 def count_model(
@@ -84,16 +97,19 @@ def count_model(
         inputs = batch if batch is not None else [random_inputs(session, seed)]
         device.count_blocks()
         cycles = macs = 0
+        causes: dict[str, int] = {}
         for values in inputs:
             session.infer(values)
             report = session.report
             cycles += report.cycles
             macs += sum(layer.macs for layer in report.layers if layer.target != "host")
+            rows = [layer_row(layer, device.dram) for layer in report.layers]
+            causes = add(causes, *(row.spent for row in rows))
         device.count_blocks(False)
         device.run(2)
         found = [device.block_counters(core) for core in range(session.cores)]
         names = session.path.name, device.name, device.cell
-        return CountedRun(*names, len(inputs), cycles, macs, found, device.dram)
+        return CountedRun(*names, len(inputs), cycles, macs, found, device.dram, causes)
 
 
 def shares(found: BlockCounters) -> Iterator[tuple[str, float, float, list[tuple[str, float]]]]:
@@ -111,6 +127,7 @@ def markdown(run: CountedRun) -> str:
         f"`rkcosim counters {run.model}`: {run.inferences} inference{'s' * (run.inferences != 1)}, "
         f"{run.cycles:,} cycles.",
     ]
+    lines += ["", f"{run.causes_line[0].upper()}{run.causes_line[1:]}."] if run.causes_line else []
     for number, core in enumerate(run.cores):
         used = core.macs["useful"] / core.macs["busy"] if core.macs["busy"] else 0.0
         rows = []

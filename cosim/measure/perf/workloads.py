@@ -6,7 +6,7 @@ point (fp16 on the NPU); the matrix product writes int32 sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +15,15 @@ import numpy.typing as npt
 
 from rkcosim.compiler import CompiledModel, compile_conv_layer, compile_model
 from rkcosim.compiler.matmul import KINDS, Matmul, MatmulKind, pack_elements
+from rkcosim.compiler.runtime import LayerReport, TaskMeasure
 from rkcosim.driver import Driver, Job, Task
 from rkcosim.engines.engine import Engine
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf import formula, layer_models
-from rkcosim.measure.perf.attribution import add, attribute_tasks
+from rkcosim.measure.perf.attribution import Cause, add, attribute_tasks, sum_of
 from rkcosim.measure.perf.measure import SEED, loaded, random_values
 from rkcosim.regcmd import build_task_list, task_list_bytes
 from rkcosim.running.meter import measure, meter
-from rkcosim.spec.octets import OctetRate
 from rkcosim.verify.crosscheck.model_check import ModelChecker
 
 MAX_CYCLES = 20_000_000
@@ -46,7 +46,7 @@ class Measured:
     macs : useful multiply-accumulates.
     mac_slots : cycles in which the array works, including empty slots of a stripe.
     stalls : cycles by event name (`STALLS`).
-    spent : the cycles by cause, whose sum is `cycles` (`rkcosim.measure.perf.attribution`).
+    spent : the cycles by cause (`rkcosim.measure.perf.attribution`), whose sum is `cycles` on one core.
     bytes_read, bytes_written : bytes of data, without command words.
     formula_npu, formula_ddr : lower bounds (docs/results/performance.md).
     match : whether all bytes equal the golden models'; None if they were not compared.
@@ -124,7 +124,7 @@ def run_work(
     """
     before = len(engine.task_log())
     driver = Driver(engine, max_cycles)
-    match, rates = None, list[OctetRate]()
+    match, layers = None, list[LayerReport]()
     if isinstance(work, Matmul):
         m, k, n = work.m, work.k, work.n
         rng = np.random.default_rng(SEED)
@@ -141,7 +141,6 @@ def run_work(
         with loaded(work, driver, values, meter=meter(engine)) as ready:
             layers = ready.run().layers
             match = ModelChecker(ready).check([*values]).match if check else None
-        rates = [rate for layer in layers for rate in layer.rates]
         npu, macs = sum(layer.formula_npu for layer in layers), sum(layer.macs for layer in layers)
         moved = sum(task.reads for task in work.plan.tasks), sum(task.writes for task in work.plan.tasks)
     records = engine.task_log()[before:]
@@ -158,13 +157,25 @@ def run_work(
         macs,
         events.get("mac_slots", 0),
         {stall: events.get(stall, 0) for stall in STALLS},
-        attribute_tasks(tasks, rates, cycles, engine.dram).as_json(),
+        _spent(tasks, layers, cycles, engine.dram),
         sum(task.bytes_read for task in tasks),
         sum(task.bytes_written for task in tasks),
         npu,
         formula.ddr(*moved, engine.dram, len({task.core for task in tasks})),
         match,
     )
+
+
+def _spent(
+    tasks: Sequence[TaskMeasure], layers: Sequence[LayerReport], cycles: int, dram: DramConfig
+) -> dict[str, int]:
+    """Return the cycles by cause, those of each core of a shared layer; cycles between layers are `TASK`."""
+    timed = [layer for layer in layers if layer.measures]
+    if not timed:
+        return attribute_tasks(tasks, cycles=cycles, dram=dram).as_json()
+    found = sum_of(attribute_tasks(one.measures, one.rates, one.cycles, dram) for one in timed)
+    found[Cause.TASK] += max(cycles - sum(layer.cycles or 0 for layer in timed), 0)
+    return {str(cause): count for cause, count in found.items()}
 
 
 def multiply(

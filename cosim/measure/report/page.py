@@ -190,7 +190,9 @@ def _facts(run: ReportedRun, clock: float) -> list[tuple[str, str]]:
         if isinstance(output, dict) and output.get("reference_worst") is not None:
             steps = output.get("reference_unit") == "steps"
             worst = f"{output['reference_worst']:.3g} steps" if steps else f"{output['reference_worst']:.3%}"
-            found.append((f"{output.get('name')}: apart from {raw.get('reference')}", f"at most {worst}"))
+            whole = output.get("reference_unit") == "elements"
+            said = f"{worst} of the whole numbers" if whole else f"at most {worst}"
+            found.append((f"{output.get('name')}: apart from {raw.get('reference')}", said))
     if raw.get("top1") is not None:
         found.append(("top-1", percent(raw["top1"])))
     if run.dram:

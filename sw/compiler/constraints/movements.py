@@ -74,10 +74,11 @@ def pad_edges(pads: tuple[int, ...], value: float | None, real: bool) -> str:
 
 @constraint("Pad")
 def pad_mode(mode: str, edges: tuple[int, ...] | None, rank: int = 4) -> str:
-    """The mode is constant, and the pads are constants for all dimensions of a map or a line."""
+    """The mode is constant, reflect, edge or wrap (TFLite: reflect or symmetric), and the pads are constants
+    for all dimensions of a map or a line."""
     return (
         ""
-        if mode == "constant" and edges is not None and len(edges) == 2 * rank
+        if mode in ("constant", "reflect", "edge", "wrap") and edges is not None and len(edges) == 2 * rank
         else f"mode {mode}, pads {edges}"
     )
 

@@ -8,7 +8,7 @@ of nodes of both formats.  Shapes of activations have the channels first, also f
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from rkcosim.compiler.graph import Clamp, Graph, ModelError, Op, Tensor, Window
 from rkcosim.compiler.host_steps import REAL_FUNCTIONS
 from rkcosim.compiler.resampling import Sampling
 from rkcosim.hostops.quantise import coded
+
+RepeatMode = Literal["reflect", "symmetric", "edge", "wrap"]
+"""Elements that a padding repeats, as numpy.pad names them."""
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -166,6 +169,13 @@ class FileNode(ABC):
     @abstractmethod
     def bounds(self, shape: Shape) -> tuple[list[int], list[int], Shape]:
         """Return first elements, steps and sizes of a slice along each axis."""
+
+    @abstractmethod
+    def repeated_padding(self) -> tuple[RepeatMode, list[int], list[int]] | None:
+        """Return how a padding repeats elements, and its sizes before and after each axis of a map.
+
+        None for a padding with a constant.
+        """
 
     @abstractmethod
     def padding(self, x: Tensor) -> tuple[list[int], list[int], float | None]:

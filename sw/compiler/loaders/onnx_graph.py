@@ -306,6 +306,14 @@ class Loader(ViewVisitor):
         return self._host(node, "Softmax", name, source.shape, {"axis": int(axis), "shape": source.shape})
 
     def _output(self, info: onnx.ValueInfoProto) -> None:
+        kind = info.type.WhichOneof("value") or "tensor_type"
+        strings = kind == "tensor_type" and info.type.tensor_type.elem_type == onnx.TensorProto.STRING
+        if strings or kind != "tensor_type":
+            what = "a tensor of strings" if strings else f"a {kind.removesuffix('_type')}"
+            raise ModelError(
+                f"output '{info.name}' is {what}; outputs may be tensors of numbers "
+                "(--outputs NAME,... leaves it out)"
+            )
         value = self.values.get(info.name)
         if isinstance(value, View) and (made := self._settled_codes(info.name, value)) is not None:
             value = self.values[info.name] = real_of(made)

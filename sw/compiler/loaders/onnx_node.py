@@ -40,6 +40,7 @@ from rkcosim.compiler.loaders.node import (
     FileNode,
     Kernel,
     Pending,
+    RepeatMode,
     Shape,
     Weights,
     channel_axis,
@@ -438,15 +439,29 @@ class OnnxNode(FileNode):
             raise self.wrong(f"nothing of {shape} is left")
         return first, step, tuple(sizes)
 
-    def padding(self, x: Tensor) -> tuple[list[int], list[int], float | None]:
-        mode, edges = self.attributes.get("mode", b"constant"), self._numbers(1, "pads")
-        rank = 3 if self.line else 4
-        pad_mode(self.label, mode.decode(), None if edges is None else tuple(edges), rank)
+    def repeated_padding(self) -> tuple[RepeatMode, list[int], list[int]] | None:
+        mode = self._text("mode", "constant")
+        if mode == "constant":
+            return None
+        if mode not in ("reflect", "edge", "wrap"):
+            raise pad_mode.error(self.label, mode, None)
+        edges = self._edges()
+        return cast(RepeatMode, mode), edges[:4], edges[4:]
+
+    def _edges(self) -> list[int]:
+        """Return the sizes before and after each of the four axes of a map, or of a line as one."""
+        edges, rank = self._numbers(1, "pads"), 3 if self.line else 4
+        axes = self._numbers(3, "axes")
+        if edges is not None and axes is not None and len(edges) == 2 * len(axes):
+            given, edges = edges, [0] * (2 * rank)
+            for at, axis in enumerate(axes):
+                edges[axis % rank], edges[axis % rank + rank] = given[at], given[at + len(axes)]
+        pad_mode(self.label, self._text("mode", "constant"), None if edges is None else tuple(edges), rank)
         assert edges is not None
-        if (axes := self._numbers(3, "axes")) is not None and [n % rank for n in axes] != list(range(rank)):
-            raise self.wrong(f"pads of the axes {axes} are not supported")
-        if self.line:
-            edges = [*edges[:2], 0, *edges[2:5], 0, edges[5]]
+        return [*edges[:2], 0, *edges[2:5], 0, edges[5]] if self.line else list(edges)
+
+    def padding(self, x: Tensor) -> tuple[list[int], list[int], float | None]:
+        edges = self._edges()
         filling = self.constant(2)
         fill = float(self.attributes.get("value", 0.0))
         if filling is not None and filling.array.size:

@@ -29,6 +29,7 @@ from rkcosim.compiler.loaders.node import (
     FileNode,
     Made,
     Pending,
+    RepeatMode,
     Shape,
     channel_axis,
     is_line,
@@ -268,6 +269,9 @@ def _slice(node: FileNode) -> Tensor:
 
 def _pad(node: FileNode) -> Tensor:
     x = node.map_input()
+    repeated = node.repeated_padding()
+    if repeated is not None:
+        return _repeated(node, x, *repeated)
     before, after, code = node.padding(x)
     if min(*before, *after) < 0 or before[0] or after[0]:
         raise pad_axes.error(node.label, tuple(before), tuple(after))
@@ -277,6 +281,25 @@ def _pad(node: FileNode) -> Tensor:
     source, y = x.name if line else node.settled(), node.made(0, shape, line)
     pads = (before[2], before[3], after[2], after[3])
     node.graph.ops.append(g.Pad(node.name, (source,), y.name, pads, (before[1], after[1]), code))
+    return y
+
+
+def _repeated(
+    node: FileNode, x: Tensor, mode: RepeatMode, before: Sequence[int], after: Sequence[int]
+) -> Tensor:
+    """Pad rows and columns with copies of others: a resize that takes these elements."""
+    if min(*before, *after) < 0 or any((*before[:2], *after[:2])):
+        raise pad_axes.error(node.label, tuple(before), tuple(after))
+    picks = []
+    for size, *edges in zip(x.cube[1:], before[2:], after[2:], strict=True):
+        if mode != "edge" and max(edges) > size - (mode == "reflect"):
+            raise node.wrong(f"pads {edges} of {size} elements in mode {mode}")
+        picks.append(tuple(np.pad(np.arange(size), tuple(edges), mode=mode).tolist()))
+    rows, columns = (Sampling("nearest", picks=axis) for axis in picks)
+    shape = node.map_shape((x.cube[0], len(picks[0]), len(picks[1])))
+    line = len(shape) == 3
+    source, y = x.name if line else node.settled(), node.made(0, shape, line)
+    node.graph.ops.append(Resample(node.name, (source,), y.name, rows, columns, "Pad"))
     return y
 
 

@@ -254,6 +254,7 @@ EACH: dict[str, Check | None] = {
     "SPLIT_V": _other_axis(2),
     "PAD": _unpadded,
     "PADV2": _unpadded,
+    "MIRROR_PAD": _unpadded,
     "TRANSPOSE": _in_front,
     "MEAN": _inside,
     "SLICE": _all_samples,

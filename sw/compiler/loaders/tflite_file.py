@@ -39,6 +39,7 @@ _OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "MUL": ("MulOptions", _FUSED),
     "DIV": ("DivOptions", _FUSED),
     "GELU": ("GeluOptions", ("Approximate",)),
+    "MIRROR_PAD": ("MirrorPadOptions", ("Mode",)),
     "BATCH_MATMUL": ("BatchMatMulOptions", ("AdjX", "AdjY")),
     "SOFTMAX": ("SoftmaxOptions", ("Beta",)),
     "MEAN": ("ReducerOptions", ("KeepDims",)),

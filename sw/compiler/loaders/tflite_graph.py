@@ -7,10 +7,12 @@ its operators, both kinds of tensors are in one graph.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +41,7 @@ from rkcosim.compiler.loaders.operators import OPERATORS
 from rkcosim.compiler.loaders.products import ProductBuilder
 from rkcosim.compiler.loaders.tflite_batch import sample_of, unbatched
 from rkcosim.compiler.loaders.tflite_data import PACKED
-from rkcosim.compiler.loaders.tflite_file import TfModel, TfNode, read_tflite
+from rkcosim.compiler.loaders.tflite_file import TfModel, TfNode, TfTensor, read_tflite
 from rkcosim.compiler.loaders.tflite_fold import simplified
 from rkcosim.compiler.loaders.tflite_node import FLOATS, TO_LAST, TfliteNode, define, first
 from rkcosim.compiler.loaders.tflite_program import multiplications, program
@@ -67,6 +69,7 @@ NAMES = {
     "REDUCE_MAX": "ReduceMax",
     "PAD": "Pad",
     "PADV2": "Pad",
+    "MIRROR_PAD": "Pad",
     "CONCATENATION": "Concat",
     "SPLIT": "Split",
     "SPLIT_V": "Split",
@@ -110,6 +113,7 @@ LIGHT = {
         "MINIMUM",
         "PAD",
         "PADV2",
+        "MIRROR_PAD",
         "CONCATENATION",
         "SPLIT",
         "SPLIT_V",
@@ -457,10 +461,19 @@ class Loader:
             return
         data = program(self.model, [record], sources, record.outputs).tobytes()
         items = [self.model.tensors[number] for number in sources]
-        results = load_program("litert", data, (), ())([np.zeros(i.shape, i.dtype) for i in items])
+        results = self._tried(load_program("litert", data, (), ()), items)
         for number, values in zip(record.outputs, results, strict=True):
             item = self.model.tensors[number]
             self.model.tensors[number] = replace(item, shape=values.shape)
+
+    def _tried(self, run: Callable[..., Sequence[Any]], items: Sequence[TfTensor]) -> Sequence[Any]:
+        """Compute a node from zeros, or from other numbers if it does not accept these (a sampling rate)."""
+        for number in (0, 1):
+            with contextlib.suppress(ModelError):
+                return run([np.full(item.shape, number, item.dtype) for item in items])
+        return run(
+            [np.full(item.shape, 16000 if item.dtype.startswith("int") else 1, item.dtype) for item in items]
+        )
 
     def _opened(self, record: TfNode) -> bool:
         """Whether a result has an open dimension though no input has one."""

@@ -22,6 +22,7 @@ from rkcosim.compiler.loaders.node import (
     FileNode,
     Kernel,
     Pending,
+    RepeatMode,
     Shape,
     Weights,
     natural_cube,
@@ -343,6 +344,15 @@ class TfliteNode(FileNode):
             begin[axis] = start + shape[axis] if start < 0 else start
             steps[axis] = step if shape[axis] > 1 else 1
         return begin, steps, self._result_shape(0, shape)
+
+    def repeated_padding(self) -> tuple[RepeatMode, list[int], list[int]] | None:
+        if self.kind != "MIRROR_PAD":
+            return None
+        edges: list[int] = self._numbers(1)
+        if len(edges) != 8:
+            raise self.wrong(f"paddings {edges} are not supported")
+        before, after = ([edges[2 * axis + end] for axis in TO_FIRST] for end in (0, 1))
+        return "symmetric" if self.attributes["Mode"] else "reflect", before, after
 
     def padding(self, x: Tensor) -> tuple[list[int], list[int], float | None]:
         edges: list[int] = self._numbers(1)

@@ -252,4 +252,35 @@ def _optimised(proto: onnx.ModelProto) -> onnx.ModelProto:
     kept = [item for item in made.opset_import if item.domain in ("", "ai.onnx") or item.domain in used]
     del made.opset_import[:]
     made.opset_import.extend(kept)
+    _name_parts(made.graph)
     return made
+
+
+_PART = "_inlfunc_"
+"""How onnxruntime begins the names of tensors inside of an operator that it replaces by its definition."""
+
+
+def _name_parts(graph: onnx.GraphProto) -> None:
+    """Name the parts of such an operator after its output: `y@HS_X` instead of `_inlfunc_HardSwish_HS_X`."""
+    readers: dict[str, onnx.NodeProto] = {}
+    for node in graph.node:
+        readers |= {name: node for name in node.input if name not in readers}
+    taken = {name for node in graph.node for name in (*node.input, *node.output)}
+    names: dict[str, str] = {}
+    for part in sorted(name for name in taken if name.startswith(_PART)):
+        end = part
+        while end.startswith(_PART) and end in readers:
+            end = readers[end].output[0]
+        if not end.startswith(_PART):
+            new = f"{end}@{part.removeprefix(_PART).partition('_')[2] or 'part'}"
+            while new in taken:
+                new += "_"
+            names[part] = new
+            taken.add(new)
+    for node in graph.node:
+        for own in (node.input, node.output):
+            for place, name in enumerate(own):
+                own[place] = names.get(name, name)
+        node.name = names.get(node.name, node.name)
+    for item in (*graph.initializer, *graph.value_info):
+        item.name = names.get(item.name, item.name)

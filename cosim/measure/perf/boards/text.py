@@ -91,8 +91,9 @@ def explained(result: Result) -> str:
     """Return the parts of the cycles of a row that is far above the formula, largest part first."""
     if result.cycles is None or not result.ran or not result.ran.spent:
         return "estimated" if result.ran else ""
+    every = sum(result.ran.spent.values())
     parts = sorted(((result.ran.spent.get(cause, 0), cause) for cause in WASTE), reverse=True)
-    shown = [f"{c.label} {count / result.cycles:.0%}" for count, c in parts if count > 0.04 * result.cycles]
+    shown = [f"{c.label} {count / every:.0%}" for count, c in parts if count > 0.04 * every]
     return ", ".join(shown)
 
 

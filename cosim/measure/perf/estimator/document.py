@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,10 +45,33 @@ def as_json(name: str, found: Estimate, clock: float, others: Sequence[Variant] 
         "samples": found.samples,
         "macs": sum(layer.macs for layer in found.layers),
         "layers": layers,
-        "host_layers": found.host,
+        "host_layers": [item.name for item in found.host.operators] if found.host else [],
+        "host": _host(found),
         "board": board_json(found.cycles, len(found.jobs), clock),
         "what_if": [variant.__dict__ for variant in others],
     }
+
+
+def _host(found: Estimate) -> dict[str, Any] | None:
+    """Return how many operators of each kind the host computes, and their shares; None if there are none."""
+    if found.host is None or not found.host.operators:
+        return None
+    return {
+        "operators": dict(Counter(item.kind for item in found.host.operators).most_common()),
+        "element_share": found.host.element_share,
+        "mac_share": found.host.mac_share,
+    }
+
+
+def host_line(host: dict[str, Any]) -> str:
+    """Return what the member `host` of a document says, in words."""
+    kinds = ", ".join(
+        kind if count == 1 else f"{kind} {count} times" for kind, count in host["operators"].items()
+    )
+    return (
+        f"on the host, not included: {host['element_share']:.2%} of all elements and "
+        f"{host['mac_share']:.2%} of all MACs ({kinds})"
+    )
 
 
 def as_run(result: dict[str, Any]) -> ReportedRun:

@@ -12,8 +12,9 @@ from rkcosim.compiler import CompiledModel
 from rkcosim.compiler.batch import BatchModel
 from rkcosim.compiler.matmul import Matmul
 from rkcosim.compiler.plan import Plan
-from rkcosim.compiler.steps import HostStep
+from rkcosim.compiler.steps import HostStep, layer_names
 from rkcosim.engines.library import DramConfig
+from rkcosim.measure.models.hosted import HostWork, host_work_of_plan
 from rkcosim.measure.perf.attribution import HOST, Attribution, Ran, attribute, together
 from rkcosim.measure.perf.estimator.coefficients import stored
 from rkcosim.measure.perf.estimator.features import BEAT, POOL, LoadedFirst, TaskShape
@@ -82,7 +83,7 @@ class Estimate:
     tasks, layers, jobs
         In the order of the plan; `jobs` are cycles.
     host
-        Names of the layers that the host computes; their time is not included.
+        What the host computes of a model, whose time is not included.
     """
 
     cycles: int
@@ -93,11 +94,7 @@ class Estimate:
     cores: int = 1
     samples: int = 1
     """Samples of a model of batches; `cycles` and `jobs` are those of all, `tasks` and `layers` of one."""
-
-    @property
-    def host(self) -> list[str]:
-        """Names of the layers that the host computes."""
-        return [layer.name for layer in self.layers if layer.target == "host"]
+    host: HostWork | None = None
 
 
 # Tasks and jobs.
@@ -281,16 +278,17 @@ def estimate_model(
         layer = _layer(0, work.kind.name, "MatMul", tasks, starts, cycles, work.m * work.k * work.n)
         return Estimate(jobs[0], tasks, [layer], jobs, dram, 1)
     layers = []
+    names = layer_names(work.steps)
     for number, step in enumerate(work.steps):
         of_layer = [task for task in tasks if task.layer == number]
         cycles = shared_by.get(number, sum(task.cycles for task in of_layer))
         macs = sum(work.tasks[task.index].macs for task in of_layer)
-        host = isinstance(step, HostStep)
-        layers.append(_layer(number, step.name, step.kind, of_layer, starts, None if host else cycles, macs))
+        known = None if isinstance(step, HostStep) else cycles
+        layers.append(_layer(number, names[number], step.kind, of_layer, starts, known, macs))
     layers += [
         _layer(-1, op.name, op.kind, [], {}, None, 0) for op in work.graph.host_ops if op.kind == "Softmax"
     ]
-    return Estimate(sum(jobs), tasks, layers, jobs, dram, work.cores)
+    return Estimate(sum(jobs), tasks, layers, jobs, dram, work.cores, host=host_work_of_plan(work))
 
 
 def _layer(
