@@ -8,7 +8,7 @@ from typing import Any
 
 from rkcosim.base import Error
 from rkcosim.debug.opening import Debugged
-from rkcosim.debug.places import Place, SourceText
+from rkcosim.debug.places import ListingPlace, SourceText
 from rkcosim.regcmd.named import named
 from rkcosim.regcmd.word import RegcmdError
 from rkcosim.spec.regs import Field, Register, registers
@@ -41,7 +41,7 @@ class Breakpoint:
     kind: str
     text: str
     condition: str = ""
-    place: Place | None = None
+    place: ListingPlace | None = None
     register: Register | None = None
     part: Field | None = None
     ranges: list[tuple[int, int]] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Breakpoint:
 
 
 def parse_breakpoint(
-    number: int, text: str, work: Debugged, source: SourceText, *, here: Place | None = None
+    number: int, text: str, work: Debugged, source: SourceText, *, here: ListingPlace | None = None
 ) -> Breakpoint:
     """Return the breakpoint that a text describes.
 
@@ -147,14 +147,14 @@ def _at_task(made: Breakpoint, work: Debugged, job: int, task: int) -> Breakpoin
     count = len(work.jobs[job].program.tasks)
     if task >= count:
         raise BreakpointError(f"job {job} has no task {task}; it has {count}, from 0 on")
-    made.place, made.text = Place(job, task, 0), f"task {task}" + (f"@{job}" if job else "")
+    made.place, made.text = ListingPlace(job, task, 0), f"task {task}" + (f"@{job}" if job else "")
     return made
 
 
 def _at_node(made: Breakpoint, work: Debugged, name: str) -> Breakpoint:
     for number, job in enumerate(work.jobs):
         if name in job.nodes:
-            made.place, made.text = Place(number, job.nodes.index(name), 0), f"node {name}"
+            made.place, made.text = ListingPlace(number, job.nodes.index(name), 0), f"node {name}"
             return made
     known = list(dict.fromkeys(node for job in work.jobs for node in job.nodes if node))
     shown = ", ".join(known[:12]) + (", ..." if len(known) > 12 else "")

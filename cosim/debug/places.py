@@ -9,7 +9,7 @@ from rkcosim.regcmd.listing import Piece, blocks_text, program_lines
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class ListingPlace:
     """A position: the job, the task in it, and the index of the word that is executed next."""
 
     job: int
@@ -32,8 +32,8 @@ class SourceText:
     """
 
     lines: list[str] = field(default_factory=list)
-    places: list[Place | None] = field(default_factory=list)
-    _lines_of: dict[Place, int] = field(default_factory=dict)
+    places: list[ListingPlace | None] = field(default_factory=list)
+    _lines_of: dict[ListingPlace, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, work: Debugged) -> SourceText:
@@ -52,32 +52,32 @@ class SourceText:
                     task, word = task + 1, 0
                     if task < len(job.nodes) and job.nodes[task] != node:
                         node = job.nodes[task]
-                        text._add(f"# node {node}", Place(number, task, 0))
-                    text._add(line, Place(number, task, 0))
+                        text._add(f"# node {node}", ListingPlace(number, task, 0))
+                    text._add(line, ListingPlace(number, task, 0))
                 elif line.startswith(("#", ".")):
-                    text._add(line, Place(number, max(task, 0), 0) if task >= 0 else None)
+                    text._add(line, ListingPlace(number, max(task, 0), 0) if task >= 0 else None)
                 else:
-                    place = Place(number, task, word)
+                    place = ListingPlace(number, task, word)
                     text._lines_of[place] = len(text.lines) + 1
                     text._add(line, place)
                     word += 1
         return text
 
-    def _add(self, line: str, place: Place | None) -> None:
+    def _add(self, line: str, place: ListingPlace | None) -> None:
         self.lines.append(line)
         self.places.append(place)
 
-    def line_of(self, place: Place) -> int:
+    def line_of(self, place: ListingPlace) -> int:
         """Return the number of a position's line, from 1; that of the last word for a position behind it."""
         word = place.word
         while word >= 0:
-            line = self._lines_of.get(Place(place.job, place.task, word))
+            line = self._lines_of.get(ListingPlace(place.job, place.task, word))
             if line is not None:
                 return line
             word -= 1
         return 1
 
-    def place_of(self, line: int) -> tuple[Place, int] | None:
+    def place_of(self, line: int) -> tuple[ListingPlace, int] | None:
         """Return the position of a line, or of the first one after it, and its line; None at the end."""
         for number in range(max(line, 1), len(self.lines) + 1):
             place = self.places[number - 1]

@@ -23,7 +23,7 @@ from rkcosim.debug.causes import MOST_TRIALS, Inquiry, inquire, worded_operands
 from rkcosim.debug.expressions import DIFFERENCE, GOLDEN, MEMORY, REFERENCE, ExpressionError, evaluate
 from rkcosim.debug.opening import Debugged
 from rkcosim.debug.patterns import patterns
-from rkcosim.debug.places import Place, SourceText, task_title
+from rkcosim.debug.places import ListingPlace, SourceText, task_title
 from rkcosim.debug.stepped import Executed, SteppedKick
 from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.golden.task.registers import View
@@ -52,7 +52,7 @@ class Stop:
 
     reason: str
     text: str
-    place: Place
+    place: ListingPlace
     breakpoints: list[int] = field(default_factory=list)
     deviation: Deviation | None = None
 
@@ -100,12 +100,12 @@ class Session:
         return self._kicks[self._job]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ListingPlace:
         """The position; for a job that hangs, its op-enable word."""
         task, word = self.kick.place
         if self.kick.end in ("hang", "error"):
             word = max(word - 1, 0)
-        return Place(self._job, task, word)
+        return ListingPlace(self._job, task, word)
 
     @property
     def line(self) -> int:
@@ -213,7 +213,7 @@ class Session:
         for _ in range(count):
             before, node = self.place, self.node
 
-            def arrived(place: Place, before: Place = before, node: str = node) -> str:
+            def arrived(place: ListingPlace, before: ListingPlace = before, node: str = node) -> str:
                 if unit == "word":
                     return "step" if place != before else ""
                 if (place.job, place.task) == (before.job, before.task):
@@ -230,12 +230,12 @@ class Session:
                 break
         return self.stop
 
-    def run_to(self, place: Place) -> Stop:
+    def run_to(self, place: ListingPlace) -> Stop:
         """Run to a position, or go back to it, without regard to breakpoints."""
         self._go(place)
         return self._stopped("step", str(place))
 
-    def _forward(self, arrived: Callable[[Place], str], fine: bool, interrupt: bool = False) -> Stop:
+    def _forward(self, arrived: Callable[[ListingPlace], str], fine: bool, interrupt: bool = False) -> Stop:
         """Run until something stops the run."""
         self.asked_to_pause.clear()
         while True:
@@ -252,7 +252,7 @@ class Session:
             if self.asked_to_pause.is_set():
                 return self._stopped("pause", "paused")
 
-    def _arrived(self, arrived: Callable[[Place], str]) -> Stop | None:
+    def _arrived(self, arrived: Callable[[ListingPlace], str]) -> Stop | None:
         return self._stopped("step", self.title) if not self.kick.end and arrived(self.place) else None
 
     def _one(self, fine: bool, interrupt: bool = False) -> Stop | None:
@@ -370,19 +370,19 @@ class Session:
         for _ in range(count):
             target = self._before(unit)
             if target is None:
-                self._go(Place(0, 0, 0))
+                self._go(ListingPlace(0, 0, 0))
                 return self._stopped("start", "at the first word; nothing ran before it")
             self._go(target)
         return self._stopped("step", self.title)
 
-    def _before(self, unit: Unit) -> Place | None:
+    def _before(self, unit: Unit) -> ListingPlace | None:
         place = self.place
         if self.kick.end in ("hang", "error"):
-            place = Place(place.job, place.task, place.word + 1)
+            place = ListingPlace(place.job, place.task, place.word + 1)
         if unit == "word" and place.word:
-            return Place(place.job, place.task, place.word - 1)
+            return ListingPlace(place.job, place.task, place.word - 1)
         if unit != "word" and place.word and unit == "task":
-            return Place(place.job, place.task, 0)
+            return ListingPlace(place.job, place.task, 0)
         if unit == "node" and (place.word or self._first_of_node(place) != place):
             return self._first_of_node(place)
         before = self._task_before(place)
@@ -390,28 +390,28 @@ class Session:
             return None
         if unit == "word":
             words = len(self.work.jobs[before.job].program.tasks[before.task].words)
-            return Place(before.job, before.task, words - 1)
+            return ListingPlace(before.job, before.task, words - 1)
         return before if unit == "task" else self._first_of_node(before)
 
-    def _task_before(self, place: Place) -> Place | None:
+    def _task_before(self, place: ListingPlace) -> ListingPlace | None:
         if place.task:
-            return Place(place.job, place.task - 1, 0)
+            return ListingPlace(place.job, place.task - 1, 0)
         if not place.job:
             return None
-        return Place(place.job - 1, len(self.work.jobs[place.job - 1].program.tasks) - 1, 0)
+        return ListingPlace(place.job - 1, len(self.work.jobs[place.job - 1].program.tasks) - 1, 0)
 
-    def _first_of_node(self, place: Place) -> Place:
+    def _first_of_node(self, place: ListingPlace) -> ListingPlace:
         nodes, task = self.work.jobs[place.job].nodes, place.task
         while task and task < len(nodes) and nodes[task] and nodes[task - 1] == nodes[task]:
             task -= 1
-        return Place(place.job, task, 0)
+        return ListingPlace(place.job, task, 0)
 
     def proceed_back(self) -> Stop:
         """Go back to the last breakpoint before the present position, or to the start."""
         limit, last, here = self.place, True, self.place
         if self.kick.end:
-            limit = Place(limit.job, limit.task, limit.word + 1)
-        begin: Place | None = Place(limit.job, limit.task, 0)
+            limit = ListingPlace(limit.job, limit.task, limit.word + 1)
+        begin: ListingPlace | None = ListingPlace(limit.job, limit.task, 0)
         while begin is not None:
             found = list(self._hits(begin, limit, at_limit=not last and limit != here))
             if found:
@@ -419,10 +419,12 @@ class Session:
                 self._go(place)
                 return self._stopped(stop.reason, stop.text, found=stop.deviation)
             limit, begin, last = begin, self._task_before(begin), False
-        self._go(Place(0, 0, 0))
+        self._go(ListingPlace(0, 0, 0))
         return self._stopped("start", "at the first word; no breakpoint lies before it")
 
-    def _hits(self, begin: Place, limit: Place, at_limit: bool) -> Iterator[tuple[Place, Stop]]:
+    def _hits(
+        self, begin: ListingPlace, limit: ListingPlace, at_limit: bool
+    ) -> Iterator[tuple[ListingPlace, Stop]]:
         """Yield the positions from one on, before another, at which the run would have stopped.
 
         Parameters
@@ -448,7 +450,7 @@ class Session:
             if number in self.breakpoints:
                 self.breakpoints[number].hits = hits
 
-    def _go(self, place: Place) -> None:
+    def _go(self, place: ListingPlace) -> None:
         self._job = place.job
         self.kick.go_to(place.task, place.word)
 
@@ -472,7 +474,7 @@ class Session:
         """
         here = self.place
         ended = bool(self.kick.end)
-        self._go(Place(found.job, found.task, 0))
+        self._go(ListingPlace(found.job, found.task, 0))
         place = found.reference.place
         found.before = place.read(self.kick.memory)
         found.patterns = patterns(

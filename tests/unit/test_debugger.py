@@ -16,7 +16,7 @@ from rkcosim.debug.causes import inquire
 from rkcosim.debug.expressions import ExpressionError
 from rkcosim.debug.opening import Debugged, DebuggedJob, open_debugged, outputs_of
 from rkcosim.debug.patterns import patterns
-from rkcosim.debug.places import Place
+from rkcosim.debug.places import ListingPlace
 from rkcosim.debug.session import Session
 from rkcosim.debug.stepped import SteppedKick
 from rkcosim.debug.tensors import TensorError
@@ -55,12 +55,12 @@ def test_going_back_over_three_tasks_gives_every_register_and_byte_again(digits:
     session.step("task", 3)
     assert everything(session) != first
     session.step_back("task", 3)
-    assert session.place == Place(0, 2, 0)
+    assert session.place == ListingPlace(0, 2, 0)
     session.step("word", 7)
     assert everything(session) == first
     session.proceed()
     end = everything(session)
-    session.run_to(Place(0, 2, 7))
+    session.run_to(ListingPlace(0, 2, 7))
     assert everything(session) == first
     session.proceed()
     assert everything(session) == end
@@ -94,7 +94,7 @@ def test_breakpoints_stop_where_they_say_forwards_and_backwards(digits: Debugged
     session.set_breakpoint("task 3")
     session.set_breakpoint("DPU.OUT_CVT_SHIFT.OUT_CVT_SHIFT if value > 22 and old < 22")
     session.watch("out7")
-    line = session.source.line_of(Place(0, 6, 4))
+    line = session.source.line_of(ListingPlace(0, 6, 4))
     session.set_breakpoint(str(line))
     places = []
     while session.proceed().reason != "end":
@@ -221,7 +221,7 @@ def test_causes_end_after_their_time(digits: Debugged):
     session = Session(worked(wrong), references({"out0": np.zeros((16, 16, 16), np.int8)}, digits))
     found = session.proceed().deviation
     assert found is not None
-    session.run_to(Place(0, 0, 0))
+    session.run_to(ListingPlace(0, 0, 0))
     times = iter(range(100))
     result = inquire(
         session.kick, session.work.jobs[0], found, Tolerance(), most_seconds=3, clock=lambda: next(times)
