@@ -139,7 +139,8 @@ def page(record: dict[str, Any]) -> str:
         "",
         "Written by `python -m benchmarks.advice`. For networks of [the zoo](zoo.md) whose files need only "
         "this repository (weights are random), the first three pieces of advice of `rkcosim advise` "
-        "([how to](../howto/faster.md)), or other sizes of the input where there are fewer: the cycles that the advice promises (the engine `fast`), and those "
+        "([how to](../howto/faster.md)), or other sizes of the input where there are fewer: the cycles that "
+        "the advice promises (the engine `fast`), and those "
         "that the changed network then takes on the default engine, the whole RTL, through `rknn_api`.",
         "",
         f"{len(rows)} pieces of advice of {len(done)} networks; the largest difference between promised and "
