@@ -42,6 +42,7 @@ ORDER = (
     ("devices",),
     ("measure",),
     ("model",),
+    ("debug",),
     ("export",),
     ("cocotb",),
     ("cli", "__main__"),

@@ -109,7 +109,6 @@ _FAMILIES: dict[str, dict[str, tuple[str, ...]]] = {
             "arabic_name_romanizer/resources/encoder.onnx",
             "arabic_name_romanizer/resources/decoder.onnx",
         ),
-        "BvoJa/GPTTT, commit e29d743": ("app/model.onnx",),
         "khmersm 1.4.2": ("khmersm/model.onnx",),
         "mattn/go-tflite, commit fe526f3": ("_example/text_classification/text_classification.tflite",),
         "pyopenjtalk-plus 0.4.1.post10": (

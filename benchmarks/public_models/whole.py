@@ -86,7 +86,7 @@ def measure_whole(path: Path, part: Path, seed: int) -> None:
         for info in model.inputs:
             feeds[info.name] = drawn(rng, info.name, tuple(info.shape), np.dtype(info.dtype), path)
     except Exception as error:
-        record["error"] = f"{error}".replace(f"{path}: ", "") or type(error).__name__
+        record["error"] = _said(error, path)
     try:
         reference, scales = _reference(path)
         feeds = feeds or reference.drawn(rng)
@@ -95,7 +95,7 @@ def measure_whole(path: Path, part: Path, seed: int) -> None:
         if (second := _second(path)) is not None:
             others.append(second(feeds))
     except Exception as error:
-        record["problem"] = " ".join(f"{error}".split())[:300]
+        record["problem"] = _said(error, path)
         save("done" if "error" not in record else record["stage"])
         return
     if "error" in record:
@@ -117,8 +117,14 @@ def measure_whole(path: Path, part: Path, seed: int) -> None:
             record["layers"] = [len(layers), sum(not layer["within_bound"] for layer in layers)]
             save("done")
     except Exception as error:
-        record["error"] = f"{error}".replace(f"{path}: ", "") or type(error).__name__
+        record["error"] = _said(error, path)
         save(record["stage"])
+
+
+def _said(error: Exception, path: Path) -> str:
+    """Return an error without the folder of the model."""
+    text = f"{error}".replace(f"{path}: ", "").replace(f"{path.parent}/", "")
+    return " ".join(text.split()) or type(error).__name__
 
 
 def right(record: dict[str, Any]) -> bool:

@@ -12,21 +12,21 @@ from benchmarks.public_models.whole import NEAR, NOISE, right
 
 HEAD = f"""# Public model files and their whole outputs
 
-The files of this page were taken from packages and repositories after the compiler had been built,
-and no choice was made by what it supports; faults that they showed were mended since.
+The files of this page were taken from packages and repositories after the compiler had been built, and
+no choice was made by what it supports; faults that they showed were mended since.
 `benchmarks/public_models/unseen.py` lists them with versions and commits, and `python -m
-benchmarks.public_models DIR... --whole --page docs/results/whole_outputs.md` measures those below
-`DIR` and writes this page.
+benchmarks.public_models DIR... --whole --page docs/results/whole_outputs.md` measures those below `DIR`
+and writes this page.
 
-Each file is compiled as it is shipped, at the default shapes, and run on the golden engine with
-random inputs (seed {{seed}}): pictures between 0 and 1, normal numbers, codes, or small indices.
-Its whole outputs are compared with those of onnxruntime (without optimisation) or LiteRT on the
-same file. *Difference* is the largest one of all outputs, as a part of the output's largest
-magnitude. *Reference's own* is how far
-the reference's outputs move if its inputs are rounded to fp16, or if it computes in another way:
-onnxruntime with every tensor and weight rounded to fp16, LiteRT without its delegate's kernels.
-Networks with random inputs multiply small differences, and a number of int8 goes over to the next
-code. A file is *right* if no output is further away than {NEAR:.0%} or {NOISE:.0f} times that. *Of
+Each file is compiled as it is shipped, at the default shapes, and run on the golden engine with random
+inputs (seed {{seed}}): pictures between 0 and 1, normal numbers, codes, or small indices. Its whole
+outputs are compared with those of onnxruntime (without optimisation) or LiteRT on the same file.
+*Difference* is the largest one of all outputs, as a part of the output's largest magnitude.
+*Reference's own* is how far the reference's outputs move if its inputs are rounded to fp16, or if it
+computes in another way: onnxruntime with every tensor and weight rounded to fp16, LiteRT without its
+delegate's kernels. Networks with random inputs multiply small differences, and a number of int8 goes
+over to the next code. The runtimes round the inputs of dynamically quantised products to bytes, the NPU
+does not. A file is *right* if no output is further away than {NEAR:.0%} or {NOISE:.0f} times that. *Of
 the MACs* and *of the elements* is the part that the NPU computes.
 """
 TITLES = ("file", "MACs", "of the MACs", "of the elements", "difference", "reference's own", "load, run")
@@ -98,7 +98,7 @@ def _away(records: Mapping[Public, Record]) -> Iterator[str]:
     )
     for item, record in rows:
         layers, beyond = record.get("layers", ["not compared", ""])
-        name = item.path.replace("_", "\\_")
+        name = plain(f"{item.source}: {item.path}")
         output = max(record["outputs"], key=lambda row: row["worst"])
         yield f"| {name} | {output['worst']:.3%} | {output['largest']:.3g} | {layers} | {beyond} |"
     yield ""
@@ -112,7 +112,8 @@ def _refused(records: Mapping[Public, Record], kind: str, title: str) -> Iterato
     yield from ("| file | this project | reference |", "| --- | --- | --- |")
     for item, record in rows:
         said = plain(record.get("error", "compiles"), 240)
-        yield f"| {plain(item.path)} | {said} | {plain(record.get('problem', ''), 160) or 'runs'} |"
+        name, other = plain(f"{item.source}: {item.path}"), plain(record.get("problem", ""), 160)
+        yield f"| {name} | {said} | {other or 'runs'} |"
     yield ""
 
 

@@ -26,6 +26,7 @@ COMMANDS = {
         name: name
         for name in ("report", "sweep", "conformance", "verilog", "registers", "verilator", "bench")
     },
+    "debug": "debug",
     "explain": "doctor",
     **{name: name for name in ("doctor", "counters", "validate", "estimate", "advise")},
 }

@@ -10,6 +10,20 @@ from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Clamp, Conv, Graph, ModelError, Op
 from rkcosim.compiler.limits import CONV_PAD
 from rkcosim.compiler.lowering.lower import steps_of
+from rkcosim.compiler.tiling import DDR_BYTES, ConvShape, is_planned_by_another
+from rkcosim.spec.config import ATOM_BYTES
+from rkcosim.spec.layouts import KERNEL_GROUP
+from rkcosim.spec.octets import LUT_CYCLES, OCTET
+
+OVERLAP = 0.3
+"""Share of the shorter of memory and computation of a small convolution that does not overlap the longer one;
+as `SECOND_TASK`, from runs in RTL (docs/models.md, "Tables apart")."""
+
+SECOND_TASK = 400
+"""Cycles that a second task takes for its start and end."""
+
+MARGIN = 1.03
+"""By how much two tasks must be faster than one, because the figures above are those of a few shapes."""
 
 Behind = TypeVar("Behind", g.Lookup, g.Slope)
 
@@ -44,17 +58,25 @@ def fold_pads(graph: Graph) -> None:
         graph.aliases.pop(name, None)
 
 
-def fuse_operations(graph: Graph) -> list[str]:
+def fuse_operations(graph: Graph, cores: int = 1) -> list[str]:
     """Merge additions, tables and slopes into the convolution before them, so that one task does both.
 
-    An operation is merged only if nothing else reads the convolution's result.  `rkcosim.compiler.lowering`
-    describes the arithmetic.
+    An operation is merged only if nothing else reads the convolution's result, and a table only if one task
+    is not slower than two.  `rkcosim.compiler.lowering` describes the arithmetic.
+
+    Parameters
+    ----------
+    graph
+        The network, which is changed.
+    cores
+        Cores among which convolutions are divided; tasks of tables are not.
 
     Returns
     -------
     One line for each operation that could not be merged into the convolution before it, with the reason.
     """
-    return fuse_adds(graph) + _fuse_behind(graph, g.Lookup, _table) + _fuse_behind(graph, g.Slope, _slope)
+    table = _table if cores == 1 and not is_planned_by_another() else _any_table
+    return fuse_adds(graph) + _fuse_behind(graph, g.Lookup, table) + _fuse_behind(graph, g.Slope, _slope)
 
 
 def fuse_adds(graph: Graph) -> list[str]:
@@ -103,7 +125,41 @@ def _addition(graph: Graph, op: g.Binary, conv: Conv) -> str | None:
     return _join(graph, conv, op, g.ConvAdd(op.name, inputs, op.output, conv, between, clamp=op.clamp))
 
 
+def apart_is_faster(conv: Conv, x: tuple[int, int, int], y: tuple[int, int, int]) -> bool:
+    """Whether a table takes less time as a task of its own than in the task of the convolution before it.
+
+    In the convolution's task the DPU looks up whole groups of 32 channels, two a cycle, also those that the
+    layer does not have; a task of its own looks up whole atoms of 16.  The difference pays for the
+    convolution's own time only if that is short.
+
+    Parameters
+    ----------
+    conv
+        A convolution of bytes.
+    x, y
+        Channels, rows and columns of its input and of its result.
+    """
+    pixels, kernels = y[1] * y[2], y[0]
+    whole, atoms = (-(-kernels // size) * size for size in (KERNEL_GROUP, ATOM_BYTES))
+    if whole == atoms or conv.groups != 1 or conv.insert != (1, 1):
+        return False
+    shape = ConvShape(*x, *y, conv.window, depthwise=False)
+    work = pixels * shape.pixel_cycles * (whole // KERNEL_GROUP)
+    moved = x[1] * shape.row_bytes + atoms * pixels
+    memory = 2 * moved / DDR_BYTES  # one core has half of the bandwidth of all
+    alone = max(work, memory) + OVERLAP * min(work, memory)
+    apart = alone + pixels * atoms // OCTET * LUT_CYCLES + SECOND_TASK
+    return apart * MARGIN < max(work, pixels * whole // OCTET * LUT_CYCLES)
+
+
 def _table(graph: Graph, op: g.Lookup, conv: Conv) -> str | None:
+    cubes = graph.tensors[conv.inputs[0]].cube, graph.tensors[conv.output].cube
+    if not graph.tensors[conv.output].real and apart_is_faster(conv, *cubes):
+        return "two tasks take less time, because the layer has few channels"
+    return _any_table(graph, op, conv)
+
+
+def _any_table(graph: Graph, op: g.Lookup, conv: Conv) -> str | None:
     between, output = graph.tensors[conv.output], graph.tensors[op.output]
     if between.real or output.real:
         return "the LUT can output only integers"

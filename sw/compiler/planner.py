@@ -123,7 +123,7 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
     if fuse:
         fold_affines(graph)
         fold_byte_functions(graph)
-        notes = fuse_operations(graph)
+        notes = fuse_operations(graph, cores)
     softmax_on_npu(graph)
     rearranged_on_npu(graph)
     planner = _Planner(graph, reuse, cores)

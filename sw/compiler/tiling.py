@@ -220,6 +220,11 @@ def planned_by(tiler: Tiler | None) -> Iterator[None]:
         yield
 
 
+def is_planned_by_another() -> bool:
+    """Whether convolutions planned now are divided as another compiler divides them (`planned_by`)."""
+    return _TILER.get() is not None
+
+
 def plan_tiles(shape: ConvShape, what: str, cores: int = 1) -> list[Tile]:
     """Cut a convolution into tiles.
 

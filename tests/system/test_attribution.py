@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 from rkcosim.engines.library import DramConfig
-from rkcosim.examples.networks.make import Network, quantise
 from rkcosim.measure.models.run import run_model
 from rkcosim.measure.perf.attribution import MEMORY
 from rkcosim.measure.perf.estimator import estimate_model
+
+pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 DRAM = DramConfig()
 FASTER = replace(DRAM, core_bytes_per_cycle=2 * DRAM.core_bytes_per_cycle)
@@ -21,6 +21,8 @@ FASTER = replace(DRAM, core_bytes_per_cycle=2 * DRAM.core_bytes_per_cycle)
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from rkcosim.examples.networks.make import Network, quantise
+
     network = Network("causes", (1, 32, 24, 24), 1)
     x = network.conv("image", 32, 32, 3)
     x = network.add("Mul", x, network.add("Sigmoid", x))
@@ -30,7 +32,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = network.model(x)
     path = tmp_path_factory.mktemp("causes") / "causes.onnx"
     path.write_bytes(quantise(made, [network.rng.normal(size=network.shape).astype(np.float32)]))
-    assert len(onnx.load(path).graph.output) == 1
     return path
 
 

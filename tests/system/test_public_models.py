@@ -14,6 +14,8 @@ from benchmarks.public_models import __main__ as command
 from benchmarks.public_models.files import FILES, Public, found_in
 from benchmarks.public_models.measure import measure
 from benchmarks.public_models.page import loaded, matching, page, summary
+from benchmarks.public_models.whole import places
+from benchmarks.public_models.whole_page import AWAY, NEITHER, RIGHT, class_of
 from tests.makers.tflite_models import Tf
 
 
@@ -104,3 +106,30 @@ def test_a_time_limit(tmp_path: Path) -> None:
     record = command.measured_apart(path, tmp_path / "part", 0, 0, 0.05)
     assert record["error"] == "stopped after 0 s" and record["expected"] is False
     assert not (tmp_path / "part").exists()
+
+
+def test_whole_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Right, further away, and refused by both; names of sources decide about equal paths."""
+    t = Tf(seed=4)
+    data = t.bytes(t.dense(t.input((1, 16)), 5))
+    for folder, content in (("me+nets", data), ("pack_age-1.0", data[:200]), ("other", b"")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "model.tflite").write_bytes(content)
+    good = Public("Layers", "me/nets, commit 0123456", "model.tflite")
+    bad = Public("Layers", "pack-age 1.0", "model.tflite")
+    assert places([tmp_path], [good, bad]) == {
+        good: tmp_path / "me+nets/model.tflite",
+        bad: tmp_path / "pack_age-1.0/model.tflite",
+    }
+    monkeypatch.setattr(command, "UNSEEN", [good, bad])
+    results, text = tmp_path / "results.json", tmp_path / "page.md"
+    assert command.main([str(tmp_path), "--whole", "--results", str(results), "--page", str(text)]) == 0
+    known = json.loads(results.read_text())
+    record = known[f"{good.source}/model.tflite"]
+    assert class_of(record) == RIGHT and record["outputs"][0]["worst"] == 0
+    record["outputs"][0]["worst"] = 0.02
+    assert class_of(record) == AWAY
+    assert class_of(known[f"{bad.source}/model.tflite"]) == NEITHER
+    assert "Of 2 files, 1 are right, 0 are further away, 0 are refused" in text.read_text()

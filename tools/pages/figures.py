@@ -111,6 +111,16 @@ FIGURES = (
         (r"^Of (?P<files>\d+) valid files, (?P<load>\d+) load as shipped and (?P<equal>\d+) of these match",),
     ),
     Figure(
+        "Do files that nobody tried before run, with the right outputs?",
+        "{right} of {files} right, {away} further away, {refused} refused, {neither} that the reference does "
+        "not run either",
+        "whole_outputs.md",
+        (
+            r"^Of (?P<files>\d+) files, (?P<right>\d+) are right, (?P<away>\d+) are further away, "
+            r"(?P<refused>\d+) are refused .* (?P<neither>\d+) cannot be run",
+        ),
+    ),
+    Figure(
         "Do other people's tests pass where they pass on a board?",
         "{golden} of {all_golden} on the golden model, {rtl} of {all_rtl} on the RTL",
         "outside.md",

@@ -5,6 +5,8 @@ The model follows [HW 4] to [HW 6].
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,12 +27,34 @@ def feature_entries(cna: View) -> int:
     return max(BANKS - cna("CBUF_CON0", "WEIGHT_BANK"), 0) * BANK_ENTRIES
 
 
+class SavedCbuf(NamedTuple):
+    """A copy of CBUF, with the number of the change after which it was made."""
+
+    changes: int
+    atoms: NDArray[np.uint8]
+    held: dict[str, NDArray[np.int64] | slice]
+
+
 class Cbuf:
     """Byte image of the 384 KiB convolution buffer, kept from task to task for the reuse modes."""
 
     def __init__(self) -> None:
         self.atoms = np.zeros((BANKS * BANK_ENTRIES * ENTRY_ATOMS, ATOM), np.uint8)
         self._held: dict[str, NDArray[np.int64] | slice] = {}
+        self._changes = 0
+        """Number of fetches so far; also `put_back` counts, so that no two contents have the same number."""
+
+    def saved(self, before: SavedCbuf | None = None) -> SavedCbuf:
+        """Return a copy for `put_back`; that of `before` is used if nothing has changed since."""
+        same = before is not None and before.changes == self._changes
+        atoms = before.atoms if before is not None and same else self.atoms.copy()
+        return SavedCbuf(self._changes, atoms, dict(self._held))
+
+    def put_back(self, saved: SavedCbuf) -> None:
+        """Return to what `saved` copied."""
+        self.atoms[:] = saved.atoms
+        self._held = dict(saved.held)
+        self._changes += 1
 
     @property
     def bytes(self) -> NDArray[np.uint8]:
@@ -65,6 +89,7 @@ class Cbuf:
         -------
         Elements as returned by `decode`, [rows, columns, shape.lanes]; unused lanes are 0.
         """
+        self._changes += 1
         fetch = not cna("CBUF_CON0", "DATA_REUSE")
         room = feature_entries(cna)
         out_shape = (shape.height, shape.width, shape.lanes)
@@ -116,6 +141,7 @@ class Cbuf:
 
     def weights(self, ctx: Context, cna: View, shape: ConvShape) -> NDArray[np.uint8]:
         """Fetch the weights unless WEIGHT_REUSE is set, and return the byte stream, uint8 [WEIGHT_BYTES]."""
+        self._changes += 1
         banks = cna("CBUF_CON0", "WEIGHT_BANK")
         ring = banks * BANK_ENTRIES * ENTRY_BYTES
         start = (BANKS - banks) * BANK_ENTRIES * ENTRY_BYTES

@@ -5,11 +5,13 @@ The PC, its pointers and the order of blocks follow [HW 1].
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rkcosim.golden.task.cna import Cbuf
+from rkcosim.golden.task.cna import Cbuf, SavedCbuf
 from rkcosim.golden.task.co_work import Steps, group_size
 from rkcosim.golden.task.context import Context, Finding, FindingLog, TaskReport
 from rkcosim.golden.task.core import Observer, convolve, observe
@@ -37,6 +39,55 @@ EVENT_BITS = {"CNA": (0, 2, 4), "CORE": (6,), "DPU": (8,), "PPU": (10,)}
 _OP_ENABLE, _END, _TARGET_MASK = 0x0080, 0x0040, 0xFFFE
 
 
+_PLAIN = ("raw", "tasks_done", "last_task", "stuck", "unfinished")
+_POSITION = ("_task", "_list", "_link", "_words", "_word", "_started")
+
+
+class DeviceState:
+    """A copy of the state of a `GoldenDevice` between two words of a kick, without the memory.
+
+    Members
+    -------
+    position : `GoldenDevice.position` at that moment.
+    """
+
+    def __init__(self, device: GoldenDevice, before: DeviceState | None = None) -> None:
+        self.position = device.position
+        self._values = {name: getattr(device, name) for name in _PLAIN + _POSITION}
+        self._blocks = {name: state.copied() for name, state in device.space.blocks.items()}
+        self._registers = dict(device.space.plain)
+        self._tables = device.lut.saved()
+        self._buffer: SavedCbuf = device.cbuf.saved(None if before is None else before._buffer)
+        self._steps = copy.copy(device.steps)
+        self._reports, self._findings = list(device.reports), list(device.findings)
+        self._told = {name: list(found) for name, found in device._told.items()}
+        self._held = dict(device._held)
+
+    @property
+    def buffer(self) -> NDArray[np.uint8]:
+        """The copy of CBUF, which states without a convolution between them share."""
+        return self._buffer.atoms
+
+    @property
+    def size(self) -> int:
+        """Bytes of the copied tables."""
+        return self._tables.size
+
+    def into(self, device: GoldenDevice) -> None:
+        """Copy the state into a device."""
+        for name, value in self._values.items():
+            setattr(device, name, value)
+        device.space.blocks.clear()
+        device.space.blocks.update({name: state.copied() for name, state in self._blocks.items()})
+        device.space.plain = dict(self._registers)
+        device.lut.put_back(self._tables)
+        device.cbuf.put_back(self._buffer)
+        vars(device.steps).update(vars(self._steps))
+        device.reports, device.findings = list(self._reports), FindingLog(self._findings)
+        device._told = {name: list(found) for name, found in self._told.items()}
+        device._held = dict(self._held)
+
+
 class GoldenDevice:
     """One core with its memory.
 
@@ -60,6 +111,10 @@ class GoldenDevice:
         Addresses of lists whose DPU and PPU read again after they have written: a task that writes where it
         reads then sees its own results, as if each read came after the writes. The model's reads come first
         otherwise; on the hardware the order depends on timing.
+    pause
+        Where the iterators of `begin_kick` and `resume_kick` stop: "" where cores wait for each other, "task"
+        before the first word of each task, "word" before each word. A core with "task" or "word" does not
+        wait for others.
     """
 
     def __init__(
@@ -78,6 +133,7 @@ class GoldenDevice:
         self._map = registers()
         self.lut = LutTables(self._diagnose)
         self.late: frozenset[int] = frozenset()
+        self.pause = ""
         self.reset()
 
     def reset(self) -> None:
@@ -103,6 +159,12 @@ class GoldenDevice:
         self._list = -1
         """Address of the running list."""
         self._link = False
+        self._words: list[int] = []
+        """Words of the running list."""
+        self._word = -1
+        """Index of the next word; -1: the list has not been fetched."""
+        self._started = False
+        """Whether the running list has started blocks."""
         self._told: dict[str, list[Finding]] = {}
         """Findings of a set of blocks that has not started, by its first block."""
         self._held: dict[str, GoldenHang] = {}
@@ -133,7 +195,8 @@ class GoldenDevice:
             self._host_pointers()
         self.space.write(self._map["PC"]["TASK_DMA_BASE_ADDR"].offset, dma_base)
         self.reports, self._task = [], 0
-        for _ in self._run_words([int(w) for w in words]):
+        self._words, self._word, self._started = [int(w) for w in words], 0, False
+        for _ in self._run_words():
             pass
         return self.reports[-1] if self.reports else None
 
@@ -200,11 +263,15 @@ class GoldenDevice:
             why = "a kick is running" if running else "slave mode" if slave else "TASK_NUMBER is 0"
             self._diagnose("BAD_COMMAND", "PC", "OPERATION_ENABLE", 1, f"the kick does not start: {why}")
             return
-        self.reports, self._task = [], 0
+        self.reports, self._task, self._word = [], 0, -1
         self.last_task = number - 1
         self.steps.begin()
+        yield from self.resume_kick()
+
+    def resume_kick(self) -> Iterator[None]:
+        """Go on with the kick from `position`, after `put_back`; otherwise as `begin_kick`."""
         try:
-            yield from self._run_chain(number)
+            yield from self._run_chain(self.last_task + 1)
         except GoldenHang:
             self.stuck = True
             raise
@@ -214,28 +281,63 @@ class GoldenDevice:
         self.steps.end()
 
     def _run_chain(self, number: int) -> Iterator[None]:
-        pc = self._map["PC"]
-        for self._task in range(number):
-            self._link = False
-            base = self.space.value("PC", "BASE_ADDRESS") & pc["BASE_ADDRESS"].fields["PC_SOURCE_ADDR"].mask
-            self._list = base
-            amount = self.space.value("PC", "REGISTER_AMOUNTS") & pc["REGISTER_AMOUNTS"].mask
-            try:
-                data = self.memory.read(base, (amount + 1) * FETCH_BYTES)
-            except MemoryFault as fault:
-                raise GoldenError(
-                    f"command fetch: {fault}",
-                    task=self._task,
-                    block="PC",
-                    register="BASE_ADDRESS",
-                    value=base,
-                    code="READ_ERROR",
-                ) from None
-            yield from self._run_words(np.frombuffer(data, "<u8").tolist())
+        while True:
+            if self._word < 0:
+                self._words, self._word, self._link, self._started = self._fetch(), 0, False, False
+            yield from self._run_words()
             self.tasks_done += 1
             if not self._link and self._task < self.last_task:
                 self._diagnose("BAD_COMMAND", "PC", "BASE_ADDRESS", self._task, "no link, but tasks remain")
                 break
+            if self._task + 1 >= number:
+                break
+            self._task, self._word = self._task + 1, -1
+
+    def _fetch(self) -> list[int]:
+        """Return the words of the list to which the PC registers point."""
+        pc = self._map["PC"]
+        base = self.space.value("PC", "BASE_ADDRESS") & pc["BASE_ADDRESS"].fields["PC_SOURCE_ADDR"].mask
+        self._list = base
+        amount = self.space.value("PC", "REGISTER_AMOUNTS") & pc["REGISTER_AMOUNTS"].mask
+        try:
+            data = self.memory.read(base, (amount + 1) * FETCH_BYTES)
+        except MemoryFault as fault:
+            raise GoldenError(
+                f"command fetch: {fault}",
+                task=self._task,
+                block="PC",
+                register="BASE_ADDRESS",
+                value=base,
+                code="READ_ERROR",
+            ) from None
+        words: list[int] = np.frombuffer(data, "<u8").tolist()
+        return words
+
+    # -- positions ------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> tuple[int, int, int]:
+        """The task of the kick, the address of its list, and the index of the word that is executed next."""
+        return self._task, self._list, max(self._word, 0)
+
+    @property
+    def list_words(self) -> list[int]:
+        """Words of the running list, as they were fetched."""
+        return list(self._words)
+
+    def saved(self, before: DeviceState | None = None) -> DeviceState:
+        """Return a copy of everything that `put_back` needs; the memory is not in it.
+
+        Parameters
+        ----------
+        before
+            An earlier state, whose copy of CBUF is used if no convolution has run since.
+        """
+        return DeviceState(self, before)
+
+    def put_back(self, state: DeviceState) -> None:
+        """Return to a state; its kick goes on with `resume_kick`. Memory keeps its contents."""
+        state.into(self)
 
     def _host_pointers(self, core_index: int | None = None) -> None:
         index = self.core_index if core_index is None else core_index
@@ -244,11 +346,16 @@ class GoldenDevice:
             flags = {"POINTER_PP_MODE": 1, "EXECUTER_PP_EN": 1, "POINTER_PP_EN": 1}
             self.space.write(r.offset, r.encode(CORE_INDEX=index, **flags))
 
-    def _run_words(self, words: list[int]) -> Iterator[None]:
-        """Execute the words of one task in order ([HW 1.4], [HW 1.6]); yields like `begin_kick`."""
-        started = False
-        for word in words:
-            fields = self._map.word.decode(word)
+    def _run_words(self) -> Iterator[None]:
+        """Execute the words of the running list from the next one on ([HW 1.4], [HW 1.6]).
+
+        Yields like `begin_kick`.
+        """
+        while self._word < len(self._words):
+            if self.pause and (self.pause == "word" or not self._word):
+                yield
+            fields = self._map.word.decode(self._words[self._word])
+            self._word += 1
             target, offset, value = fields["TARGET"] & _TARGET_MASK, fields["OFFSET"], fields["VALUE"]
             if target in (0, _END):
                 continue
@@ -262,15 +369,15 @@ class GoldenDevice:
                     self._link |= offset == self._map["PC"]["BASE_ADDRESS"].offset
                     self.space.write(offset, value)
             elif offset == self._map["PC"]["OPERATION_ENABLE"].offset:
-                started = True
+                self._started = True
                 size = self._co_works(value)
-                if self.steps.reach(size):
+                if self.steps.reach(size) and not self.pause:
                     yield
                 self.steps.start(size)
                 self.enable(value)
                 self._finish_all()
                 self.steps.finish(size)
-        if not started:
+        if not self._started:
             message = "the word list has no op-enable word"
             code, register_name = "BAD_COMMAND", "OPERATION_ENABLE"
             self.findings.append(Finding(self._task, code, "PC", register_name, self._task, message))

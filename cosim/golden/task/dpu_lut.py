@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,18 @@ from rkcosim.spec.types import LUT_ENTRIES, LUT_MAX_STEP
 
 Ints = NDArray[np.int64]
 _NAMES = ("LE", "LO")
+
+
+class SavedTables(NamedTuple):
+    """A copy of the tables and of the access registers."""
+
+    entries: Ints
+    access: tuple[int, int, int]
+
+    @property
+    def size(self) -> int:
+        """Number of its bytes."""
+        return self.entries.nbytes
 
 
 class LutTables:
@@ -36,6 +49,15 @@ class LutTables:
     def reset(self) -> None:
         """Soft reset: the access registers return to 0, the tables are kept."""
         self._table = self._place = self._writing = 0
+
+    def saved(self) -> SavedTables:
+        """Return a copy of the tables and of the access registers, for `put_back`."""
+        return SavedTables(self.entries.copy(), (self._table, self._place, self._writing))
+
+    def put_back(self, saved: SavedTables) -> None:
+        """Return to what `saved` copied."""
+        self.entries[:] = saved.entries
+        self._table, self._place, self._writing = saved.access
 
     def holds(self, offset: int) -> bool:
         """Whether an offset in the core is one of the two access registers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -85,6 +86,13 @@ class BlockState:
     executer: int = 0
     control: int = 0
     """Last value written to S_POINTER."""
+
+    def copied(self) -> BlockState:
+        """Return an independent copy."""
+        first, second = self.groups
+        twin = copy.copy(self)
+        twin.groups, twin.enabled = (dict(first), dict(second)), list(self.enabled)
+        return twin
 
     def _flag(self, name: str) -> int:
         return int(registers()[self.name]["S_POINTER"].decode(self.control)[name])

@@ -21,6 +21,8 @@ from rkcosim.engines.protocol import FAST
 from rkcosim.measure.advice.change import NotApplicable, Subject
 from rkcosim.measure.models.draw import random_reals
 from rkcosim.measure.models.hosted import host_work
+from rkcosim.measure.models.rows import layer_row
+from rkcosim.measure.perf.attribution import add
 from rkcosim.measure.perf.boards.expected import board_milliseconds
 from rkcosim.measure.perf.estimator.estimate import estimate_model
 from rkcosim.rknn_file.opening import open_model
@@ -44,7 +46,9 @@ class Timed:
     hosted
         Operators that the host computes, by name, with the reason of each.
     layers
-        Cycles of each layer by name.
+        Cycles of the layers by the name of the node of which they are.
+    spent
+        Cycles of all layers and cores by cause (`rkcosim.measure.perf.attribution.Cause`).
     engine
         What has found the cycles: an engine, or "estimate".
     seconds
@@ -56,6 +60,7 @@ class Timed:
     milliseconds: float
     hosted: dict[str, str]
     layers: dict[str, int] = field(repr=False)
+    spent: dict[str, int] = field(repr=False)
     engine: str
     seconds: float = field(compare=False, repr=False, default=0.0)
 
@@ -127,11 +132,10 @@ def timed(
                 _set(copies[-1], reals)
             report = run_together(copies)
         name = device.name
-    layers: dict[str, int] = {}
-    for layer in report.layers:
-        layers[layer.name] = layers.get(layer.name, 0) + (layer.cycles or 0)
+    layers = _by_node(report.layers)
+    spent = add(*(layer_row(layer, subject.dram).spent for layer in report.layers))
     cycles = report.cycles * subject.runs / subject.together
-    return _result(subject, model, cycles, layers, name, clock, begun)
+    return _result(subject, model, cycles, layers, spent, name, clock, begun)
 
 
 def estimated(subject: Subject, *, clock: float = 1000.0) -> Timed:
@@ -148,11 +152,20 @@ def estimated(subject: Subject, *, clock: float = 1000.0) -> Timed:
     if subject.together > 1 and isinstance(model, BatchModel):
         raise NotApplicable("the file has a batch of its own")
     found = estimate_model(model, dram=subject.dram, copies=subject.together)
-    layers: dict[str, int] = {}
-    for layer in found.layers:
-        layers[layer.name] = layers.get(layer.name, 0) + (layer.cycles or 0)
+    layers = _by_node(found.layers)
+    spent = add(*(layer.spent for layer in found.layers))
     cycles = found.cycles * subject.runs / subject.together
-    return _result(subject, model, cycles, layers, "estimate", clock, begun)
+    return _result(subject, model, cycles, layers, spent, "estimate", clock, begun)
+
+
+def _by_node(layers: Sequence[Any]) -> dict[str, int]:
+    """Return the cycles of the layers by the name of the node; "name.2" is another layer of the same node."""
+    found: dict[str, int] = {}
+    for layer in layers:
+        node, _, number = layer.name.rpartition(".")
+        name = node if number.isdecimal() and node in found else layer.name
+        found[name] = found.get(name, 0) + (layer.cycles or 0)
+    return found
 
 
 def _set(loaded: Any, reals: Sequence[npt.NDArray[Any]]) -> None:
@@ -165,6 +178,7 @@ def _result(
     model: Any,
     cycles: float,
     layers: dict[str, int],
+    spent: dict[str, int],
     engine: str,
     clock: float,
     begun: float,
@@ -176,4 +190,4 @@ def _result(
             hosted.setdefault(layer.name, getattr(layer, "reason", "") or "")
     milliseconds = board_milliseconds(1, 0, clock) * cycles + board_milliseconds(0, 1, clock) * submits
     seconds = time.perf_counter() - begun
-    return Timed(round(cycles), submits, round(milliseconds, 6), hosted, layers, engine, seconds)
+    return Timed(round(cycles), submits, round(milliseconds, 6), hosted, layers, spent, engine, seconds)

@@ -8,10 +8,17 @@ from rkcosim.compiler.quantization.figures import Figures
 from rkcosim.measure.advice.advise import Advice, Combination, Tried
 from rkcosim.measure.advice.change import SAID, Section
 from rkcosim.measure.advice.timing import Timed
+from rkcosim.measure.perf.attribution import CAUSES
 
 HEADS = ("#|", "change", "saves cycles|,", "saves ms|.4f", "time|.1%", "cycles|,", "ms|.4f", "results")
 """Headings of the table of changes."""
 
+
+PART = 0.05
+"""Share of the cycles from which on a cause is named."""
+
+SHOWN = 3
+"""Causes that are named of a change."""
 
 APART_SAID: dict[Section, str] = {
     "sizes": "other sizes of the input (how good the network is at them has to be found out):",
@@ -33,11 +40,31 @@ def sentence(number: int, one: Tried, advice: Advice) -> str:
     """Return what a change does, and what else changes with it."""
     assert one.time is not None
     parts = [f"{number}. {one.change.name}: {one.change.text}"]
+    parts += [text] if (text := _causes(one, advice)) else []
     parts += _beside(one.time, advice.before)
     if one.error is not None:
         without = " without training" if one.change.meaning == "retraining" else ""
         parts.append(f"outputs on the given inputs{without}: {error_text(one.error)}")
     return "; ".join(parts)
+
+
+def _causes(one: Tried, advice: Advice) -> str:
+    """Return what the cycles that a change saves went into, the most first."""
+    if one.time is None or not one.change.network or not one.saved:
+        return ""
+    before, now = advice.before.spent, one.time.spent
+    fewer = {cause: before.get(cause, 0) - now.get(cause, 0) for cause in CAUSES}
+    worth = [cause for cause in CAUSES if abs(fewer[cause]) > PART * abs(one.saved)]
+    worth.sort(key=lambda cause: -abs(fewer[cause]))
+    return "cycles: " + ", ".join(f"{cause.label} {-fewer[cause]:+,}" for cause in worth[:SHOWN])
+
+
+def spent_text(found: Timed) -> str:
+    """Return what the cycles of a network go into, the most first."""
+    total = sum(found.spent.values())
+    parts = {cause: found.spent.get(cause, 0) / max(total, 1) for cause in CAUSES}
+    shown = sorted((cause for cause in CAUSES if parts[cause] > PART), key=lambda cause: -parts[cause])
+    return ", ".join(f"{cause.label} {parts[cause]:.0%}" for cause in shown)
 
 
 def _beside(now: Timed, before: Timed) -> Iterator[str]:
@@ -100,4 +127,5 @@ def head(advice: Advice) -> str:
     return (
         f"{advice.model}: {now.cycles:,} cycles, {now.milliseconds:.4f} ms with a driver in "
         f"{now.submits:g} submit{'s' if now.submits != 1 else ''}, {len(now.hosted)} operators on the host"
+        + (f"; cycles: {causes}" if (causes := spent_text(now)) else "")
     )

@@ -1,0 +1,81 @@
+"""`rkcosim debug`: the debugger for command streams, for editors and in a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rkcosim.base.files import read_given
+from rkcosim.cli.app import Options, argument, command, needs, option
+from rkcosim.cli.options import Share
+
+if TYPE_CHECKING:
+    from rkcosim.debug.session import Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebugOptions(Options):
+    """Options of `rkcosim debug`."""
+
+    file: Path = argument(
+        "A stream file, a capture's manifest, a listing with memory (`regcmd dump --with-memory`), or a "
+        "model (.onnx, .tflite, .rknn, compiled)."
+    )
+    terminal: bool = option("Read commands from the terminal.", default=False)
+    commands: Path | None = option(
+        "Carry out the commands of this file and end; the exit code is 1 after a deviation or a false "
+        "`assert`, 2 after a bad command, 3 after a hang."
+    )
+    against: Path | None = option(
+        "Arrays by the names of tensors (.npz): stop at the first task whose result differs."
+    )
+    tolerance: float = option(
+        "With --against, how far an element may be from its reference, in its own unit.", low=0, default=0.0
+    )
+    relative: float = option(
+        "With --against, how far it may be in addition, as a part of the reference.", low=0, default=0.0
+    )
+    input: tuple[Path, ...] = option(
+        "Input file of a model, as for `rkcosim run`; default: random numbers.", "-i", "--input", default=()
+    )
+    seed: int = option("Seed of the random inputs.", default=0)
+    cores: Share = 1
+
+    def __post_init__(self) -> None:
+        if self.terminal and self.commands is not None:
+            raise ValueError("give --terminal or --commands FILE, not both")
+        if self.against is None:
+            needs("--against FILE", tolerance=self.tolerance, relative=self.relative)
+
+
+def session_of(asked: DebugOptions) -> Session:
+    """Open what is debugged, with its references."""
+    from rkcosim.debug.against import Tolerance, read_references
+    from rkcosim.debug.opening import open_debugged
+    from rkcosim.debug.session import Session
+
+    work = open_debugged(asked.file, inputs=asked.input, seed=asked.seed, cores=asked.cores)
+    references = [] if asked.against is None else read_references(asked.against, work)
+    return Session(work, references, Tolerance(asked.tolerance, asked.relative))
+
+
+@command(
+    "rkcosim debug examples/streams/digits.json --terminal",
+    "rkcosim debug model.onnx -i inputs.npz --against board.npz --commands find.txt",
+)
+def debug_command(asked: DebugOptions) -> None:
+    """Step through a command stream, forwards and backwards.
+
+    With --against the run stops at the first task whose result differs from a reference.
+    """
+    from rkcosim.debug.terminal import Terminal
+
+    session = session_of(asked)
+    terminal = Terminal(session)
+    for note in session.work.notes:
+        print(f"note: {note}")
+    if asked.commands is None:
+        raise SystemExit(terminal.interact())
+    lines = read_given(asked.commands).decode(errors="replace").splitlines()
+    raise SystemExit(terminal.run_lines(lines, asked.commands.name))

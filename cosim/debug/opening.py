@@ -1,0 +1,206 @@
+"""What is debugged: the kicks of a stream, a capture or one inference of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rkcosim.base.files import MODELS, identify, read_given, read_model, with_weights
+from rkcosim.debug.tensors import TensorPlace, output_of
+from rkcosim.regcmd.machine import HOST, starts_of
+from rkcosim.regcmd.program import ListedTask, Program
+from rkcosim.verify.streams.contents import Region, StreamContents
+from rkcosim.verify.streams.programs import program_of_stream
+from rkcosim.verify.streams.sources import MODEL_SUFFIXES, SourceError, open_source
+
+
+@dataclass
+class DebuggedJob:
+    """One kick.
+
+    Members
+    -------
+    stream : its words, the memory before it, and the host's writes.
+    program : its tasks, with titles.
+    nodes : for each task the name of the node that it belongs to, "" for a stream.
+    """
+
+    stream: StreamContents
+    program: Program
+    nodes: list[str]
+
+
+@dataclass
+class Debugged:
+    """What is debugged.
+
+    Members
+    -------
+    name : name of the file.
+    jobs : the kicks in the order of their starts.
+    tensors : tensors by name.
+    regions : regions of memory by name, which are shown as bytes.
+    notes : what the user should know, one line each.
+    golden : returns every tensor that the graph-level golden model computes, by name; None for a stream.
+    """
+
+    name: str
+    jobs: list[DebuggedJob]
+    tensors: dict[str, TensorPlace]
+    regions: dict[str, Region] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    golden: Callable[[], dict[str, NDArray[Any]]] | None = None
+
+
+def open_debugged(path: Path, *, inputs: Sequence[Path] = (), seed: int = 0, cores: int = 1) -> Debugged:
+    """Open a stream, a capture, a listing with memory, or a model.
+
+    A model runs once on the golden model, which records its kicks with the memory before each.
+
+    Parameters
+    ----------
+    inputs : files with the inputs of a model, as for `rkcosim run`; random numbers without them.
+    seed : of the random numbers.
+    cores : cores among which large layers are divided.
+
+    Raises
+    ------
+    SourceError
+        for a file without memory, which cannot run.
+    ModelError, StreamError, CaptureError, GivenFileError, OSError
+        if it cannot be read.
+    """
+    kind = identify(read_given(path))
+    if path.suffix in MODEL_SUFFIXES or kind in MODELS:
+        return _model(path, inputs, seed, cores)
+    if inputs:
+        raise SourceError(f"{path.name} is no model: a stream has its inputs in its memory")
+    source = open_source([str(path)])
+    if source.stream is None:
+        raise SourceError(
+            f"{path.name}: words without the memory on which they work cannot run; `rkcosim regcmd dump "
+            "--with-memory` writes a listing with it"
+        )
+    stream = source.stream
+    job = DebuggedJob(stream, source.programs[0], [task.title for task in source.programs[0].tasks])
+    regions = {region.name: region for region in stream.regions}
+    return Debugged(path.name, [job], outputs_of([job]), regions, list(source.notes))
+
+
+def outputs_of(jobs: Sequence[DebuggedJob]) -> dict[str, TensorPlace]:
+    """Return the output of each task as `outN`, of a later job as `outN_J`."""
+    found = {}
+    for number, job in enumerate(jobs):
+        for index, starts in starts_of(job.program):
+            if index == HOST:
+                continue
+            name = f"out{index}" + (f"_{number}" if number else "")
+            for start in starts:
+                place = output_of(job.program, start, name, number, index)
+                if place is not None:
+                    found[name] = place
+    return found
+
+
+def _model(path: Path, inputs: Sequence[Path], seed: int, cores: int) -> Debugged:
+    from rkcosim.compiler import LoadedModel, keeping_tensors, using_cores
+    from rkcosim.compiler.batch import one_of
+    from rkcosim.compiler.model import naming_model
+    from rkcosim.devices.recorder import Captured, Recorder
+    from rkcosim.driver import Driver
+    from rkcosim.golden.task import GoldenNpu
+    from rkcosim.measure.models.draw import random_reals
+    from rkcosim.measure.models.input_files import load_batch
+    from rkcosim.rknn_file.opening import open_model
+
+    with keeping_tensors(), using_cores(cores), naming_model(path):
+        compiled = one_of(open_model(with_weights(path, read_model(path)), cores=cores))
+    if inputs:
+        values = list(load_batch(list(inputs), list(compiled.inputs), 1).items[0])
+    else:
+        values = list(random_reals(compiled.inputs, seed))
+    found: list[Captured] = []
+    driver = Driver(Recorder(GoldenNpu(max(cores, 1)), found.append))
+    loaded = LoadedModel(compiled, driver)
+    try:
+        for number, array in enumerate(values):
+            loaded.set_input(number, array)
+        loaded.run()
+        bases = dict(loaded.bases)
+        places = {entry.address: number for number, entry in enumerate(loaded.tasks.tasks)}
+    finally:
+        loaded.close()
+    if not found:
+        raise SourceError(f"{path.name}: no layer runs on the NPU, so there is no command stream")
+    plan, jobs = compiled.plan, []
+    last: dict[int, tuple[int, int]] = {}
+    makers: dict[int, set[tuple[int, int]]] = {}
+    for number, one in enumerate(found):
+        program, nodes = program_of_stream(one.stream), []
+        tasks: list[ListedTask] = []
+        for index, task in enumerate(program.tasks):
+            planned = plan.tasks[places[task.address]] if task.address in places else None
+            step = None if planned is None else plan.steps[planned.layer]
+            nodes.append("" if step is None else step.name)
+            title = "" if step is None or planned is None else f"{step.name}{planned.note}"
+            tasks.append(replace(task, title=title))
+            if planned is not None:
+                last[planned.layer] = number, index
+                makers.setdefault(planned.layer, set()).add((number, index))
+        program.name = f"{path.name}, job {number}"
+        program.tasks = tasks
+        jobs.append(DebuggedJob(one.stream, program, nodes))
+    layers = {tensor.name: layer for layer, step in enumerate(plan.steps) for tensor in step.outputs}
+    tensors = {}
+    for name, tensor in compiled.graph.tensors.items():
+        if tensor.host or compiled.graph.root(name) not in plan.places:
+            continue
+        place = plan.place(name)
+        layer = layers.get(name, layers.get(compiled.graph.root(name), -1))
+        made_in = last.get(layer)
+        tensors[name] = TensorPlace(
+            name,
+            tensor.dtype.newbyteorder("<"),
+            _addresses(place, place.ref.address(bases)),
+            None if made_in is None else made_in[0],
+            None if made_in is None else made_in[1],
+            tuple(tensor.shape),
+            tensor.scale,
+            tensor.zero_point,
+            0x80 if place.argb and place.unsigned_pixels else 0,
+            frozenset(makers.get(layer, ())),
+        )
+    regions = {region.name: region for region in found[0].stream.regions}
+    notes = [
+        *plan.notes,
+        *(f"on the host: {plan.steps[s.host].name}" for s in plan.segments() if s.host is not None),
+    ]
+    if len(jobs) > 1:
+        notes.append(
+            f"{len(jobs)} jobs; each begins with the memory that the golden model had there, so a "
+            "change in one job does not reach the next"
+        )
+
+    def golden() -> dict[str, NDArray[Any]]:
+        from rkcosim.verify.crosscheck.model_check import graph_tensors
+
+        return graph_tensors(compiled, [compiled.encode_input(n, array) for n, array in enumerate(values)])
+
+    return Debugged(path.name, jobs, tensors, regions, notes, golden)
+
+
+def _addresses(place: Any, base: int) -> NDArray[np.int64]:
+    """Return the address of each element of a place, int64 (channels, rows, columns)."""
+    channels, rows, columns = place.cube
+    channel, row, column = np.meshgrid(
+        np.arange(channels), np.arange(rows), np.arange(columns), indexing="ij"
+    )
+    if place.argb:
+        return base + (row * place.pitch + column) * place.argb + channel
+    offsets: NDArray[np.int64] = place.offset_of(channel, row, column)
+    return base + offsets

@@ -1,0 +1,628 @@
+"""A debugging session: positions, steps forwards and backwards, breakpoints, values."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rkcosim.debug.against import Deviation, Reference, Tolerance, deviation
+from rkcosim.debug.breakpoints import (
+    Breakpoint,
+    BreakpointError,
+    overlaps,
+    parse_breakpoint,
+    register_named,
+    watched,
+)
+from rkcosim.debug.causes import MOST_TRIALS, Inquiry, inquire, worded_operands
+from rkcosim.debug.expressions import DIFFERENCE, GOLDEN, MEMORY, REFERENCE, ExpressionError, evaluate
+from rkcosim.debug.opening import Debugged
+from rkcosim.debug.patterns import patterns
+from rkcosim.debug.places import ListingPlace, SourceText, task_title
+from rkcosim.debug.stepped import Executed, SteppedKick
+from rkcosim.golden.task.errors import MemoryFault
+from rkcosim.golden.task.registers import View
+from rkcosim.regcmd.job import interrupt_names
+from rkcosim.spec.regs import registers
+
+Unit = Literal["word", "task", "node", "interrupt"]
+
+END_REASONS = ("end", "hang", "error")
+"""Reasons of a stop after which nothing can run on."""
+
+
+@dataclass
+class Stop:
+    """Why the run stands where it is.
+
+    Members
+    -------
+    reason : "entry", "step", "breakpoint", "deviation", "interrupt", "diagnostic", "pause", "start", "end",
+        "hang" or "error".
+    text : the reason for people.
+    place : the position.
+    breakpoints : numbers of the breakpoints.
+    deviation : the deviation from the reference, if it is the reason.
+    """
+
+    reason: str
+    text: str
+    place: ListingPlace
+    breakpoints: list[int] = field(default_factory=list)
+    deviation: Deviation | None = None
+
+
+class Session:
+    """What is debugged, and where it stands.
+
+    Parameters
+    ----------
+    work : the kicks.
+    references : tensors with their right elements; the run stops at the first task that deviates.
+    tolerance : how far elements may be from them.
+    """
+
+    def __init__(
+        self, work: Debugged, references: Sequence[Reference] = (), tolerance: Tolerance | None = None
+    ) -> None:
+        self.work, self.source = work, SourceText.of(work)
+        self.references = {one.place.name: one for one in references}
+        self.tolerance = tolerance or Tolerance()
+        self.breakpoints: dict[int, Breakpoint] = {}
+        self._numbers = 0
+        self._job = 0
+        self._kicks: dict[int, SteppedKick] = {}
+        self._golden: dict[str, NDArray[Any]] | None = None
+        self._written: dict[str, int] = {}
+        self.asked_to_pause = threading.Event()
+        if references:
+            self.set_breakpoint("deviation")
+        self.kick  # noqa: B018 - raises for a stream that cannot be stepped through
+        self.stop = Stop("entry", "at the first word", self.place)
+
+    # -- where it stands -------------------------------------------------------------------------
+
+    @property
+    def job(self) -> int:
+        """Number of the job."""
+        return self._job
+
+    @property
+    def kick(self) -> SteppedKick:
+        """The job's kick."""
+        if self._job not in self._kicks:
+            self._kicks[self._job] = SteppedKick(self.work.jobs[self._job].stream)
+        return self._kicks[self._job]
+
+    @property
+    def place(self) -> ListingPlace:
+        """The position; for a job that hangs, its op-enable word."""
+        task, word = self.kick.place
+        if self.kick.end in ("hang", "error"):
+            word = max(word - 1, 0)
+        return ListingPlace(self._job, task, word)
+
+    @property
+    def line(self) -> int:
+        """Line of the listing, from 1."""
+        return self.source.line_of(self.place)
+
+    @property
+    def title(self) -> str:
+        """The task for people."""
+        return task_title(self.work, self._job, self.place.task)
+
+    @property
+    def node(self) -> str:
+        """The node of the task, "" if it has none."""
+        nodes = self.work.jobs[self._job].nodes
+        task = self.place.task
+        return nodes[task] if task < len(nodes) else ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing can run on."""
+        return bool(self.kick.end) and (self.kick.end != "done" or self._job + 1 >= len(self.work.jobs))
+
+    def state_lines(self) -> list[str]:
+        """Return what the blocks of the core do or wait for, and the interrupt state, one line each."""
+        kick, lines = self.kick, []
+        device = kick.device
+        if kick.end in ("hang", "error"):
+            lines.append(kick.reason)
+        lines += device.waits()
+        raw = interrupt_names(device.raw)
+        lines.append(f"interrupt events: {', '.join(raw) or 'none'}; status 0x{kick.interrupt:X}")
+        lines.append(f"tasks done: {device.tasks_done} of {device.last_task + 1}")
+        for name, state in device.space.blocks.items():
+            enabled = " and ".join(str(group) for group in (0, 1) if state.enabled[group]) or "none"
+            lines.append(
+                f"{name}: writes go to group {state.pointer}, group {state.executer} runs next, "
+                f"enabled: {enabled}"
+            )
+        return lines
+
+    # -- breakpoints -----------------------------------------------------------------------------
+
+    def set_breakpoint(self, text: str, temporary: bool = False) -> Breakpoint:
+        """Set the breakpoint that a text describes (`parse_breakpoint`); raises BreakpointError."""
+        here = self.place if self._kicks else None
+        return self._set(
+            parse_breakpoint(self._numbers + 1, text, self.work, self.source, here=here), temporary
+        )
+
+    def watch(self, text: str, access: str = "write") -> Breakpoint:
+        """Stop at accesses to memory, or at writes of a register; raises BreakpointError."""
+        try:
+            return self._set(watched(self._numbers + 1, text, access, self.work))
+        except BreakpointError:
+            if access != "write" or "." not in text.split(" if ")[0]:
+                raise
+        return self.set_breakpoint(text)
+
+    def _set(self, made: Breakpoint, temporary: bool = False) -> Breakpoint:
+        if made.condition:
+            try:
+                evaluate(made.condition, SessionScope(self, {"value": 0, "old": 0}))
+            except ExpressionError as error:
+                raise BreakpointError(f"the condition has no value: {error}") from None
+        if made.kind == "deviation" and not self.references:
+            raise BreakpointError("there is no reference: `against FILE.npz` reads one")
+        made.temporary = temporary
+        self._numbers += 1
+        self.breakpoints[made.number] = made
+        return made
+
+    def delete(self, number: int) -> None:
+        """Delete a breakpoint; raises BreakpointError if there is none with the number."""
+        if self.breakpoints.pop(number, None) is None:
+            known = ", ".join(map(str, self.breakpoints)) or "none"
+            raise BreakpointError(f"there is no breakpoint {number}; there are {known}")
+
+    def compare_with(self, references: Sequence[Reference], tolerance: Tolerance | None = None) -> None:
+        """Compare with references from now on, and stop where a task deviates."""
+        self.references = {one.place.name: one for one in references}
+        self.tolerance = tolerance or self.tolerance
+        if not any(one.kind == "deviation" for one in self.breakpoints.values()):
+            self.set_breakpoint("deviation")
+
+    def _active(self) -> list[Breakpoint]:
+        return [one for one in self.breakpoints.values() if one.enabled]
+
+    # -- forwards --------------------------------------------------------------------------------
+
+    def proceed(self) -> Stop:
+        """Run to the next breakpoint or to the end."""
+        return self._forward(lambda place: "", fine=False)
+
+    def step(self, unit: Unit = "word", count: int = 1) -> Stop:
+        """Run on by words, tasks or nodes, or to the job's interrupt; breakpoints on the way count.
+
+        Raises
+        ------
+        ValueError
+            for a count below 1.
+        """
+        if count < 1:
+            raise ValueError(f"steps are counted from 1 on, not {count}")
+        for _ in range(count):
+            before, node = self.place, self.node
+
+            def arrived(place: ListingPlace, before: ListingPlace = before, node: str = node) -> str:
+                if unit == "word":
+                    return "step" if place != before else ""
+                if (place.job, place.task) == (before.job, before.task):
+                    return ""
+                if unit == "task":
+                    return "step"
+                return "step" if unit == "node" and (self.node != node or not node) else ""
+
+            if unit == "interrupt":
+                stop = self._forward(lambda place: "", fine=False, interrupt=True)
+            else:
+                stop = self._forward(arrived, fine=unit == "word")
+            if stop.reason != "step":
+                break
+        return self.stop
+
+    def run_to(self, place: ListingPlace) -> Stop:
+        """Run to a position, or go back to it, without regard to breakpoints."""
+        self._go(place)
+        return self._stopped("step", str(place))
+
+    def _forward(self, arrived: Callable[[ListingPlace], str], fine: bool, interrupt: bool = False) -> Stop:
+        """Run until something stops the run."""
+        self.asked_to_pause.clear()
+        while True:
+            if self.kick.end == "done" and self._job + 1 < len(self.work.jobs):
+                self._job += 1
+                stop = self._position_hit() or self._arrived(arrived)
+                if stop is not None:
+                    return stop
+            if self.finished:
+                return self._at_end()
+            stop = self._one(fine, interrupt) or self._position_hit() or self._arrived(arrived)
+            if stop is not None:
+                return stop
+            if self.asked_to_pause.is_set():
+                return self._stopped("pause", "paused")
+
+    def _arrived(self, arrived: Callable[[ListingPlace], str]) -> Stop | None:
+        return self._stopped("step", self.title) if not self.kick.end and arrived(self.place) else None
+
+    def _one(self, fine: bool, interrupt: bool = False) -> Stop | None:
+        """Execute one word or one task; returns why the run stops after it, None if it goes on."""
+        active = self._active()
+        fine = fine or any(one.fine for one in active)
+        kick, olds = self.kick, {}
+        registers_watched = [one for one in active if one.kind == "register"]
+        if registers_watched:
+            olds = {one.number: self._value_of(one) for one in registers_watched}
+        done = kick.step(whole=not fine)
+        hits: list[tuple[Breakpoint, str]] = []
+        for one in active:
+            text = self._hit(one, done, olds)
+            if text:
+                hits.append((one, text))
+        found = None
+        if done.reports and any(one.kind == "deviation" for one in active):
+            found = self._deviation(done)
+        if found is not None:
+            return self._stopped(
+                "deviation", f"task {done.task} deviates from the reference: {found}", found=found
+            )
+        if hits:
+            reasons = {one.kind for one, _ in hits}
+            reason = reasons.pop() if reasons in ({"interrupt"}, {"diagnostic"}) else "breakpoint"
+            return self._stopped(reason, "; ".join(text for _, text in hits), [one for one, _ in hits])
+        if interrupt and kick.end == "done" and kick.interrupt:
+            return self._stopped("interrupt", self._interrupt_text())
+        return None
+
+    def _interrupt_text(self) -> str:
+        return f"the interrupt line rises: {', '.join(interrupt_names(self.kick.interrupt))}"
+
+    def _hit(self, one: Breakpoint, done: Executed, olds: Mapping[int, int]) -> str:
+        """Return why a breakpoint stops the run after a step, "" if it does not."""
+        kick = self.kick
+        if one.kind == "interrupt":
+            return self._interrupt_text() if kick.end == "done" and kick.interrupt and done.events else ""
+        if one.kind == "diagnostic":
+            return "; ".join(map(str, done.findings)) if done.findings and self._holds(one, {}) else ""
+        if one.kind == "memory":
+            for report in done.reports:
+                for what, moved in (("write", report.writes), ("read", report.reads)):
+                    for traffic in moved if one.access in (what, "access") else ():
+                        touched = overlaps(one.ranges, traffic.ranges)
+                        if touched and self._holds(one, {}):
+                            past = "wrote" if what == "write" else "read"
+                            return (
+                                f"task {done.task}: {traffic.client} {past} 0x{touched[0]:08X} to "
+                                f"0x{sum(touched) - 1:08X}"
+                            )
+            return ""
+        if one.kind == "register" and one.register is not None:
+            for command in done.commands:
+                if command.register is not None and command.register.path == one.register.path:
+                    value = command.value if one.part is None else one.part.get(command.value)
+                    old = olds.get(one.number, 0)
+                    if self._holds(one, {"value": value, "old": old}):
+                        name = one.text.removeprefix("write of ")
+                        return f"{name} = {_number(value)} (before: {_number(old)})"
+        return ""
+
+    def _holds(self, one: Breakpoint, names: Mapping[str, Any]) -> bool:
+        """Whether the condition of a breakpoint is true; one without a value counts as true."""
+        if not one.condition:
+            return True
+        try:
+            return bool(np.all(evaluate(one.condition, SessionScope(self, names))))
+        except ExpressionError:
+            return True
+
+    def _value_of(self, one: Breakpoint) -> int:
+        assert one.register is not None
+        scope = SessionScope(self)
+        path = one.register.path if one.part is None else f"{one.register.path}.{one.part.name}"
+        try:
+            return scope.register(path, None)
+        except ExpressionError:
+            return 0
+
+    def _position_hit(self) -> Stop | None:
+        if self.kick.end:
+            return None
+        hits = [one for one in self._active() if one.place == self.place and self._holds(one, {})]
+        return self._stopped("breakpoint", self.title, hits) if hits else None
+
+    def _at_end(self) -> Stop:
+        kick = self.kick
+        if kick.end in ("hang", "error"):
+            return self._stopped(kick.end, kick.reason)
+        count = sum(len(job.program.tasks) for job in self.work.jobs)
+        status = f"interrupt status 0x{kick.interrupt:X}"
+        if not kick.interrupt:
+            came = ", ".join(interrupt_names(kick.device.raw))
+            status += f": the mask lets none of {came} through" if came else ": there was no event"
+        return self._stopped("end", f"all {count} tasks have run, {status}")
+
+    def _stopped(
+        self, reason: str, text: str, hits: Sequence[Breakpoint] = (), found: Deviation | None = None
+    ) -> Stop:
+        for one in hits:
+            one.hits += 1
+            if one.temporary:
+                self.breakpoints.pop(one.number, None)
+        self.stop = Stop(reason, text, self.place, [one.number for one in hits], found)
+        return self.stop
+
+    # -- backwards -------------------------------------------------------------------------------
+
+    def step_back(self, unit: Unit = "word", count: int = 1) -> Stop:
+        """Go back by words, tasks or nodes; at the first word nothing changes."""
+        if count < 1:
+            raise ValueError(f"steps are counted from 1 on, not {count}")
+        for _ in range(count):
+            target = self._before(unit)
+            if target is None:
+                self._go(ListingPlace(0, 0, 0))
+                return self._stopped("start", "at the first word; nothing ran before it")
+            self._go(target)
+        return self._stopped("step", self.title)
+
+    def _before(self, unit: Unit) -> ListingPlace | None:
+        place = self.place
+        if self.kick.end in ("hang", "error"):
+            place = ListingPlace(place.job, place.task, place.word + 1)
+        if unit == "word" and place.word:
+            return ListingPlace(place.job, place.task, place.word - 1)
+        if unit != "word" and place.word and unit == "task":
+            return ListingPlace(place.job, place.task, 0)
+        if unit == "node" and (place.word or self._first_of_node(place) != place):
+            return self._first_of_node(place)
+        before = self._task_before(place)
+        if before is None:
+            return None
+        if unit == "word":
+            words = len(self.work.jobs[before.job].program.tasks[before.task].words)
+            return ListingPlace(before.job, before.task, words - 1)
+        return before if unit == "task" else self._first_of_node(before)
+
+    def _task_before(self, place: ListingPlace) -> ListingPlace | None:
+        if place.task:
+            return ListingPlace(place.job, place.task - 1, 0)
+        if not place.job:
+            return None
+        return ListingPlace(place.job - 1, len(self.work.jobs[place.job - 1].program.tasks) - 1, 0)
+
+    def _first_of_node(self, place: ListingPlace) -> ListingPlace:
+        nodes, task = self.work.jobs[place.job].nodes, place.task
+        while task and task < len(nodes) and nodes[task] and nodes[task - 1] == nodes[task]:
+            task -= 1
+        return ListingPlace(place.job, task, 0)
+
+    def proceed_back(self) -> Stop:
+        """Go back to the last breakpoint before the present position, or to the start."""
+        limit, last, here = self.place, True, self.place
+        if self.kick.end:
+            limit = ListingPlace(limit.job, limit.task, limit.word + 1)
+        begin: ListingPlace | None = ListingPlace(limit.job, limit.task, 0)
+        while begin is not None:
+            found = list(self._hits(begin, limit, at_limit=not last and limit != here))
+            if found:
+                place, stop = found[-1]
+                self._go(place)
+                return self._stopped(stop.reason, stop.text, found=stop.deviation)
+            limit, begin, last = begin, self._task_before(begin), False
+        self._go(ListingPlace(0, 0, 0))
+        return self._stopped("start", "at the first word; no breakpoint lies before it")
+
+    def _hits(
+        self, begin: ListingPlace, limit: ListingPlace, at_limit: bool
+    ) -> Iterator[tuple[ListingPlace, Stop]]:
+        """Yield the positions from one on, before another, at which the run would have stopped.
+
+        Parameters
+        ----------
+        at_limit : also what the last step before `limit` did, after which the run stands there.
+        """
+        counted = {one.number: one.hits for one in self.breakpoints.values()}
+        self._go(begin)
+        stop = self._position_hit()
+        if stop is not None and begin < limit:
+            yield begin, stop
+        while not self.kick.end:
+            stop = self._one(fine=limit.task == begin.task and limit.word > 0)
+            place = self.place
+            if place >= limit:
+                if stop is not None and at_limit and place == limit:
+                    yield place, stop
+                break
+            stop = stop or self._position_hit()
+            if stop is not None:
+                yield place, stop
+        for number, hits in counted.items():
+            if number in self.breakpoints:
+                self.breakpoints[number].hits = hits
+
+    def _go(self, place: ListingPlace) -> None:
+        self._job = place.job
+        self.kick.go_to(place.task, place.word)
+
+    # -- deviations ------------------------------------------------------------------------------
+
+    def _deviation(self, done: Executed) -> Deviation | None:
+        ranges = [piece for report in done.reports for one in report.writes for piece in one.ranges]
+        try:
+            return deviation(
+                self.kick.memory, list(self.references.values()), self._job, done.task, ranges, self.tolerance
+            )
+        except MemoryFault:
+            return None
+
+    def examine(self, found: Deviation, most_trials: int = MOST_TRIALS) -> Inquiry:
+        """Describe a deviation, and try which fields of its task could be the cause; the position remains.
+
+        Parameters
+        ----------
+        most_trials : maximum number of values that are tried.
+        """
+        here = self.place
+        ended = bool(self.kick.end)
+        self._go(ListingPlace(found.job, found.task, 0))
+        place = found.reference.place
+        found.before = place.read(self.kick.memory)
+        found.patterns = patterns(
+            found.got,
+            found.reference.want,
+            found.compared,
+            found.wrong,
+            found.before,
+            max(1, 16 // place.dtype.itemsize),
+        )
+        result = inquire(self.kick, self.work.jobs[found.job], found, self.tolerance, most_trials=most_trials)
+        count = len(self.kick.device.reports)
+        self.kick.step(whole=True)
+        result.operands = worded_operands(self.kick.device.reports[count:], self.named_address)
+        if ended or here != self.place:
+            self._job = here.job
+            self.kick.go_to(here.task, here.word + (1 if ended else 0))
+        return result
+
+    def named_address(self, address: int) -> str:
+        """Return what is at an address, as ", tensor y + 0x40"; "" if nothing is known."""
+        for name, place in self.work.tensors.items():
+            first, end = place.span
+            if first <= address < end:
+                right = ""
+                if name in self.references:
+                    wrong = self.tolerance.wrong(place.read(self.kick.memory), self.references[name].want)
+                    right = ", as the reference" if not wrong.any() else ", not as the reference"
+                return f", {name} + 0x{address - first:X}{right}"
+        for name, region in self.work.regions.items():
+            if region.address <= address < region.address + region.data.size:
+                return f", {name} + 0x{address - region.address:X}"
+        return ""
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def evaluate(self, text: str) -> Any:
+        """Return the value of an expression; raises ExpressionError."""
+        return evaluate(text, SessionScope(self))
+
+    def view(self, block: str, group: int | None = None) -> View:
+        """Return the registers of a block with groups; None: the group that is being written."""
+        state = self.kick.device.space.blocks[block]
+        return View(block, dict(state.groups[state.pointer if group is None else group]))
+
+    def golden(self) -> dict[str, NDArray[Any]]:
+        """Return every tensor of the graph-level golden model; raises ExpressionError for a stream."""
+        if self.work.golden is None:
+            raise ExpressionError(
+                f"{self.work.name} is a stream: there is no network that the golden model could "
+                "compute; `against FILE.npz` reads tensors for `reference` and `diff`"
+            )
+        if self._golden is None:
+            self._golden = self.work.golden()
+        return self._golden
+
+
+def _number(value: int) -> str:
+    return f"0x{value:X}" if abs(value) > 4095 else str(value)
+
+
+class SessionScope:
+    """The names of expressions in a session; see `rkcosim.debug.expressions.Scope`."""
+
+    def __init__(self, session: Session, more: Mapping[str, Any] | None = None) -> None:
+        self.session, self.more = session, dict(more or {})
+
+    def register(self, path: str, group: int | None) -> int:
+        try:
+            register, one = register_named(path)
+        except BreakpointError as error:
+            raise ExpressionError(str(error)) from None
+        device = self.session.kick.device
+        if register.shadowed and register.block in device.space.blocks:
+            view = self.session.view(register.block, group)
+            return (
+                view.bits(register.name)
+                if one is None
+                else int(register.decode(view.raw(register.name))[one.name])
+            )
+        if group is not None:
+            raise ExpressionError(f"{register.path} has no groups")
+        word = self._plain(register.path, register.block, register.name, register.offset)
+        return word & register.mask if one is None else int(register.decode(word)[one.name])
+
+    def _plain(self, path: str, block: str, name: str, offset: int) -> int:
+        device = self.session.kick.device
+        if path == "PC.INTERRUPT_RAW_STATUS":
+            return device.raw
+        if path == "PC.INTERRUPT_STATUS":
+            return self.session.kick.interrupt
+        if path == "PC.TASK_STATUS":
+            return registers()["PC"]["TASK_STATUS"].encode(TASK_COUNTER=device.tasks_done)
+        state = device.space.blocks.get(block)
+        if state is not None and name == "S_POINTER":
+            return state.read_pointer()
+        if state is not None and name == "S_STATUS":
+            return registers()[block][name].encode(**state.status(device.core_fits(block)))
+        return device.space.value(block, name)
+
+    def tensor(self, name: str, of: str) -> Any:
+        session = self.session
+        place = session.work.tensors.get(name)
+        if place is None and name in session.work.regions and of == MEMORY:
+            region = session.work.regions[name]
+            return session.kick.memory.view(region.address, region.data.size).copy()
+        if place is None and name in session.references:
+            place = session.references[name].place
+        if place is None:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, [*session.work.tensors, *session.work.regions], n=3, cutoff=0.4)
+            raise ExpressionError(
+                f"there is no tensor {name!r}" + (f"; there is {', '.join(near)}" if near else "")
+            )
+        if of == GOLDEN or (of == DIFFERENCE and name not in session.references):
+            tensors = session.golden()
+            if name not in tensors:
+                raise ExpressionError(f"the golden model computes no tensor {name!r}")
+            theirs: NDArray[Any] = np.asarray(tensors[name]).reshape(place.cube)
+        elif of in (REFERENCE, DIFFERENCE):
+            if name not in session.references:
+                raise ExpressionError(f"the reference has no tensor {name!r}; `against FILE.npz` reads it")
+            theirs = session.references[name].want
+        if of in (GOLDEN, REFERENCE):
+            return theirs
+        try:
+            ours = place.read(session.kick.memory)
+        except MemoryFault as fault:
+            raise ExpressionError(f"{name}: {fault}") from None
+        if of == MEMORY:
+            return ours
+        wide = np.float64 if ours.dtype.kind == "f" else np.int64
+        return ours.astype(wide) - theirs.astype(wide)
+
+    def names(self) -> Mapping[str, Any]:
+        place = self.session.place
+        device = self.session.kick.device
+        return {
+            "job": place.job,
+            "task": place.task,
+            "word": place.word,
+            "core": device.core_index,
+            "raw": device.raw,
+            "status": self.session.kick.interrupt,
+            **self.more,
+        }
+
+    def tensor_names(self) -> list[str]:
+        work = self.session.work
+        return [*work.tensors, *work.regions, *(n for n in self.session.references if n not in work.tensors)]
