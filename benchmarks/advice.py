@@ -47,7 +47,7 @@ NETWORKS = (
 """Networks of the zoo whose files need nothing but this repository."""
 
 FIRST = 3
-"""Pieces of advice of each network that are run in RTL."""
+"""Pieces of advice of each network that are run in RTL; sizes of the input where there are fewer others."""
 
 TARGET = 0.02
 """Largest relative difference between promised and obtained cycles."""
@@ -59,7 +59,7 @@ def measure(name: str, seconds: float) -> dict[str, Any]:
     advice = advise(path.read_bytes(), path.name, seconds=seconds)
     before = run_model(path, check=False).cycles_each
     rows = []
-    for one in advice.advised[:FIRST]:
+    for one in [*advice.advised, *advice.of("sizes")][:FIRST]:
         rows.append(_row(one, advice, path.read_bytes()))
         print(
             f"  {rows[-1]['name']}: {rows[-1]['promised']:,} promised, {rows[-1]['obtained']:,}", flush=True
@@ -139,7 +139,8 @@ def page(record: dict[str, Any]) -> str:
         "",
         "Written by `python -m benchmarks.advice`. For networks of [the zoo](zoo.md) whose files need only "
         "this repository (weights are random), the first three pieces of advice of `rkcosim advise` "
-        "([how to](../howto/faster.md)): the cycles that the advice promises (the engine `fast`), and those "
+        "([how to](../howto/faster.md)), or other sizes of the input where there are fewer: the cycles that "
+        "the advice promises (the engine `fast`), and those "
         "that the changed network then takes on the default engine, the whole RTL, through `rknn_api`.",
         "",
         f"{len(rows)} pieces of advice of {len(done)} networks; the largest difference between promised and "

@@ -52,6 +52,7 @@ class AdviseOptions(InputOptions, DramOptions):
         "--output",
         writes=True,
     )
+    workers: int = option("Processes that time changes side by side.", default=1, low=1)
     html: Html = None
     clock: float = option("Clock of the NPU in MHz, for milliseconds.", metavar="MHZ", default=1000.0, low=1)
 
@@ -94,6 +95,7 @@ def advise_command(asked: AdviseOptions) -> None:
             dram=asked.memory,
             clock=asked.clock,
             engine=engine,
+            workers=asked.workers,
         )
     print_advice(found, is_onnx)
     if asked.output is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from itertools import groupby, pairwise
 from typing import Any, TypeVar
@@ -313,9 +313,21 @@ class NpuAgent:
         now = f", now: {', '.join(stalls)}" if stalls else ""
         lines.append(f"task {int(self.dut.task_index.value)}, {'idle' if idle else 'not idle'}{now}")
         reading = any("reads" in what for what in open_bursts)
-        lines += waits.explain(at_work, stalls, reading, idle)
+        lines += waits.explain(at_work, stalls, reading, idle, await self._sources(at_work))
         lines += [f"diagnostic: {item}" for item in self.log.diagnostics[:3]]
         return "\n".join([*lines, *(f"fault: {item}" for item in self._faults()[:3])])
+
+    async def _sources(self, at_work: Container[str]) -> dict[str, str]:
+        """Return the blocks from which DPU and PPU take their data, where that can be read."""
+        found = {}
+        for name, (register, field, blocks) in waits.SOURCES.items():
+            if name not in at_work:
+                continue
+            pointer = await self.read(f"{name}.S_POINTER")
+            if waits.executing(name, pointer):
+                value = await self.read(f"{name}.{register}")
+                found[name] = blocks[registers()[name][register].decode(value)[field]]
+        return found
 
     # Continuous observation
 

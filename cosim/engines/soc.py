@@ -202,7 +202,8 @@ class SocEngine(System):
         )
         if not at_work:
             lines += self._masked(core)
-        lines += waits.explain(at_work, stalls, any(bursts[: lib.READ_IDS]), bool(pins_out.idle))
+        reading, idle = any(bursts[: lib.READ_IDS]), bool(pins_out.idle)
+        lines += waits.explain(at_work, stalls, reading, idle, self._sources(core, at_work))
         since = self._kick_since(core)
         found = self._complaints.kinds(core=core, cycle=since)
         lines += [f"diagnostic: {kind}" for kind in found.diagnostics[:KINDS_SHOWN]]
@@ -217,6 +218,21 @@ class SocEngine(System):
             self.lib.rk_pins(self.opened(), number, ct.byref(one[0]), ct.byref(one[1]))
             pins.append(one)
         return waits.co_workers(core, [pin_out.step_report for _, pin_out in pins], pins[core][0].step_answer)
+
+    def _sources(self, core: int, at_work: set[str]) -> dict[str, str]:
+        """Return the blocks from which DPU and PPU take their data, where that can be read."""
+        found = {}
+        for name in sorted(waits.SOURCES.keys() & at_work):
+            block = words.registers()[name]
+            register, field, blocks = waits.SOURCES[name]
+            try:
+                pointer = self.read32(core, block["S_POINTER"].offset)
+                if waits.executing(name, pointer):
+                    value = self.read32(core, block[register].offset)
+                    found[name] = blocks[block[register].decode(value)[field]]
+            except BusError:
+                continue
+        return found
 
     def _masked(self, core: int) -> list[str]:
         """Return lines about the events that the interrupt mask suppresses."""

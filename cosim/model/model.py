@@ -619,6 +619,7 @@ class Model:
         take: Sequence[str] = (),
         meaning: Literal["same", "program", "approximate", "retraining"] = "retraining",
         clock: float = 1000.0,
+        workers: int = 1,
     ) -> AdviceReport:
         """Find changes that make the model faster, make each of them on a copy, and time it.
 
@@ -639,6 +640,8 @@ class Model:
             The strongest effect on the results that a change may have.
         clock
             Clock of the NPU in MHz, for milliseconds.
+        workers
+            Processes that time changes side by side.
 
         Returns
         -------
@@ -674,6 +677,7 @@ class Model:
                 dram=self._dram,
                 clock=clock,
                 engine=engine or FAST,
+                workers=workers,
             )
         return AdviceReport(found)
 

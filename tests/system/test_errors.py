@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import rkcosim
 from rkcosim.cli.main import app
 from rkcosim.driver import DriverDmaError, DriverError, DriverTimeout, Job, Task
 from rkcosim.driver.core_port import CorePort, Kick
 from rkcosim.engines import EVENT_NAMES, DiagnosticError, DramConfig, SocEngine
 from rkcosim.engines.build import harness_folder
+from rkcosim.engines.protocol import JobTimeout
 from rkcosim.engines.waits import explain, masked
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.regcmd import TaskBuilder, pack_word, words_to_bytes
@@ -231,6 +233,7 @@ def test_a_hanging_core_does_not_stop_another():
             ["CNA waits for weights", "CORE waits for CNA", "DPU waits for results"],
         ),
         ("CNA DPU", [], ["CNA waits for CORE", "DPU waits for DPU_RDMA: for data, but it is not running"]),
+        ("CNA DPU", ["stall_acc"], ["CNA waits for CORE, which is not at work", "DPU waits for DPU_RDMA"]),
         ("CNA CORE", ["stall_acc"], ["CNA waits for room", "CORE waits for the DPU, which is not running"]),
         (
             "CNA CORE DPU",
@@ -243,7 +246,11 @@ def test_a_hanging_core_does_not_stop_another():
         ),
         ("DPU DPU_RDMA", [], ["DPU waits for DPU_RDMA: for operands", "DPU_RDMA waits for the DPU"]),
         ("PPU", [], ["PPU waits for atoms of the DPU (FLYING_MODE 0), which is not running, or of PPU_RDMA"]),
-        ("PPU PPU_RDMA", [], ["PPU waits for atoms of PPU_RDMA"]),
+        (
+            "PPU PPU_RDMA",
+            [],
+            ["PPU waits for atoms of PPU_RDMA, or of the DPU (FLYING_MODE 0), which is not"],
+        ),
         ("PPU_RDMA", [], ["PPU_RDMA waits for the PPU"]),
         ("", [], ["PC waits for an op-enable word"]),
     ],
@@ -253,6 +260,53 @@ def test_what_waits_for_what(busy, events, expected):
     assert len(lines) == len(expected)
     assert all(line.startswith(start) for line, start in zip(lines, expected, strict=True)), lines
     assert explain(busy.split(), events, True, False) == []
+
+
+@pytest.mark.parametrize(
+    ("busy", "sources", "expected"),
+    [
+        (
+            "CNA DPU DPU_RDMA",
+            {"DPU": "CORE"},
+            [
+                "CNA waits for CORE, which",
+                "DPU waits for CORE (FLYING_MODE 0)",
+                "DPU_RDMA waits for the DPU to",
+            ],
+        ),
+        ("DPU DPU_RDMA", {"DPU": "DPU_RDMA"}, ["DPU waits for DPU_RDMA: for operands", "DPU_RDMA waits for"]),
+        (
+            "PPU PPU_RDMA",
+            {"PPU": "DPU"},
+            [
+                "PPU waits for atoms of the DPU (FLYING_MODE 0), which is not",
+                "PPU_RDMA waits for the PPU, which",
+            ],
+        ),
+        (
+            "PPU",
+            {"PPU": "PPU_RDMA"},
+            ["PPU waits for atoms of PPU_RDMA (FLYING_MODE 1), which is not running"],
+        ),
+        ("PPU PPU_RDMA", {"PPU": "PPU_RDMA"}, ["PPU waits for atoms of PPU_RDMA"]),
+    ],
+)
+def test_the_registers_say_from_which_block_data_come(busy, sources, expected):
+    """Two hangs: CORE left out of the op-enable word, and FLYING_MODE of the PPU changed."""
+    lines = explain(busy.split(), [], False, False, sources)
+    assert len(lines) == len(expected)
+    assert all(line.startswith(start) for line, start in zip(lines, expected, strict=True)), lines
+
+
+def test_a_hang_names_the_rule_that_its_task_breaks():
+    """FLYING_MODE 0 makes the PPU wait for the DPU, which the task does not start."""
+    tasks = rkcosim.TaskList.load(POOL)
+    tasks[0]["PPU.OPERATION_MODE_CFG.FLYING_MODE"] = "UPSTREAM"
+    with pytest.raises(JobTimeout) as failed:
+        tasks.run(max_cycles=20_000)
+    lines = str(failed.value).splitlines()
+    assert any("PPU waits for atoms" in line and "DPU (FLYING_MODE 0)" in line for line in lines)
+    assert any(line.startswith("lint: error: task 0") and "[start.partners]" in line for line in lines), lines
 
 
 def test_an_event_that_the_mask_keeps_back_is_named():

@@ -105,6 +105,9 @@ def profiles(model: rkcosim.Model) -> list[models.Report]:
 
     estimate = model.estimate(clock=600.0, cores=3, dram="23.65GB/s", plan="rknn")
     assert_type(estimate, models.EstimateReport)
+    advice = model.advise(only=["activations"], workers=2)
+    assert_type(advice, models.AdviceReport)
+    assert_type(advice.changed, bytes | None)
     assert_type(estimate.milliseconds, float)
     first = estimate.table[0]
     assert_type(first, models.EstimateRow)

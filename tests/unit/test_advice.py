@@ -26,6 +26,7 @@ from rkcosim.measure.advice import (  # noqa: E402
     kernels,
     orders,
     outputs,
+    processes,
 )
 from rkcosim.measure.advice import advise as module  # noqa: E402
 from rkcosim.measure.advice.advise import AdviceError, advise, readable  # noqa: E402
@@ -234,6 +235,7 @@ def advice_of(times: Mapping[frozenset[str], float], monkeypatch: pytest.MonkeyP
     made = [change("a", "same", ""), change("b", "retraining", "g"), change("c", "same", "g")]
     made.append(change("d", "program", ""))
     monkeypatch.setattr(module, "timed", time)
+    monkeypatch.setattr(processes, "timed", time)
     monkeypatch.setattr(module, "_changes", lambda *_: iter(made))
     return advise(b"", "made up", **how)
 
@@ -290,3 +292,13 @@ def test_advice_promises_what_a_run_takes(tmp_path: Path) -> None:
 def test_what_cannot_be_asked_for_is_said(words: list[str], said: str) -> None:
     done = CliRunner().invoke(app, ["advise", str(DIGITS), "--engine", ENGINE, *words])
     assert done.exit_code == 2 and said in " ".join(done.output.split())
+
+
+@pytest.mark.heavy
+def test_processes_find_the_same() -> None:
+    data = DIGITS.read_bytes()
+    found = [
+        advise(data, "digits", only=["outputs", "what-if"], engine=ENGINE, workers=workers).as_json()
+        for workers in (1, 2)
+    ]
+    assert found[0] == found[1] and found[0]["board"]

@@ -111,7 +111,7 @@ def test_errors_are_stored_and_read(tmp_path: Path) -> None:
     write_errors([Result()], medians, path)
     assert json.loads(path.read_text()) == {
         "schema_version": expected.SCHEMA_VERSION,
-        "networks": [{"name": "A", "error": -0.1235, "fitted": True}],
+        "networks": [{"name": "A", "error": -0.12345, "fitted": True}],
         "families": {"dense": 0.1},
     }
 

@@ -17,9 +17,8 @@ from rkcosim.compiler.loaders.onnx_file import read_onnx
 from rkcosim.compiler.options import load_options, using_options
 from rkcosim.compiler.quantization.figures import Figures, Sums, worst_of
 from rkcosim.compiler.quantization.session import run_outputs
-from rkcosim.driver import DriverError
 from rkcosim.engines.library import DramConfig
-from rkcosim.engines.protocol import FAST, EngineError
+from rkcosim.engines.protocol import FAST
 from rkcosim.measure.advice import (
     activations,
     channels,
@@ -33,6 +32,7 @@ from rkcosim.measure.advice import (
 )
 from rkcosim.measure.advice.change import MEANINGS, SECTIONS, Change, Meaning, NotApplicable, Section, Subject
 from rkcosim.measure.advice.net import Net
+from rkcosim.measure.advice.processes import FAILURES, times
 from rkcosim.measure.advice.timing import SEED, Timed, estimated, timed
 from rkcosim.measure.models.draw import random_reals
 from rkcosim.rknn_file.opening import open_model
@@ -66,8 +66,6 @@ SHARE = 0.6
 
 COMBINED = 8
 """Largest number of changes that are tried together."""
-
-FAILURES = (ModelError, DriverError, EngineError, NotApplicable, ValueError)
 
 Sample = Mapping[str, npt.NDArray[Any]]
 
@@ -254,6 +252,7 @@ def advise(
     dram: DramConfig | None = None,
     clock: float = 1000.0,
     engine: str | None = FAST,
+    workers: int = 1,
 ) -> Advice:
     """Find changes that make a network faster, make each of them, and time it.
 
@@ -278,6 +277,8 @@ def advise(
         Clock in MHz.
     engine
         Engine with the cycles of the RTL.
+    workers
+        Processes that time changes side by side; changes are combined in this one.
 
     Raises
     ------
@@ -297,7 +298,7 @@ def advise(
     is_onnx = identify(data) == "ONNX model"
     if is_onnx:
         data = readable(data)
-    work = _Work(Subject(data, cores=cores, dram=dram), samples, clock, engine, limit)
+    work = _Work(Subject(data, cores=cores, dram=dram), samples, clock, engine, limit, workers)
     with using_options(outputs=(), shapes={}) if is_onnx else using_options():
         with progress.step(f"timing {name}"):
             before = work.time(work.start)
@@ -333,10 +334,22 @@ class _Work:
     """What stays the same while changes are tried."""
 
     def __init__(
-        self, start: Subject, samples: Sequence[Sample], clock: float, engine: str | None, limit: float
+        self,
+        start: Subject,
+        samples: Sequence[Sample],
+        clock: float,
+        engine: str | None,
+        limit: float,
+        workers: int,
     ) -> None:
         self.start, self.samples, self.clock, self.engine, self.limit = start, samples, clock, engine, limit
+        self.workers = workers
         self._right: list[dict[str, npt.NDArray[Any]]] | None = None
+
+    @property
+    def values(self) -> Sample | None:
+        """The first of the given inputs, with which networks are run."""
+        return self.samples[0] if self.samples else None
 
     def late(self, until: float | None = None) -> bool:
         """Whether the seconds are over."""
@@ -344,8 +357,7 @@ class _Work:
 
     def time(self, subject: Subject) -> Timed:
         """Return the time of a network."""
-        values = self.samples[0] if self.samples else None
-        return timed(subject, values, engine=self.engine, clock=self.clock)
+        return timed(subject, self.values, engine=self.engine, clock=self.clock)
 
     def error(self, subject: Subject) -> Figures | None:
         """Return how far the outputs are from those of the start; None if they cannot be compared."""
@@ -409,21 +421,23 @@ def _tried(work: _Work, before: Timed, found: Sequence[Change], begun: float) ->
     seen = {one.change.name for one in tried} | {change.name for change, _ in made}
     tried += [Tried(change, why=LATE) for change in order if change.name not in seen]
     made = _chosen(work, before, made, until)
+    rows = [Tried(change, why=LATE) for change, _ in made]
+    subjects = [subject for _, subject in made]
     with progress.step("timing changes", len(made), "changes") as shown:
-        for change, subject in made:
-            one = Tried(change, why=LATE)
-            tried.append(one)
-            if work.late(until):
-                continue
-            try:
-                one.time, one.why = work.time(subject), ""
-            except FAILURES as problem:
-                one.why = " ".join(str(problem).split())[:200]
+        found_times = times(
+            subjects, work.values, work.engine, work.clock, work.workers, lambda: work.late(until)
+        )
+        for number, now in found_times:
+            one = rows[number]
+            if isinstance(now, str):
+                one.why = now
             else:
-                one.saved = before.cycles - one.time.cycles
-                one.saved_milliseconds = before.milliseconds - one.time.milliseconds
-                one.error = work.error(subject)
+                one.time, one.why = now, ""
+                one.saved = before.cycles - now.cycles
+                one.saved_milliseconds = before.milliseconds - now.milliseconds
+                one.error = work.error(subjects[number])
             shown.advance()
+    tried += rows
     tried.sort(key=lambda one: (one.time is None, -one.saved_milliseconds))
     return tried
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -324,6 +324,7 @@ class StreamRun:
     shapes : shapes and types of named arrays.
     events : record an event log.
     keep : leave the memory mapped after the run, and a core that failed as it is.
+    broken : returns the rules that a task breaks (docs/lint.md), one line each, for the message about a hang.
 
     Raises
     ------
@@ -342,8 +343,9 @@ class StreamRun:
         shapes: Mapping[str, Shape] | None = None,
         events: bool = False,
         keep: bool = False,
+        broken: Callable[[int], list[str]] = lambda task: [],
     ) -> None:
-        self.contents, self.engine, self.core = contents, engine, core
+        self.contents, self.engine, self.core, self._broken = contents, engine, core, broken
         self.shapes, self.recorded, self.keep = shapes or {}, events, keep
         self._known = len(engine.core_diagnostics(core))
         self._tasks = 0 if engine.has_cycles else engine.reports[core].total
@@ -373,6 +375,10 @@ class StreamRun:
         state = engine.block_state(self.core)
         cause = getattr(engine, "hang", {self.core: None})[self.core]
         result = self._result(False, cycles, status, state)
+        hanging = next((one.task for one in reversed(result.tasks) if one.end is None), None)
+        if engine.has_cycles and hanging is not None:  # the golden model says by itself what is wrong
+            state = "\n".join([*state.splitlines(), *self._broken(hanging)])
+            result = replace(result, state=state)
         engine.reset(1 << self.core)
         self._leave()
         text = f"no interrupt within {waited} cycles" + (f":\n{state}" if state else "")

@@ -56,6 +56,9 @@ SCHEMA_VERSION = 1
 MAX_CYCLES = 10_000_000
 """Default bound of a run in cycles."""
 
+_SHOWN = 3
+"""Errors of a task that the message about a hang shows."""
+
 
 class StreamTask(NamedRegisters):
     """A task of a stream: its words in the stream's memory.
@@ -347,7 +350,15 @@ class Stream(StreamContents):
         """Start the stream on a core of an engine (for `engine.submit`); see `StreamRun`."""
         from rkcosim.verify.streams.runs import StreamRun
 
-        return StreamRun(self, engine, core, shapes=shapes, events=events, keep=keep)
+        return StreamRun(
+            self, engine, core, shapes=shapes, events=events, keep=keep, broken=self._broken_rules
+        )
+
+    def _broken_rules(self, task: int) -> list[str]:
+        """Return the errors that `lint` finds in one task, for the message about a hang."""
+        found = [f"lint: {one}" for one in self.lint().errors if one.task == task]
+        more = len(found) - _SHOWN
+        return found[:_SHOWN] + ([f"lint: {more} more errors in task {task}"] if more > 0 else [])
 
     def run(
         self,

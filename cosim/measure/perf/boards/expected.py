@@ -90,7 +90,7 @@ def board_errors(plan: Plan = "ours") -> BoardErrors:
 def write_errors(results: Iterable[Any], families: Iterable[dict[str, Any]], path: Path = FILE) -> None:
     """Store the errors that `rkcosim validate` found over all rows."""
     networks = [
-        NetworkError(result.row.id, round(result.error, 4), result.row.half == "fitted")
+        NetworkError(result.row.id, round(result.error, 6), result.row.half == "fitted")
         for result in results
         if result.row.family == "models" and result.error is not None
     ]
