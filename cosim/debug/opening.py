@@ -87,6 +87,11 @@ def open_debugged(path: Path, *, inputs: Sequence[Path] = (), seed: int = 0, cor
             "--with-memory` writes a listing with it"
         )
     stream = source.stream
+    if source.kind == "text" and all(region.name.startswith("commands ") for region in stream.regions):
+        raise SourceError(
+            f"{path.name}: the listing has only the words, without the memory on which they work; `rkcosim "
+            "regcmd dump --with-memory` writes it as well"
+        )
     job = DebuggedJob(stream, source.programs[0], [task.title for task in source.programs[0].tasks])
     regions = {region.name: region for region in stream.regions}
     return Debugged(path.name, [job], outputs_of([job]), regions, list(source.notes))

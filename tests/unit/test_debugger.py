@@ -22,6 +22,7 @@ from rkcosim.debug.stepped import SteppedKick
 from rkcosim.debug.tensors import TensorError
 from rkcosim.debug.terminal import Terminal
 from rkcosim.regcmd.word import op_enable_mask, op_enable_word, words_to_bytes
+from rkcosim.verify.streams.sources import SourceError
 from rkcosim.verify.streams.stream import Stream
 
 STREAMS = Path(__file__).resolve().parents[2] / "examples/streams"
@@ -348,3 +349,12 @@ def test_a_hang_names_the_block_that_waits():
     assert code == 3
     assert "PPU: waits for PPU_RDMA, not running" in said
     assert "OP_ENABLE PPU" in said
+
+
+def test_a_listing_needs_its_memory(tmp_path: Path):
+    stream, path = Stream.load(DIGITS), tmp_path / "digits.txt"
+    path.write_text(stream.dump(memory=True), encoding="utf-8")
+    assert ran("c", open_debugged(path))[0] == 0
+    path.write_text(stream.dump(), encoding="utf-8")
+    with pytest.raises(SourceError, match="--with-memory"):
+        open_debugged(path)
