@@ -64,15 +64,20 @@ def run_loader(jobs, rng: random.Random, *, latency=(3, 3), stall=0.0, slow=0.0)
                     dut.read.req.payload,
                     dut.fill.valid,
                     dut.fill.payload,
+                    dut.held,
                     dut.loaded,
                     dut.done,
                     dut.diag.valid,
                     dut.diag.payload,
                 )
-                *_, valid, fill, loaded, now_done, d_valid, d_payload = sample
+                *_, valid, fill, held, loaded, now_done, d_valid, d_payload = sample
                 if reuse:
                     assert loaded in (0, total)
                 else:
+                    assert loaded == 16 * image.atoms, "all that has been taken, and nothing else"
+                    offered = valid * (1 + fill.two)
+                    if cycles > 1:  # in the first cycle it is still that of the task before
+                        assert 16 * (held - offered) == loaded - released, "in the ring, and offered"
                     assert loaded <= total and loaded % 16 == 0
                     assert loaded - released <= ring
                     chunk = chunk or min(total - released, 16 * rng.randint(1, 40))
@@ -91,6 +96,7 @@ def run_loader(jobs, rng: random.Random, *, latency=(3, 3), stall=0.0, slow=0.0)
                     diagnostics.append((d_payload.code, d_payload.register, d_payload.value))
                 cycles += 1
                 assert cycles < 60_000, f"{values} does not end"
+            assert not ctx.get(dut.done), "the end is a pulse"
             assert image.atoms == (0 if reuse else total // 16)
             assert image.written[: start // 16].sum() == 0
             results.append((image, memory, diagnostics, cycles))

@@ -25,6 +25,7 @@ MAP, SIGNAL = (1, 11, 7, 9), (1, 11, 40)
         ("reflect", MAP, [0, 0, 3, 2, 0, 0, 1, 4], None),
         ("edge", MAP, [0, 0, 3, 2, 0, 0, 1, 4], None),
         ("wrap", MAP, [1, 2, 3, 0], [2, 3]),
+        ("edge", MAP, [0] * 8, None),
         ("reflect", SIGNAL, [0, 0, 20, 0, 0, 17], None),
         ("edge", SIGNAL, [0, 0, 0, 0, 0, 30], None),
     ],

@@ -79,6 +79,27 @@ def test_the_break_is_named(how: str, tmp_path: Path):
         assert json.loads(out.read_text())["verdict"]["kind"] == "chain"
 
 
+KICKS = {
+    "interrupt_mask": ("PC.INTERRUPT_MASK", 0xC00),
+    "dma_base": ("PC.TASK_DMA_BASE_ADDR", 0x1000),
+    "pp_en": ("PC.TASK_CON", 0),
+}
+
+
+@pytest.mark.parametrize("member", KICKS)
+def test_members_of_the_kick_are_compared_before_anything_runs(member: str, tmp_path: Path):
+    """Both orders name the same register; with another mask one of the two would never end."""
+    path, value = KICKS[member]
+    whole, bad = Stream.load(DIGITS), Stream.load(DIGITS)
+    bad.kick = replace(bad.kick, **{member: value})
+    bad.save(tmp_path / "bad.json")
+    for order in ([tmp_path / "bad.json", DIGITS], [DIGITS, tmp_path / "bad.json"]):
+        said = CliRunner().invoke(app, ["diff", *map(str, order), "--engine", "golden"])
+        assert said.exit_code == 1 and f"the host, {path}: 0x" in said.output, said.output
+    finding = first_command(bad, whole)
+    assert finding is not None and (finding.data["kind"], finding.data["register"]) == ("kick", path)
+
+
 def test_what_differs_before_the_break_comes_first():
     bad = patched(broken("link 0"), 2, "DPU.OUT_CVT_SHIFT", lambda value: value ^ 1)
     finding = first_command(bad, Stream.load(DIGITS))

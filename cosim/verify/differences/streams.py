@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from rkcosim.regcmd.machine import starts_of
 from rkcosim.regcmd.program import NO_ENABLE, ListedTask, link_of
 from rkcosim.spec.regs import Register, registers
 from rkcosim.spec.types import ATOM
+from rkcosim.verify.crosscheck.kick import kick_writes
 from rkcosim.verify.streams.contents import Expected, StreamContents
 from rkcosim.verify.streams.programs import program_of_stream
 
@@ -153,10 +155,13 @@ def _write(number: int, check: Check, access: Access) -> Write:
 
 
 def first_command(ours: StreamContents, theirs: StreamContents) -> Finding | None:
-    """Return the first register that two streams set differently, task by task, or where a chain breaks.
+    """Return the first register that two streams set differently, or where a chain breaks.
 
-    None if the tasks are the same up to the end, or up to a break that both have.
+    The host's writes come first, then the tasks in order.  None if the tasks are the same up to the end, or
+    up to a break that both have.
     """
+    if (finding := _first_kick(ours, theirs)) is not None:
+        return finding
     (left, broken, cut), (right, other_broken, other_cut) = walked(ours), walked(theirs)
     for number, (a, b) in enumerate(zip(left, right, strict=False)):
         if (finding := _first_setting(number, a, b)) is not None:
@@ -180,6 +185,36 @@ def first_command(ours: StreamContents, theirs: StreamContents) -> Finding | Non
         text = f"{len(left)} tasks, against {len(right)}"
         return Finding(text, {"kind": "tasks", "ours": len(left), "theirs": len(right)})
     return None
+
+
+_FROM_TASKS = {"PC.BASE_ADDRESS": ("PC_SEL",), "PC.REGISTER_AMOUNTS": (), "PC.TASK_CON": ("TASK_PP_EN",)}
+"""Fields of the host's writes that are compared, where not all are: lists may lie at other addresses, and
+their lengths and number are compared by following them."""
+
+
+def _first_kick(ours: StreamContents, theirs: StreamContents) -> Finding | None:
+    """Return the first register that the hosts write differently before the tasks."""
+    mine, other = (_host_settings(one) for one in (ours, theirs))
+    for path in [*mine, *(p for p in other if p not in mine)]:
+        a, b = mine.get(path), other.get(path)
+        if a != b:
+            finding = _command(0, path, a, b)
+            return Finding(finding.text.replace("task 0", "the host", 1), finding.data | {"kind": "kick"})
+    return None
+
+
+def _host_settings(stream: StreamContents) -> dict[str, int]:
+    """Return what the host writes before the tasks, by path, without what is compared otherwise."""
+    found = {}
+    for offset, value in chain(*kick_writes(stream.kick, stream.core, stream.writes)):
+        register = registers().at(offset)
+        if register is None:
+            continue
+        fields = register.decode(value)
+        names = _FROM_TASKS.get(register.path, tuple(fields))
+        if names and register.block != "GLOBAL":
+            found[register.path] = register.encode(**{name: fields[name] for name in names})
+    return found
 
 
 def _first_setting(number: int, a: list[int], b: list[int], both: bool = False) -> Finding | None:

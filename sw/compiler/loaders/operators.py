@@ -270,7 +270,7 @@ def _slice(node: FileNode) -> Tensor:
 def _pad(node: FileNode) -> Tensor:
     x = node.map_input()
     repeated = node.repeated_padding()
-    if repeated is not None:
+    if repeated is not None and any((*repeated[1], *repeated[2])):
         return _repeated(node, x, *repeated)
     before, after, code = node.padding(x)
     if min(*before, *after) < 0 or before[0] or after[0]:
