@@ -206,6 +206,18 @@ def _addresses(place: Any, base: int) -> NDArray[np.int64]:
         np.arange(channels), np.arange(rows), np.arange(columns), indexing="ij"
     )
     if place.argb:
-        return base + (row * place.pitch + column) * place.argb + channel
-    offsets: NDArray[np.int64] = place.offset_of(channel, row, column)
-    return base + offsets
+        return base + ((row * place.pitch + column) * place.argb + channel) * place.itemsize
+    # Elements are numbered from 1 on, and the digits of their numbers packed as the place packs values.
+    kind = np.dtype(f"<u{place.itemsize}")
+    digit = 8 * min(place.itemsize, 2)
+    numbers = 1 + np.arange(channels * rows * columns, dtype=np.int64).reshape(channels, rows, columns)
+    found: NDArray[np.int64] | None = None
+    for shift in range(0, max(int(numbers.size).bit_length(), 1), digit):
+        part = (numbers >> shift & (1 << digit) - 1).astype(kind)
+        packed = np.ascontiguousarray(place.pack(part)).reshape(-1).view(kind).astype(np.int64)
+        found = packed if found is None else found | packed << shift
+    assert found is not None
+    held = np.flatnonzero(found)
+    addresses = np.zeros(numbers.size, np.int64)
+    addresses[found[held] - 1] = base + held * place.itemsize
+    return addresses.reshape(channels, rows, columns)

@@ -134,6 +134,9 @@ def test_expressions_have_registers_and_tensors_and_nothing_of_python(digits: De
     assert session.evaluate("max(out1[3]) - 1") == int(out[3].max()) - 1
     assert session.evaluate("DPU[1].OUT_CVT_SHIFT.OUT_CVT_SHIFT == 21 and DPU.WIDTH + 1 == 16")
     assert session.evaluate("DPU[1].DST_BASE_ADDR") == 0x106000
+    session.compare_with(references({"out1": out}, digits))
+    assert session.evaluate("count(diff out1) == 0 and max(reference 'out1') == max('out1')")
+    session.compare_with(references({"out2": np.zeros((32, 16, 16), np.int8)}, digits))
     for text in (
         "__import__('os')", "out1.__class__", "(lambda: 1)()", "[x for x in out1]", "1 << 10**9", "2 ** 9",
         "out1[99]", "nothing", "DPU.NOTHING", "golden out1", "reference out1", "x" * 2000, "1 if 1 else 0",
