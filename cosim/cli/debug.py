@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,9 +20,16 @@ if TYPE_CHECKING:
 class DebugOptions(Options):
     """Options of `rkcosim debug`."""
 
-    file: Path = argument(
+    file: Path | None = argument(
         "A stream file, a capture's manifest, a listing with memory (`regcmd dump --with-memory`), or a "
-        "model (.onnx, .tflite, .rknn, compiled)."
+        "model (.onnx, .tflite, .rknn, compiled); an editor may name it instead.",
+        default=None,
+    )
+    port: int | None = option(
+        "Serve editors on this port of the loopback interface (0: any free one) instead of standard input "
+        "and output.",
+        low=0,
+        high=65535,
     )
     terminal: bool = option("Read commands from the terminal.", default=False)
     commands: Path | None = option(
@@ -43,18 +52,26 @@ class DebugOptions(Options):
     cores: Share = 1
 
     def __post_init__(self) -> None:
-        if self.terminal and self.commands is not None:
-            raise ValueError("give --terminal or --commands FILE, not both")
+        given = {"--terminal": self.terminal, "--commands": self.commands, "--port": self.port}
+        forms = [name for name, value in given.items() if value is not None and value is not False]
+        if len(forms) > 1:
+            raise ValueError(f"give only one of {' and '.join(forms)}")
+        if self.file is None and (self.terminal or self.commands is not None):
+            raise ValueError(f"{forms[0]} needs a FILE to debug")
+        if self.file is None:
+            needs("FILE", against=self.against, input=self.input)
         if self.against is None:
             needs("--against FILE", tolerance=self.tolerance, relative=self.relative)
 
 
-def session_of(asked: DebugOptions) -> Session:
-    """Open what is debugged, with its references."""
+def session_of(asked: DebugOptions) -> Session | None:
+    """Open what is debugged, with its references; None if an editor says what it is."""
     from rkcosim.debug.against import Tolerance, read_references
     from rkcosim.debug.opening import open_debugged
     from rkcosim.debug.session import Session
 
+    if asked.file is None:
+        return None
     work = open_debugged(asked.file, inputs=asked.input, seed=asked.seed, cores=asked.cores)
     references = [] if asked.against is None else read_references(asked.against, work)
     return Session(work, references, Tolerance(asked.tolerance, asked.relative))
@@ -62,16 +79,22 @@ def session_of(asked: DebugOptions) -> Session:
 
 @command(
     "rkcosim debug examples/streams/digits.json --terminal",
+    "rkcosim debug --port 4711",
     "rkcosim debug model.onnx -i inputs.npz --against board.npz --commands find.txt",
 )
 def debug_command(asked: DebugOptions) -> None:
     """Step through a command stream, forwards and backwards.
 
-    With --against the run stops at the first task whose result differs from a reference.
+    With --against the run stops at the first task whose result differs from a reference. Without --terminal,
+    --commands and --port, an editor is served on standard input and output by the Debug Adapter Protocol.
     """
     from rkcosim.debug.terminal import Terminal
 
+    if not asked.terminal and asked.commands is None:
+        _serve(asked)
+        return
     session = session_of(asked)
+    assert session is not None
     terminal = Terminal(session)
     for note in session.work.notes:
         print(f"note: {note}")
@@ -79,3 +102,15 @@ def debug_command(asked: DebugOptions) -> None:
         raise SystemExit(terminal.interact())
     lines = read_given(asked.commands).decode(errors="replace").splitlines()
     raise SystemExit(terminal.run_lines(lines, asked.commands.name))
+
+
+def _serve(asked: DebugOptions) -> None:
+    from rkcosim.debug.adapter import Adapter, serve_port
+
+    if asked.port is not None:
+        serve_port(asked.port, lambda: session_of(asked), lambda text: print(text, flush=True))
+        return
+    # Nothing but messages of the protocol may go to standard output.
+    output = sys.stdout.buffer
+    with redirect_stdout(sys.stderr):
+        Adapter(sys.stdin.buffer, output, session_of(asked)).serve()

@@ -27,7 +27,7 @@ DEEPEST = 50
 
 MOST_SHIFT = 64
 
-PREFIX = re.compile(r"\s*(golden|diff|reference)\s+(?=[A-Za-z_'\"])")
+PREFIX = re.compile(r"""'[^']*'|"[^"]*"|\b(golden|diff|reference)\s+('[^']*'|"[^"]*"|[A-Za-z_]\w*)""")
 
 
 class ExpressionError(Error, ValueError):
@@ -125,14 +125,7 @@ def evaluate(text: str, scope: Scope) -> Any:
 
 def _called(text: str) -> str:
     """Write `golden y[0]` as `golden(y)[0]`."""
-    found = PREFIX.match(text)
-    if found is None:
-        return text
-    rest = text[found.end() :]
-    name = re.match(r"'[^']*'|\"[^\"]*\"|[A-Za-z_]\w*", rest)
-    if name is None:
-        return text
-    return f"{found[1]}({name[0]}){rest[name.end() :]}"
+    return PREFIX.sub(lambda found: f"{found[1]}({found[2]})" if found[1] else found[0], text)
 
 
 class _Evaluator:

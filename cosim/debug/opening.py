@@ -87,6 +87,11 @@ def open_debugged(path: Path, *, inputs: Sequence[Path] = (), seed: int = 0, cor
             "--with-memory` writes a listing with it"
         )
     stream = source.stream
+    if source.kind == "text" and all(region.name.startswith("commands ") for region in stream.regions):
+        raise SourceError(
+            f"{path.name}: the listing has only the words, without the memory on which they work; `rkcosim "
+            "regcmd dump --with-memory` writes it as well"
+        )
     job = DebuggedJob(stream, source.programs[0], [task.title for task in source.programs[0].tasks])
     regions = {region.name: region for region in stream.regions}
     return Debugged(path.name, [job], outputs_of([job]), regions, list(source.notes))
@@ -201,6 +206,18 @@ def _addresses(place: Any, base: int) -> NDArray[np.int64]:
         np.arange(channels), np.arange(rows), np.arange(columns), indexing="ij"
     )
     if place.argb:
-        return base + (row * place.pitch + column) * place.argb + channel
-    offsets: NDArray[np.int64] = place.offset_of(channel, row, column)
-    return base + offsets
+        return base + ((row * place.pitch + column) * place.argb + channel) * place.itemsize
+    # Elements are numbered from 1 on, and the digits of their numbers packed as the place packs values.
+    kind = np.dtype(f"<u{place.itemsize}")
+    digit = 8 * min(place.itemsize, 2)
+    numbers = 1 + np.arange(channels * rows * columns, dtype=np.int64).reshape(channels, rows, columns)
+    found: NDArray[np.int64] | None = None
+    for shift in range(0, max(int(numbers.size).bit_length(), 1), digit):
+        part = (numbers >> shift & (1 << digit) - 1).astype(kind)
+        packed = np.ascontiguousarray(place.pack(part)).reshape(-1).view(kind).astype(np.int64)
+        found = packed if found is None else found | packed << shift
+    assert found is not None
+    held = np.flatnonzero(found)
+    addresses = np.zeros(numbers.size, np.int64)
+    addresses[found[held] - 1] = base + held * place.itemsize
+    return addresses.reshape(channels, rows, columns)

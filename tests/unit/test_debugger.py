@@ -22,6 +22,7 @@ from rkcosim.debug.stepped import SteppedKick
 from rkcosim.debug.tensors import TensorError
 from rkcosim.debug.terminal import Terminal
 from rkcosim.regcmd.word import op_enable_mask, op_enable_word, words_to_bytes
+from rkcosim.verify.streams.sources import SourceError
 from rkcosim.verify.streams.stream import Stream
 
 STREAMS = Path(__file__).resolve().parents[2] / "examples/streams"
@@ -133,6 +134,9 @@ def test_expressions_have_registers_and_tensors_and_nothing_of_python(digits: De
     assert session.evaluate("max(out1[3]) - 1") == int(out[3].max()) - 1
     assert session.evaluate("DPU[1].OUT_CVT_SHIFT.OUT_CVT_SHIFT == 21 and DPU.WIDTH + 1 == 16")
     assert session.evaluate("DPU[1].DST_BASE_ADDR") == 0x106000
+    session.compare_with(references({"out1": out}, digits))
+    assert session.evaluate("count(diff out1) == 0 and max(reference 'out1') == max('out1')")
+    session.compare_with(references({"out2": np.zeros((32, 16, 16), np.int8)}, digits))
     for text in (
         "__import__('os')", "out1.__class__", "(lambda: 1)()", "[x for x in out1]", "1 << 10**9", "2 ** 9",
         "out1[99]", "nothing", "DPU.NOTHING", "golden out1", "reference out1", "x" * 2000, "1 if 1 else 0",
@@ -348,3 +352,12 @@ def test_a_hang_names_the_block_that_waits():
     assert code == 3
     assert "PPU: waits for PPU_RDMA, not running" in said
     assert "OP_ENABLE PPU" in said
+
+
+def test_a_listing_needs_its_memory(tmp_path: Path):
+    stream, path = Stream.load(DIGITS), tmp_path / "digits.txt"
+    path.write_text(stream.dump(memory=True), encoding="utf-8")
+    assert ran("c", open_debugged(path))[0] == 0
+    path.write_text(stream.dump(), encoding="utf-8")
+    with pytest.raises(SourceError, match="--with-memory"):
+        open_debugged(path)

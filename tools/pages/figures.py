@@ -1,4 +1,4 @@
-"""The ten figures of docs/results/index.md, read from the pages that programs write."""
+"""The figures of docs/results/index.md, read from the pages that programs write."""
 
 from __future__ import annotations
 
