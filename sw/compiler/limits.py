@@ -41,6 +41,8 @@ MAX_UNALIGNED = 512
 """Largest number of channels of a Softmax that do not fill atoms: its matrices grow with their square."""
 MOST_PLACES = 30
 """Largest number of places for each element of a linear resize; a window has one more."""
+MOST_DEPTH = 256
+"""Largest number of elements of an axis of floats that is resized by a product with a matrix of weights."""
 MOST_COPIES = 256
 """Largest number of tasks that copy ranges of rows and columns for a nearest resize."""
 MOST_WINDOW = 2048

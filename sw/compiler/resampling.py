@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from rkcosim.compiler.graph import BilinearForm, Op
 
@@ -29,6 +32,35 @@ class Sampling:
     step: float = 1.0
     picks: tuple[int, ...] = ()
     a: float = -0.75
+
+    def plain(self, size: int, out: int) -> bool:
+        """Whether the results are the elements themselves."""
+        if self.method == "nearest":
+            return self.picks == tuple(range(size))
+        return size == out and (self.start, self.step) == (0.0, 1.0)
+
+    def weights(self, apart: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Return the weights of elements at distances (float64, any shape) from a result, not for nearest.
+
+        Cubic ones are those of ONNX' Resize (Keys 1981).
+        """
+        if self.method == "linear":
+            return np.asarray((1.0 - apart).clip(0), np.float64)
+        a = self.a
+        near = ((a + 2) * apart - (a + 3)) * apart**2 + 1
+        far = ((apart - 5) * apart + 8) * apart * a - 4 * a
+        return np.where(apart <= 1, near, np.where(apart < 2, far, 0.0))
+
+    def matrix(self, size: int, out: int) -> npt.NDArray[np.float64]:
+        """Return the weights of `size` elements (columns) for `out` results (rows), not for nearest."""
+        made, results = np.zeros((out, size)), np.arange(out)
+        at = self.start + self.step * results
+        reach = 2 if self.method == "cubic" else 1
+        for offset in range(1 - reach, reach + 1):
+            places = np.floor(at) + offset
+            inside = places.clip(0, size - 1).astype(np.int64)
+            np.add.at(made, (results, inside), self.weights(np.abs(places - at)))
+        return made
 
 
 @dataclass(frozen=True)

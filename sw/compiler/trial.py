@@ -11,12 +11,13 @@ from contextlib import contextmanager
 
 from rkcosim.compiler.graph import Graph, HostCall, HostPart, ModelError, Op
 from rkcosim.compiler.lowering.lower import steps_of
-from rkcosim.compiler.steps import ConvStep, Step
+from rkcosim.compiler.programs.products import product_tiles
+from rkcosim.compiler.steps import ConvStep, ProductStep, Step
 from rkcosim.compiler.tiling import ConvShape, plan_tiles
 
 
 def check_operations(graph: Graph, ops: Sequence[Op]) -> None:
-    """Check that operations can be lowered and that their convolutions have tiles.
+    """Check that operations can be lowered and that their convolutions and products have tiles.
 
     Parameters
     ----------
@@ -44,6 +45,8 @@ def _check_tiles(step: Step) -> None:
         sizes = (*x.cube, *y.cube, step.window, step.depthwise)
         shape = ConvShape(*sizes, insert=step.insert[0], itemsize=y.itemsize)
         plan_tiles(shape, f"{step.kind} '{step.name}'")
+    elif isinstance(step, ProductStep):
+        product_tiles(step)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Resizes by ratios of small numbers and copies of lines, beside onnxruntime; equal on RTL and golden."""
+"""Resizes by any ratio and copies of lines, beside onnxruntime; equal on RTL and golden."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
-from rkcosim.compiler.steps import CallStep, CopyStep, HostStep
+from rkcosim.compiler.steps import AtomsStep, CallStep, CopyStep, HostStep, ProductStep
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import Engine, open_engine
 from rkcosim.verify.crosscheck.model_check import ModelChecker
@@ -120,16 +120,47 @@ def test_copied_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("out", "more", "words"),
+    "mode", [{"mode": "linear"}, {"mode": "cubic"}, {"mode": "cubic", "cubic_coeff_a": -0.5}]
+)
+@pytest.mark.parametrize(
+    ("form", "size", "out"),
     [
-        ((11, 9), {"mode": "linear"}, ["mode linear, 6 to 11 rows"]),
-        ((9, 10), {"mode": "cubic"}, ["mode cubic, 6 to 9 rows", "one of 1, 2, 4, 8 (cubic)"]),
-        ((3, 5), {"mode": "linear", "antialias": 1}, ["antialias"]),
+        ("half_pixel", (6, 5), (11, 5)),
+        ("half_pixel", (7, 40), (7, 37)),
+        ("half_pixel", (10, 10), (1.37, 0.71)),
+        ("pytorch_half_pixel", (13, 5), (1, 11)),
+        ("align_corners", (9, 12), (13, 24)),
+        ("asymmetric", (6, 32), (11, 31)),
     ],
 )
-def test_stays_on_the_host(out: Size, more: dict[str, object], words: list[str]) -> None:
+def test_products(form: str, size: Size, out: Size, mode: dict[str, object]) -> None:
+    """Other ratios of floats are products with a matrix of weights."""
+    compiled = near(*network(size, out, False, coordinate_transformation_mode=form, **mode), False)
+    assert any(isinstance(step, ProductStep) for step in compiled.plan.steps)
+
+
+def test_product_of_many_kernels() -> None:
+    """Kernels whose atoms are further apart than a register holds are transposed in several tasks."""
+    net = Net((1, 64, 37, 34), 3)
+    x = net.rng.normal(size=net.shape).astype(np.float16).astype(np.float32)
+    sizes = net.constant(np.array([1, 64, 37, 35]), np.int64)
+    data = net.model(net.add("Resize", "x", "", "", sizes, mode="linear"), opset=19).SerializeToString()
+    plan = near(data, x, False).plan
+    tasks = plan.tasks_by_step()
+    (atoms,) = (tasks[i] for i, step in enumerate(plan.steps) if isinstance(step, AtomsStep))
+    assert len(atoms) == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "out", "more", "words"),
+    [
+        ((257, 5), (300, 5), {"mode": "linear"}, ["mode linear, 257 to 300 rows", "at most 256 elements"]),
+        ((6, 5), (3, 5), {"mode": "linear", "antialias": 1}, ["antialias"]),
+    ],
+)
+def test_stays_on_the_host(size: Size, out: Size, more: dict[str, object], words: list[str]) -> None:
     """The reason names the axis and what the NPU can do."""
-    net = Net((1, 12, 6, 5), 3)
+    net = Net((1, 12, *size), 3)
     sizes = net.constant(np.array([1, 12, *out]), np.int64)
     y = net.add("Resize", net.conv("x", 12, 12, 1), "", "", sizes, **more)
     reason = reason_of(net.model(y, opset=19).SerializeToString())

@@ -68,6 +68,9 @@ CASES = {
     "resize_ratio": [
         (("linear", "rows", 4, 6, True), ("linear", "rows", 4, 11, False), "linear, 4 to 11 rows")
     ],
+    "resize_matrix": [
+        (("linear", "rows", 256, 300), ("cubic", "columns", 257, 300), "mode cubic, 257 to 300 columns")
+    ],
     "resize_of_codes": [(("cubic", True), ("cubic", False), "mode cubic of bytes")],
     "block_size": [((7, True), (8, True), "8 x 8"), ((8, False), (3, False), "3 x 3")],
     "cube_axis": [((1, (1, 2, 3, 4)), (0, (1, 2, 3, 4)), "axis 0 of (1, 2, 3, 4)")],
@@ -187,9 +190,9 @@ WIDE = {"x": (1, 64, 128)}
         ),
         (
             helper.make_node("Resize", ["x", "", "s"], ["y"], "n", mode="linear"),
-            MAP,
-            {"s": np.array([1, 1, 1.375, 2], np.float32)},
-            "mode linear, 8 to 11 rows (required: ",
+            {"x": (1, 16, 300, 8)},
+            {"s": np.array([1, 1, 1.01, 2], np.float32)},
+            "mode linear, 300 to 303 rows (required: ",
         ),
         (
             helper.make_node("Softmax", ["x"], ["y"], "n"),

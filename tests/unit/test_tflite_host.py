@@ -102,6 +102,17 @@ def test_operators_stay_together() -> None:
     assert second.startswith("its inputs ") and "are on the host (required: " in second and third != second
 
 
+def test_resize_of_floats_by_a_product() -> None:
+    """Ratios that bytes leave to the host; LiteRT computes in binary32."""
+    t = Tf(dtype="float32")
+    data = t.bytes(bilinear(t, t.conv(t.input(IMAGE), 12, 3), 11, 13))
+    values = np.random.default_rng(0).normal(size=IMAGE).astype(np.float32)
+    model = compile_model(data, reuse=False)
+    assert not calls(model)
+    ((ours,),), ((theirs,),) = by_npu(model, values), by_litert(data, values)
+    assert np.abs(ours - theirs).max() <= 2.0**-9 * np.abs(theirs).max()
+
+
 def test_float_on_the_host() -> None:
     """With floats on the host the result is LiteRT's binary32, to the last bit of its own kernels."""
     t = Tf(dtype="float32")

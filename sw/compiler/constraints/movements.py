@@ -9,6 +9,7 @@ from rkcosim.compiler.limits import (
     INSERTS,
     MAX_REPEAT,
     MOST_COPIES,
+    MOST_DEPTH,
     MOST_MOVES,
     MOST_ONES,
     MOST_PLACES,
@@ -117,10 +118,17 @@ def resize_coordinates(form: str, mode: str) -> str:
     "Resize", most=MOST_PLACES, factor=MAX_REPEAT, inserts=", ".join(map(str, INSERTS)), stride=CONV_STRIDE
 )
 def resize_ratio(method: str, axis: str, before: int, after: int, fits: bool) -> str:
-    """The elements of rows and columns are n / b as far apart as the results, with n up to {most} (linear: a
-    product of two numbers up to {factor}) or one of {inserts} (cubic), and b a product of two numbers up to
-    {stride}."""
+    """Of bytes, the elements of rows and columns are n / b as far apart as the results, with n up to {most}
+    (linear: a product of two numbers up to {factor}) or one of {inserts} (cubic), and b a product of two
+    numbers up to {stride}."""
     return "" if fits else f"mode {method}, {before} to {after} {axis}"
+
+
+@constraint("Resize", most=MOST_DEPTH)
+def resize_matrix(method: str, axis: str, before: int, after: int) -> str:
+    """Linear and cubic resizes of floats by other ratios are products with a matrix of weights, of an axis of
+    at most {most} elements: the multiplications for each result grow with them."""
+    return f"mode {method}, {before} to {after} {axis}" if before > MOST_DEPTH else ""
 
 
 @constraint("Resize")

@@ -37,7 +37,9 @@ from rkcosim.compiler.loaders.node import (
     lookup,
     natural_cube,
 )
+from rkcosim.compiler.loaders.resizes import add_resize
 from rkcosim.compiler.resampling import Resample, Sampling
+from rkcosim.compiler.resampling import linear as places_of
 
 
 def _conv(node: FileNode, source: str = "Conv") -> Pending:
@@ -315,13 +317,16 @@ def _resize(node: FileNode) -> Tensor:
     if linear is not None:
         form, shape = linear
         source, y = node.settled(), node.made(0, shape)
-        node.graph.ops.append(g.Bilinear(node.name, (source,), y.name, form))
+        pairs = zip(x.cube[1:], y.cube[1:], strict=True)
+        rows, columns = (places_of(form, size, out) for size, out in pairs)
+        add_resize(node.graph, node.label, g.Bilinear(node.name, (source,), y.name, form), rows, columns)
         return y
     sampled = node.sampled(x)
     if sampled is not None:
         rows, columns, shape = sampled
         source, y = node.settled(), node.made(0, shape)
-        node.graph.ops.append(Resample(node.name, (source,), y.name, rows, columns))
+        op = Resample(node.name, (source,), y.name, rows, columns)
+        add_resize(node.graph, node.label, op, rows, columns)
         return y
     picks, shape = node.picks(x)
     source, y = node.settled(), node.made(0, shape)

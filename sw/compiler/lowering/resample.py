@@ -128,8 +128,7 @@ def axis_of(sampling: Sampling, size: int, out: int) -> Axis | None:
         reach = n * (2 if sampling.method == "cubic" else 1)
         places = np.arange(math.floor(start - reach) + 1, math.ceil(start + reach))
         apart = np.abs(places - start) / n
-        taps = _cubic(apart, sampling.a) if sampling.method == "cubic" else 1.0 - apart
-        taps = taps.clip(0) if sampling.method == "linear" else taps
+        taps = sampling.weights(apart)
     elif sampling.method == "linear":
         begin = math.floor(start)
         places = np.arange(begin, begin + n + 1)
@@ -178,13 +177,6 @@ def _repeats(n: int) -> list[int]:
     if n <= MAX_REPEAT:
         return [n]
     return next(([n // f, f] for f in range(MAX_REPEAT, 1, -1) if n % f == 0 and n // f <= MAX_REPEAT), [])
-
-
-def _cubic(apart: Array, a: float) -> Array:
-    """Return the weights of elements at a distance (ONNX, Resize, cubic; Keys 1981)."""
-    near = ((a + 2) * apart - (a + 3)) * apart**2 + 1
-    far = ((apart - 5) * apart + 8) * apart * a - 4 * a
-    return np.where(apart <= 1, near, np.where(apart < 2, far, 0.0))
 
 
 def resampled(maker: Mover, rows: Sampling, columns: Sampling) -> list[Step]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from rkcosim.compiler.graph import ModelError, Window
 from rkcosim.compiler.graph_products import SUM_BYTES, Factors
+from rkcosim.compiler.limits import MAX_NOTCH
+from rkcosim.compiler.permutation import MOST_SURFACES
 from rkcosim.compiler.programs.convolution import ConvOperands, convolution
 from rkcosim.compiler.programs.dpu import Place, dpu_cube, dpu_rest, pointers, rdma_registers
 from rkcosim.compiler.programs.elementwise import FLYING_BLOCKS, INT16, UNITS_PER_ATOM
@@ -134,15 +137,38 @@ def kernel_atoms(step: AtomsStep, x: Place, y: Place) -> Iterator[Settings]:
         return
     if x.surface != blocks * channel_group():
         raise ModelError(f"{step.kind} '{step.name}': {x.surface} rows are not whole weight tiles")
-    surfaces = -(-x.cube[0] // x.c2)
+    together = blocks if (kernels - 1) * BLOCK_ATOMS <= MAX_NOTCH else 1
+    whole = -(-x.cube[0] // x.c2)
+    for block, first in itertools.product(range(0, blocks, together), range(0, whole, MOST_SURFACES)):
+        source = x.ref + (first * x.surface + block * channel_group()) * ATOM_BYTES
+        target = y.ref + (block * kernels + first * UNITS_PER_ATOM) * BLOCK_ATOMS * ATOM_BYTES
+        yield _transposed(source, target, x.surface, min(MOST_SURFACES, whole - first), kernels, together)
+
+
+def _transposed(source: Ref, target: Ref, apart: int, surfaces: int, kernels: int, blocks: int) -> Settings:
+    """Return the program that makes the atoms of kernels that are channels.
+
+    Parameters
+    ----------
+    source, target
+        First atoms.
+    apart
+        Atoms of a surface that is read.
+    surfaces
+        Surfaces of eight kernels.
+    kernels
+        Kernels of the result.
+    blocks
+        Blocks of 32 rows.
+    """
     settings = moved(
         Move(
-            x.ref,
-            y.ref,
+            source,
+            target,
             1,
-            x.surface,
+            blocks * channel_group(),
             surfaces,
-            apart=x.surface,
+            apart=apart,
             line=1,
             step=BLOCK_ATOMS,
             series=UNITS_PER_ATOM,
@@ -155,9 +181,9 @@ def kernel_atoms(step: AtomsStep, x: Place, y: Place) -> Iterator[Settings]:
     settings.change("DPU", "BS_OW_CFG", TP_ORG_EN=1)
     settings.change("DPU", "WDMA_SIZE_0", TP_PRECISION=1, SIZE_C_WDMA=surfaces - 1)
     settings.change("DPU", "WDMA_SIZE_1", HEIGHT_WDMA=blocks - 1, WIDTH_WDMA=BLOCK_ATOMS - 1)
-    notch = (kernels - 1) * BLOCK_ATOMS
+    notch = (kernels - 1) * BLOCK_ATOMS if blocks > 1 else 0
     settings.change("DPU", "DATA_CUBE_NOTCH_ADDR", NOTCH_ADDR_1=notch, NOTCH_ADDR_0=notch)
-    yield settings
+    return settings
 
 
 def kernel_tiles(step: TilesStep, x: Place, y: Place) -> Iterator[Settings]:
