@@ -362,7 +362,8 @@ def test_batches(dtype: str) -> None:
     model = compile_model(data, reuse=False)
     single = compile_model(one.bytes(batched(one, IMAGE)))
     assert model.inputs[0].shape == (3, 8, 6, 7) and model.outputs[0].shape == (3, 5)
-    assert ["RESIZE_BILINEAR"] * 3 in calls(model)
+    on_host = ["RESIZE_BILINEAR"] * 3 in calls(model)  # the NPU has it for floats
+    assert on_host == (dtype == "int8")
     assert len(model.plan.tasks) >= 3 * len(single.plan.tasks)
     assert len(model.plan.weights) < 2 * len(single.plan.weights)
     values = codes(shape) if dtype == "int8" else codes(shape).astype(np.float32) / 64

@@ -146,9 +146,9 @@ class _Products:
         order = (0, 1, 2) if axis == 1 else (1, 0, 2)
         stored = (x.cube[1], x.cube[2], channels)
         lines = self._moved(x, "lines", stored, order, (factors.columns, depth, 1))
-        table = np.zeros((depth, out, 1), np.float16)
+        table: Array = np.zeros((depth, out, 1), np.float16)
         table[:size, :, 0] = matrix.T
-        weights = self._tensor(x, "matrix", table.shape)
+        weights = self._tensor(x, "matrix", (depth, out, 1))
         graph.constants[weights.name] = table
         atoms = self._tensor(x, "atoms", factors.atoms_cube)
         tiles = self._tensor(x, "tiles", factors.tiles_cube)

@@ -138,11 +138,11 @@ def kernel_atoms(step: AtomsStep, x: Place, y: Place) -> Iterator[Settings]:
     if x.surface != blocks * channel_group():
         raise ModelError(f"{step.kind} '{step.name}': {x.surface} rows are not whole weight tiles")
     together = blocks if (kernels - 1) * BLOCK_ATOMS <= MAX_NOTCH else 1
-    whole = -(-x.cube[0] // x.c2)
-    for block, first in itertools.product(range(0, blocks, together), range(0, whole, MOST_SURFACES)):
+    count = -(-x.cube[0] // x.c2)
+    for block, first in itertools.product(range(0, blocks, together), range(0, count, MOST_SURFACES)):
         source = x.ref + (first * x.surface + block * channel_group()) * ATOM_BYTES
         target = y.ref + (block * kernels + first * UNITS_PER_ATOM) * BLOCK_ATOMS * ATOM_BYTES
-        yield _transposed(source, target, x.surface, min(MOST_SURFACES, whole - first), kernels, together)
+        yield _transposed(source, target, x.surface, min(MOST_SURFACES, count - first), kernels, together)
 
 
 def _transposed(source: Ref, target: Ref, apart: int, surfaces: int, kernels: int, blocks: int) -> Settings:
