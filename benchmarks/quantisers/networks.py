@@ -122,7 +122,8 @@ def _normalised(pixels: Array, mean: Sequence[float], std: Sequence[float], bgr:
 
 def digits(folders: Sequence[Path]) -> list[Array]:
     """Return the digits of examples/digits that the training did not see."""
-    archive = np.load(PACKAGE / "examples" / "digits" / "held_back.npz")
+    with np.load(PACKAGE / "examples" / "digits" / "held_back.npz") as opened:
+        archive = dict(opened)
     scale = np.float32(archive["scale"].reshape(-1)[0]) if "scale" in archive else np.float32(1)
     return list(archive["images"].reshape(-1, 1, 1, 16, 16).astype(np.float32) * scale)
 

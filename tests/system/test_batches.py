@@ -26,6 +26,7 @@ from rkcosim.measure.perf.estimator import estimate_model
 from rkcosim.measure.report.data import from_json
 from rkcosim.rknn_api.server import RknnServer
 from rkcosim.rknn_file.opening import open_file
+from tests.makers.archives import arrays_of
 from tests.makers.batch_models import APART, MIXED, N, Net, drawn, model
 
 PROGRAM = Path(__file__).with_name("programs") / "floats.c"
@@ -130,7 +131,7 @@ def test_outputs_are_those_of_onnxruntime(prefix: Path, server: RknnServer, tmp_
             with np.load(f"{path}.out.npz") as found:
                 outputs = [found[key] for key in found.files]
         else:
-            count = len(np.load(f"{path}.npz").files)
+            count = len(arrays_of(f"{path}.npz"))
             words = (f"{path}.onnx", 0, f"{path}.out", *(f"{path}.{place}" for place in range(count)))
             run(prefix, server, prefix / "floats", *words)
             data, at = np.fromfile(f"{path}.out", np.float32), 0

@@ -120,6 +120,7 @@ SLOW = {
     ("conformance",),
     ("bench",),
     ("serve",),
+    ("debug",),
     ("sweep",),
     ("device",),
     ("rknn", "run"),

@@ -11,6 +11,7 @@ from rkcosim.compiler import CompiledModel, LoadedModel, compile_conv_layer, com
 from rkcosim.compiler.graph import Clamp
 from rkcosim.compiler.steps import CallStep, HostStep
 from rkcosim.verify.crosscheck.model_check import GoldenDriver, ModelChecker
+from tests.makers.archives import arrays_of
 from tests.system.qdq_models import Build, Net, make, reference
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
@@ -529,7 +530,7 @@ def test_fused_clamp(limits: tuple[float, float], depthwise: bool) -> None:
 def test_digits() -> None:
     """The whole digits network: labels equal onnxruntime's, every layer is equal on both levels."""
     data = (DIGITS / "digits_int8.onnx").read_bytes()
-    held_back = np.load(DIGITS / "held_back.npz")
+    held_back = arrays_of(DIGITS / "held_back.npz")
     images = (held_back["images"] / 16).astype(np.float32)[:, None, None]
     model = compile_model(data, reuse=False)
     loaded = LoadedModel(model, GoldenDriver())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -136,5 +136,6 @@ def test_floats_beside_onnxruntime(
     ],
 )
 def test_float_outputs(ours: list[float], theirs: list[float], same: bool, worst: float) -> None:
-    found = _output(0, "y", np.array(ours), np.array(theirs), None)
+    info = SimpleNamespace(name="y", scale=1.0, quantised=False, dtype=np.float64)
+    found = _output(0, info, np.array(ours), np.array(theirs))
     assert found.same is same and found.worst == pytest.approx(worst)

@@ -34,6 +34,7 @@ from rkcosim.rknn_api.signatures import SIGNATURES
 from rkcosim.rknn_api.state import runtime
 from rkcosim.rknn_file import read_rknn
 from rkcosim.rknn_file.writer import write_rknn
+from tests.makers.archives import arrays_of
 from tests.makers.rknn_containers import as_version_6
 from tests.makers.rknn_models import CUSTOM_DOMAIN, Qdq, image_model
 
@@ -385,7 +386,7 @@ def test_mean_and_std_of_a_file(prefix: Path, tmp_path: Path):
 
 
 def test_command_runs_the_example_and_gives_an_account(prefix: Path, tmp_path: Path):
-    held = np.load(DIGITS.with_name("held_back.npz"))
+    held = arrays_of(DIGITS.with_name("held_back.npz"))
     for number in range(3):
         pixels = np.rint(held["images"][number] * held["scale"] * 255).astype(np.uint8)
         (tmp_path / f"{number}.raw").write_bytes(pixels.tobytes())

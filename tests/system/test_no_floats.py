@@ -25,6 +25,7 @@ from rkcosim.verify.conformance.runner import Runner
 from rkcosim.verify.crosscheck.model_check import ModelChecker
 from rkcosim.verify.crosscheck.program import Task
 from tests import seeds
+from tests.makers.archives import arrays_of
 from tests.system.qdq_models import Net
 from tests.system.test_compiler_golden import SHAPES
 from tests.verilog_tools import icarus, needs_icarus, yosys
@@ -161,7 +162,7 @@ def test_the_message_says_what_is_not_built(engine: Engine) -> None:
 
 
 def test_the_digits_network(engine: Engine) -> None:
-    digits = np.load(EXAMPLES / "digits" / "held_back.npz")
+    digits = arrays_of(EXAMPLES / "digits" / "held_back.npz")
     model = compile_model((EXAMPLES / "digits" / "digits_int8.onnx").read_bytes())
     with LoadedModel(model, Driver(engine, 2_000_000), meter=meter(engine)) as loaded:
         for image in digits["images"][:2]:

@@ -25,6 +25,7 @@ from rkcosim.engines import BuildError
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.rknn_api.server import RknnServer
 from rkcosim.rknn_file.writer import write_rknn
+from tests.makers.archives import arrays_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "rknn"
@@ -127,7 +128,7 @@ def test_a_plate_is_read(plate: tuple[Path, np.ndarray], prefix: Path, cores: in
 def test_digits_are_classified_four_at_once(prefix: Path, tmp_path: Path, cores: int):
     """uint8 pictures with mean 0 and std 255, as the network was trained on 0 to 1; six fill one and a half
     batches. The labels are those of the data set."""
-    held = np.load(DIGITS / "held_back.npz")
+    held = arrays_of(DIGITS / "held_back.npz")
     model = compile_model((DIGITS / "digits_int8.onnx").read_bytes(), reuse=True)
     path = tmp_path / "digits.rknn"
     path.write_bytes(write_rknn(model, [Preprocessing((0.0,), (255.0,))], batch=4))

@@ -15,11 +15,12 @@ pytest.importorskip("onnx", reason="needs the extra onnx")
 
 import rkcosim.rknn_api as rk
 from rkcosim.golden.task import GoldenNpu
+from tests.makers.archives import arrays_of
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits"
 MODEL = (DIGITS / "digits_int8.onnx").read_bytes()
-HELD = np.load(DIGITS / "held_back.npz")
+HELD = arrays_of(DIGITS / "held_back.npz")
 
 
 @pytest.fixture(autouse=True)

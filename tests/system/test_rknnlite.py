@@ -32,6 +32,7 @@ from rkcosim.engines import BuildError
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.rknn_api.server import RknnServer
 from tests import seeds
+from tests.makers.archives import arrays_of
 from tests.makers.rknn_models import float_model
 
 Dims = Sequence[int | str]
@@ -274,11 +275,11 @@ def test_the_inputs_select_the_shape(
     arrays = {f"{n}.{place}": x for n, frame in enumerate(turned) for place, x in enumerate(frame)}
     np.savez(tmp_path / "given.npz", **arrays)
     done = run(prefix, tmp_path, SHAPES, "model.onnx", order)
-    made = np.load(tmp_path / "made.npz")
+    made = arrays_of(tmp_path / "made.npz")
     session = ort.InferenceSession(model)
     names = [item.name for item in session.get_inputs()]
-    assert set(made.files) == {str(n) for n in range(len(frames)) if n not in refused}
-    for number in map(int, made.files):
+    assert set(list(made)) == {str(n) for n in range(len(frames)) if n not in refused}
+    for number in map(int, list(made)):
         (wanted,) = session.run(None, dict(zip(names, frames[number], strict=True)))
         assert made[str(number)].shape == wanted.shape
         np.testing.assert_allclose(made[str(number)], wanted, rtol=4e-3, atol=1e-2)

@@ -14,6 +14,7 @@ pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 from rkcosim.rknn_file import read_rknn
 from tests import seeds
+from tests.makers.archives import arrays_of
 from tests.makers.shape_models import by_onnxruntime, enlarging
 from tests.system.qdq_models import Net
 
@@ -469,7 +470,7 @@ def test_several_shapes(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(enlarging())
     done = run("shapes.py", "model.onnx", json.dumps(sets), seeds.number(), folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = np.load(tmp_path / "found.npz")
+    found = arrays_of(tmp_path / "found.npz")
     for (shape,) in sets:
         for name, error in (("float", 0.002), ("int8", 0.1)):
             given, made = (found[f"{name} {shape[2]} {what}"] for what in ("given", "made"))

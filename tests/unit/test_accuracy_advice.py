@@ -30,6 +30,7 @@ from rkcosim.compiler.quantization import (
 from rkcosim.compiler.quantization.cuts import before_concat
 from rkcosim.compiler.quantization.scores import Score, standard_errors
 from rkcosim.compiler.quantization.trials import Trial
+from tests.makers.archives import arrays_of
 from tests.makers.tflite_models import Tf
 from tests.system.qdq_models import Net
 from tests.unit.test_accuracy_codes import boxes_and_scores, samples
@@ -187,7 +188,7 @@ def test_too_few_samples_are_refused():
 
 def test_ranges_are_chosen_by_what_onnxruntime_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The digits: percentile is better on other digits, too, as onnxruntime computes them."""
-    archive = np.load(PACKAGE / "examples" / "digits" / "held_back.npz")
+    archive = arrays_of(PACKAGE / "examples" / "digits" / "held_back.npz")
     digits = archive["images"].reshape(-1, 1, 1, 16, 16).astype(np.float32) * archive["scale"]
     given = [{"image": one} for one in digits[:164]]
     path = PACKAGE / "examples" / "digits" / "digits_float.onnx"

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 import rkcosim
 from rkcosim.cli.main import app
+from tests.makers.archives import arrays_of
 
 DIGITS = rkcosim.example("digits/digits_int8.onnx")
 FLOATS = rkcosim.example("digits/digits_float.onnx")
@@ -23,7 +24,7 @@ def command(*words: object) -> None:
 
 
 def digits(count: int) -> np.ndarray:
-    held_back = np.load(rkcosim.example("digits/held_back.npz"))
+    held_back = arrays_of(rkcosim.example("digits/held_back.npz"))
     return (held_back["images"][:count] * held_back["scale"]).astype(np.float32)[:, None, None]
 
 

@@ -42,7 +42,7 @@ def test_what_gives_no_sizes(model: Path, tmp_path: Path):
     np.save(files[0], np.zeros((1, 5, 8, 8), np.float32))
     np.save(files[1], np.zeros((3, 8, 8), np.float32))
     files[2].write_bytes(b"no array")
-    np.savez(files[3], x=np.zeros((1, 3, 8, 8), np.float32))
+    np.savez(files[3], other=np.zeros((1, 3, 8, 8), np.float32))
     assert [shapes_of_arrays(model, [file]) for file in files] == [{}] * 4
     np.save(files[0], np.zeros((7, 3, 8, 9), np.float32))
     assert shapes_of_arrays(model, files[:1]) == {"x": (1, 3, 8, 9)}
