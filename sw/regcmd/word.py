@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable
 from functools import lru_cache
@@ -14,6 +15,10 @@ WORD_BYTES = 8
 
 FETCH_WORDS = 2
 """Words of one 16-byte fetch of the PC [HW 1.6]."""
+
+
+LOGGED = re.compile(r"\b0x([0-9a-fA-F]{12,16})\b[ \t]*\(?[ \t]*op\b")
+"""A word in a line of a log, as patched kernel drivers print it: `0x02010000000e1004 ( op: ...)`."""
 
 
 class RegcmdError(Error, ValueError):

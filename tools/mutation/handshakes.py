@@ -421,7 +421,7 @@ def finders(component: str, findings: Iterable[Finding], paths: Sequence[str]) -
 def in_turn(
     plans: Mapping[PortFault, tuple[str, ...]], record: Record, most: int | None = None
 ) -> list[tuple[PortFault, ...]]:
-    """Return groups of faults in the order in which they are tried, at most so many faults.
+    """Return groups of faults in the order in which they are tried, with at most `most` faults.
 
     Those without a verdict come first, then those that survived, then the rest. In each of these, the
     components take turns, each with some of its faults in an order by a hash of their names: so what has been

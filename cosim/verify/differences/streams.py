@@ -194,13 +194,7 @@ their lengths and number are compared by following them."""
 
 def _first_kick(ours: StreamContents, theirs: StreamContents) -> Finding | None:
     """Return the first register that the hosts write differently before the tasks."""
-    mine, other = (_host_settings(one) for one in (ours, theirs))
-    for path in [*mine, *(p for p in other if p not in mine)]:
-        a, b = mine.get(path), other.get(path)
-        if a != b:
-            finding = _command(0, path, a, b)
-            return Finding(finding.text.replace("task 0", "the host", 1), finding.data | {"kind": "kick"})
-    return None
+    return _first_different(None, _host_settings(ours), _host_settings(theirs))
 
 
 def _host_settings(stream: StreamContents) -> dict[str, int]:
@@ -221,7 +215,13 @@ def _first_setting(number: int, a: list[int], b: list[int], both: bool = False) 
     """Return the first register that two tasks set differently; `both`: among those that both write."""
     if a == b:
         return None
-    mine, other = settings_of(a), settings_of(b)
+    return _first_different(number, settings_of(a), settings_of(b), both)
+
+
+def _first_different(
+    number: int | None, mine: dict[str, int], other: dict[str, int], both: bool = False
+) -> Finding | None:
+    """Return the first register with two values, of a task or the host (None); `both`: that both write."""
     for path in [*mine, *(p for p in other if p not in mine)]:
         if mine.get(path) != other.get(path) and not (both and not (path in mine and path in other)):
             return _command(number, path, mine.get(path), other.get(path))
@@ -253,10 +253,12 @@ def _chain(broken: Break, link: tuple[int | None, int | None], mine: bool) -> Fi
     return Finding(text + (f" ({'; '.join(differ)})" if differ else ""), data)
 
 
-def _command(task: int, path: str, ours: int | None, theirs: int | None) -> Finding:
-    data = {"kind": "command", "task": task, "register": path, "ours": ours, "theirs": theirs}
+def _command(task: int | None, path: str, ours: int | None, theirs: int | None) -> Finding:
+    """Return a register that a task, or without one the host, sets differently."""
+    kind, place = ("kick", "the host") if task is None else ("command", f"task {task}")
+    data = {"kind": kind, "task": task or 0, "register": path, "ours": ours, "theirs": theirs}
     words = [f"0x{value:X}" if value is not None else "not written" for value in (ours, theirs)]
-    text = f"task {task}, {path}: {words[0]}, against {words[1]}"
+    text = f"{place}, {path}: {words[0]}, against {words[1]}"
     if ours is not None and theirs is not None and path != "OP_ENABLE":
         text += f" ({differing_fields(_register(path), ours, theirs)})"
     return Finding(text, data)

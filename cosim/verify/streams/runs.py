@@ -315,6 +315,11 @@ def remove(memory: Any, mapped: list[int]) -> None:
             memory.unmap(first)
 
 
+def _unfinished(result: StreamResult) -> int | None:
+    """Return the number of the last task that has not ended, None if all have."""
+    return next((one.task for one in reversed(result.tasks) if one.end is None), None)
+
+
 class StreamRun:
     """A stream that a core runs; see `rkcosim.engines.submissions.BegunWork`.
 
@@ -375,7 +380,7 @@ class StreamRun:
         state = engine.block_state(self.core)
         cause = getattr(engine, "hang", {self.core: None})[self.core]
         result = self._result(False, cycles, status, state)
-        hanging = next((one.task for one in reversed(result.tasks) if one.end is None), None)
+        hanging = _unfinished(result)
         if engine.has_cycles and hanging is not None:  # the golden model says by itself what is wrong
             state = "\n".join([*state.splitlines(), *self._broken(hanging)])
             result = replace(result, state=state)
@@ -416,7 +421,7 @@ class StreamRun:
             first = result.diagnostics[0] if result.diagnostics else None
         task = getattr(first, "task", None)
         if task is None:
-            task = next((one.task for one in reversed(result.tasks) if one.end is None), None)
+            task = _unfinished(result)
         register = getattr(first, "register", "") or ""
         block = getattr(first, "block", "")
         if register and block and not register.startswith(f"{block}."):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from ctypes import sizeof
@@ -19,7 +18,7 @@ from rkcosim.regcmd.listing import parse_listing
 from rkcosim.regcmd.program import Program, fetch_from, program_of_chain
 from rkcosim.regcmd.scan import programs_of_buffer
 from rkcosim.regcmd.tasks import TAIL_WORDS
-from rkcosim.regcmd.word import WORD_BYTES
+from rkcosim.regcmd.word import LOGGED, WORD_BYTES
 from rkcosim.verify.streams.capture import SCHEMA_VERSION, import_capture
 from rkcosim.verify.streams.programs import bases_of_plan, programs_of_model
 from rkcosim.verify.streams.stream import Stream
@@ -116,13 +115,11 @@ def open_source(
         ".rknn file",
     ):
         return _of_model(path, with_weights(path, data), cores)
-    if path.suffix == ".json" or (data[:1] in (b"{", b"[") and not _LOG_WORD.search(data.decode("latin-1"))):
+    # A list is no stream and no manifest, but a kernel log begins with its first time stamp in brackets.
+    logged = data[:1] == b"[" and LOGGED.search(data.decode("latin-1"))
+    if path.suffix == ".json" or (data[:1] in (b"{", b"[") and not logged):
         return _of_json(path, data)
     return _of_bytes(path.name, data, address, offset, count, records, memory)
-
-
-_LOG_WORD = re.compile(r"\b0x([0-9a-fA-F]{12,16})\b[ \t]*\([ \t]*op\b")
-"""A command word in a line of a log, as patched kernel drivers print it: `0x02010000000e1004 ( op: ...)`."""
 
 
 def _is_word(text: str) -> bool:
@@ -248,9 +245,9 @@ def _of_text(name: str, text: str) -> Source:
     tokens = text.split()
     if tokens and all(_is_word(token) for token in tokens):
         return Source("words", name, [program_of_words((int(token, 16) for token in tokens), name)])
-    if logged := _LOG_WORD.findall(text):
+    if logged := LOGGED.findall(text):
         source = Source("log", name, [program_of_words((int(word, 16) for word in logged), name)])
-        others = sum(1 for line in text.splitlines() if line.strip() and not _LOG_WORD.search(line))
+        others = sum(1 for line in text.splitlines() if line.strip() and not LOGGED.search(line))
         if others:
             source.notes.append(f"{others} lines of the log have no command word")
         return source

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from rkcosim.regcmd import disassemble, format_command
+from rkcosim.regcmd.word import LOGGED
 from rkcosim.rknn_api.explain.explanation import Explanation, Rules, integer
 from rkcosim.spec.regs import Register, registers
 
@@ -73,14 +74,16 @@ def _dump(match: re.Match[str]) -> Explanation | None:
 
 
 def _word(match: re.Match[str]) -> Explanation:
-    word = int(match["word"], 16)
-    return Explanation(match["word"], "a command word", [format_command(one) for one in disassemble([word])])
+    word = int(match[1], 16)
+    return Explanation(
+        f"0x{match[1]}", "a command word", [format_command(one) for one in disassemble([word])]
+    )
 
 
 _PAIR = r"\b([A-Z][A-Z_]{3,}|0x[0-9a-fA-F]{4})\]?\s*[:=]\s*(0x[0-9a-fA-F]+)\b"
 
 RULES: Rules = {
     r"^(?P<register>[A-Za-z_]+\.\w+|0x[0-9a-fA-F]{4})\s*[:=]?\s+(?P<value>0x[0-9a-fA-F]+|\d+)$": _register,
-    r"\b(?P<word>0x[0-9a-fA-F]{15,16})\b(?=.*\bop\b)": _word,
+    LOGGED.pattern: _word,
     rf"^.*{_PAIR}.*$": _dump,
 }
