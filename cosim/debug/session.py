@@ -7,17 +7,18 @@ from typing import Any
 
 from rkcosim.debug.against import Deviation, Reference, Tolerance, deviation
 from rkcosim.debug.base import BaseSession, Held, Stop, Unit, short_number
-from rkcosim.debug.breakpoints import Breakpoint, overlaps
+from rkcosim.debug.breakpoints import Breakpoint, BreakpointError, overlaps, register_named
 from rkcosim.debug.causes import MOST_TRIALS, Inquiry, inquire, worded_operands
 from rkcosim.debug.expressions import ExpressionError
 from rkcosim.debug.opening import Debugged
 from rkcosim.debug.patterns import patterns
 from rkcosim.debug.places import ListingPlace
-from rkcosim.debug.scope import SessionScope
+from rkcosim.debug.scope import TensorScope
 from rkcosim.debug.stepped import Executed, LoggedMemory, SteppedKick
 from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.golden.task.registers import View
 from rkcosim.regcmd.job import interrupt_names
+from rkcosim.spec.regs import registers
 
 
 class Session(BaseSession):
@@ -407,3 +408,49 @@ class Session(BaseSession):
         """Return the registers of a block with groups; None: the group that is being written."""
         state = self.kick.device.space.blocks[block]
         return View(block, dict(state.groups[state.pointer if group is None else group]))
+
+
+class SessionScope(TensorScope):
+    """The names of expressions in a session on the golden model; see `rkcosim.debug.expressions.Scope`."""
+
+    session: Session
+
+    def register(self, path: str, group: int | None) -> int:
+        """Return `BLOCK.REGISTER` or `BLOCK.REGISTER.FIELD` of a group; None: the group in use."""
+        try:
+            register, one = register_named(path)
+        except BreakpointError as error:
+            raise ExpressionError(str(error)) from None
+        device = self.session.kick.device
+        if register.shadowed and register.block in device.space.blocks:
+            view = self.session.view(register.block, group)
+            return (
+                view.bits(register.name)
+                if one is None
+                else int(register.decode(view.raw(register.name))[one.name])
+            )
+        if group is not None:
+            raise ExpressionError(f"{register.path} has no groups")
+        word = self._plain(register.path, register.block, register.name, register.offset)
+        return word & register.mask if one is None else int(register.decode(word)[one.name])
+
+    def _plain(self, path: str, block: str, name: str, offset: int) -> int:
+        device = self.session.kick.device
+        if path == "PC.INTERRUPT_RAW_STATUS":
+            return device.raw
+        if path == "PC.INTERRUPT_STATUS":
+            return self.session.kick.interrupt
+        if path == "PC.TASK_STATUS":
+            return registers()["PC"]["TASK_STATUS"].encode(TASK_COUNTER=device.tasks_done)
+        state = device.space.blocks.get(block)
+        if state is not None and name == "S_POINTER":
+            return state.read_pointer()
+        if state is not None and name == "S_STATUS":
+            return registers()[block][name].encode(**state.status(device.core_fits(block)))
+        return device.space.value(block, name)
+
+    def names(self) -> Mapping[str, Any]:
+        """Return plain names with their values."""
+        device = self.session.kick.device
+        state = {"core": device.core_index, "raw": device.raw, "status": self.session.kick.interrupt}
+        return {**state, **super().names()}
