@@ -28,11 +28,13 @@ class DebuggedJob:
     stream : its words, the memory before it, and the host's writes.
     program : its tasks, with titles.
     nodes : for each task the name of the node that it belongs to, "" for a stream.
+    batch : jobs with the same number ran at the same time, each on a core of its own.
     """
 
     stream: StreamContents
     program: Program
     nodes: list[str]
+    batch: int = 0
 
 
 @dataclass
@@ -159,7 +161,7 @@ def _model(path: Path, inputs: Sequence[Path], seed: int, cores: int) -> Debugge
                 makers.setdefault(planned.layer, set()).add((number, index))
         program.name = f"{path.name}, job {number}"
         program.tasks = tasks
-        jobs.append(DebuggedJob(one.stream, program, nodes))
+        jobs.append(DebuggedJob(one.stream, program, nodes, one.batch))
     layers = {tensor.name: layer for layer, step in enumerate(plan.steps) for tensor in step.outputs}
     tensors = {}
     for name, tensor in compiled.graph.tensors.items():
