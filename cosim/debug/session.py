@@ -27,7 +27,7 @@ from rkcosim.debug.places import ListingPlace, SourceText, task_title
 from rkcosim.debug.stepped import Executed, SteppedKick
 from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.golden.task.registers import View
-from rkcosim.regcmd.job import interrupt_names
+from rkcosim.spec.interrupts import interrupt_names
 from rkcosim.spec.regs import registers
 
 Unit = Literal["word", "task", "node", "interrupt"]
