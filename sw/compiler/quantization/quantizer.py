@@ -23,6 +23,7 @@ from rkcosim.base import progress
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.host_runtimes import import_onnxruntime, missing
 from rkcosim.compiler.quantization.ranges import narrowed
+from rkcosim.compiler.quantization.sharing import shared_ranges
 
 Method = Literal["minmax", "percentile", "entropy", "mse"]
 Sample = Mapping[str, npt.NDArray[Any]]
@@ -60,6 +61,8 @@ class Settings:
         Whether weights have a scale for each output channel.
     keep
         Names of nodes that stay in floating point.
+    share
+        Names of Concats whose inputs have the range of the result (`sharing`).
     like
         The bytes of the same model that was quantised for other shapes: activations get its scales and zero
         points, and no ranges are measured. Empty for none.
@@ -69,6 +72,7 @@ class Settings:
     percentile: float = 99.99
     per_channel: bool = True
     keep: tuple[str, ...] = ()
+    share: tuple[str, ...] = ()
     like: bytes = b""
 
 
@@ -118,7 +122,8 @@ def quantize_model(
     Raises
     ------
     ModelError
-        If there are no samples, a node to be kept does not exist, or onnxruntime fails or is not installed.
+        If there are no samples, a node of `keep` or a Concat of `share` does not exist, or onnxruntime fails
+        or is not installed.
     """
     settings = settings or Settings()
     if not samples:
@@ -127,6 +132,7 @@ def quantize_model(
     if unknown := [name for name in settings.keep if name not in nodes]:
         raise ModelError(f"no node of the model is named '{unknown[0]}', so it cannot stay in floating point")
     quantisation = _import()
+    shared = shared_ranges(proto, settings.share, samples) if settings.share else {}
     method = {
         "minmax": quantisation.CalibrationMethod.MinMax,
         "percentile": quantisation.CalibrationMethod.Percentile,
@@ -158,11 +164,10 @@ def quantize_model(
             elif settings.method in ("entropy", "mse"):
                 reader = _Reader(samples, shown)
                 ranges = narrowed(quantisation, source, reader, Path(folder), settings.method)
-                extra["TensorQuantOverrides"] = {
-                    name: [{"rmin": np.float32(low), "rmax": np.float32(high)}]
-                    for name, (low, high) in ranges.items()
-                }
+                extra["TensorQuantOverrides"] = _overrides({**ranges, **shared})
                 given = given[:1]
+            elif shared:
+                extra["TensorQuantOverrides"] = _overrides(shared)
             quantisation.quantize_static(
                 source,
                 str(target),
@@ -185,6 +190,13 @@ def quantize_model(
     if settings.like:
         _same_scales(finished, settings.like)
     return finished
+
+
+def _overrides(ranges: Mapping[str, tuple[float, float]]) -> dict[str, list[dict[str, Any]]]:
+    """Return ranges of tensors as onnxruntime's quantiser takes them."""
+    return {
+        name: [{"rmin": np.float32(low), "rmax": np.float32(high)}] for name, (low, high) in ranges.items()
+    }
 
 
 def _quantised_types(quantisation: Any) -> list[str]:
