@@ -17,7 +17,7 @@ from rkcosim.debug.scope import TensorScope
 from rkcosim.debug.stepped import Executed, LoggedMemory, SteppedKick
 from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.golden.task.registers import View
-from rkcosim.regcmd.job import interrupt_names
+from rkcosim.spec.interrupts import interrupt_names
 from rkcosim.spec.regs import registers
 
 
