@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
+from contextlib import closing, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +11,19 @@ from typing import TYPE_CHECKING
 from rkcosim.base.files import read_given
 from rkcosim.cli.app import Options, argument, command, needs, option
 from rkcosim.cli.options import Share
+from rkcosim.engines.protocol import ALL_ENGINES, GOLDEN, capabilities
 
 if TYPE_CHECKING:
-    from rkcosim.debug.session import Session
+    from rkcosim.debug.base import BaseSession
+
+
+ENGINES = tuple(name for name in ALL_ENGINES if name == GOLDEN or capabilities(name).has_snapshots)
+"""What the debugger can run on: the golden model, and engines whose state can be saved."""
+
+
+def _check_engine(name: str) -> None:
+    if name not in ENGINES:
+        raise ValueError(f"the debugger runs on {' or '.join(ENGINES)}, not on '{name}'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +60,13 @@ class DebugOptions(Options):
     )
     seed: int = option("Seed of the random inputs.", default=0)
     cores: Share = 1
+    engine: str = option(
+        "What runs the stream: golden (the golden model, word by word), or verilator (the RTL, in cycles).",
+        metavar="NAME",
+        words=ENGINES,
+        check=_check_engine,
+        default=GOLDEN,
+    )
 
     def __post_init__(self) -> None:
         given = {"--terminal": self.terminal, "--commands": self.commands, "--port": self.port}
@@ -64,22 +81,23 @@ class DebugOptions(Options):
             needs("--against FILE", tolerance=self.tolerance, relative=self.relative)
 
 
-def session_of(asked: DebugOptions) -> Session | None:
+def session_of(asked: DebugOptions) -> BaseSession | None:
     """Open what is debugged, with its references; None if an editor says what it is."""
     from rkcosim.debug.against import Tolerance, read_references
     from rkcosim.debug.opening import open_debugged
-    from rkcosim.debug.session import Session
+    from rkcosim.debug.sessions import session_on
 
     if asked.file is None:
         return None
     work = open_debugged(asked.file, inputs=asked.input, seed=asked.seed, cores=asked.cores)
     references = [] if asked.against is None else read_references(asked.against, work)
-    return Session(work, references, Tolerance(asked.tolerance, asked.relative))
+    return session_on(asked.engine, work, references, Tolerance(asked.tolerance, asked.relative))
 
 
 @command(
     "rkcosim debug examples/streams/digits.json --terminal",
     "rkcosim debug --port 4711",
+    "rkcosim debug stream.json --engine verilator --terminal",
     "rkcosim debug model.onnx -i inputs.npz --against board.npz --commands find.txt",
 )
 def debug_command(asked: DebugOptions) -> None:
@@ -96,21 +114,22 @@ def debug_command(asked: DebugOptions) -> None:
     session = session_of(asked)
     assert session is not None
     terminal = Terminal(session)
-    for note in session.work.notes:
-        print(f"note: {note}")
-    if asked.commands is None:
-        raise SystemExit(terminal.interact())
-    lines = read_given(asked.commands).decode(errors="replace").splitlines()
-    raise SystemExit(terminal.run_lines(lines, asked.commands.name))
+    with closing(session):
+        for note in session.work.notes:
+            print(f"note: {note}")
+        if asked.commands is None:
+            raise SystemExit(terminal.interact())
+        lines = read_given(asked.commands).decode(errors="replace").splitlines()
+        raise SystemExit(terminal.run_lines(lines, asked.commands.name))
 
 
 def _serve(asked: DebugOptions) -> None:
     from rkcosim.debug.adapter import Adapter, serve_port
 
     if asked.port is not None:
-        serve_port(asked.port, lambda: session_of(asked), lambda text: print(text, flush=True))
+        serve_port(asked.port, lambda: session_of(asked), lambda text: print(text, flush=True), asked.engine)
         return
     # Nothing but messages of the protocol may go to standard output.
     output = sys.stdout.buffer
     with redirect_stdout(sys.stderr):
-        Adapter(sys.stdin.buffer, output, session_of(asked)).serve()
+        Adapter(sys.stdin.buffer, output, session_of(asked), asked.engine).serve()

@@ -174,6 +174,10 @@ class BaseSession(ABC):
         """Return what the position has beside the line, "" for nothing."""
         return ""
 
+    def first_wrong_lines(self) -> list[str]:
+        """Go to the first wrong write of a result; return it and the stage that made it, one line each."""
+        raise ValueError("the golden model has no cycles: debug on the RTL with --engine verilator")
+
     # -- running ---------------------------------------------------------------------------------
 
     @abstractmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rkcosim.base import Error
@@ -29,7 +28,7 @@ BLOCKS = tuple(dict.fromkeys(scope.partition(".")[0] for scope in SCOPES.values(
 
 
 class SignalError(Error, ValueError):
-    """A signal does not exist, or the engine cannot read signals."""
+    """A signal does not exist."""
 
 
 class CoreSignals:
@@ -50,10 +49,8 @@ class CoreSignals:
         Raises
         ------
         SignalError
-            for a scope that does not exist, or an engine without signals.
+            for a scope that does not exist.
         """
-        if not self._engine.traced:
-            raise SignalError(f"the engine {self._engine.name} cannot read signals: use --engine verilator")
         try:
             found = self._engine.tracing.values([self._prefix + scope for scope in scopes])
         except ValueError as error:
@@ -129,11 +126,3 @@ class CoreSignals:
             for name, value in self.read(block).items()
             if ".registers." not in name
         ]
-
-
-def shown_signals(signals: list[tuple[str, int]], most: int = 400) -> Iterator[str]:
-    """Yield lines of signals: names and values, at most `most`."""
-    for name, value in signals[:most]:
-        yield f"  {name} = {value if value < 10 else f'0x{value:X}'}"
-    if len(signals) > most:
-        yield f"  ... and {len(signals) - most} more; name a scope, such as DPU.pipe"

@@ -28,6 +28,7 @@ class WrongBytes:
     addresses : int64 [bytes], ascending.
     got, want : uint8 [bytes], what the RTL has, and what is right.
     begin, end : cycles of the start and the end of the task.
+    against_golden : whether the golden model has the right bytes, not a reference.
     """
 
     job: int
@@ -37,6 +38,7 @@ class WrongBytes:
     want: NDArray[np.uint8]
     begin: int
     end: int
+    against_golden: bool = True
 
     def __str__(self) -> str:
         return (
@@ -51,7 +53,8 @@ class WrongWrite:
 
     Members
     -------
-    cycle : the cycle in which the byte reaches the memory; that of the end of the task if nothing wrote it.
+    cycle : the cycle in which the byte is on the bus, about 33 cycles before it is in the contents of the
+        memory; that of the end of the task if nothing wrote it.
     address, got, want : the byte.
     burst : the burst that carried it, None if no burst did.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +11,12 @@ from rkcosim.debug.against import Reference, Tolerance
 from rkcosim.debug.base import BaseSession, Held
 from rkcosim.debug.opening import Debugged
 from rkcosim.debug.places import ListingPlace
-from rkcosim.debug.rtl.blocks import BLOCKS, CoreSignals, SignalError
+from rkcosim.debug.rtl.blocks import BLOCKS, CoreSignals
 from rkcosim.debug.rtl.held import RegisterContents, contents
 from rkcosim.debug.rtl.run import CoreRun, RtlRun
 from rkcosim.debug.rtl.scope import RtlScope
 from rkcosim.engines.engine import open_engine
-from rkcosim.engines.protocol import capabilities, require
+from rkcosim.engines.protocol import require
 from rkcosim.regcmd.job import interrupt_names
 from rkcosim.spec.regs import registers
 
@@ -33,14 +32,14 @@ class RtlPosition(BaseSession):
     Parameters
     ----------
     work, references, tolerance : as for `BaseSession`.
-    engine : name of the engine; None: the default.
+    engine : name of the engine, which must be able to save its state; None: the default.
     opener : opens the engine with the keywords of `rkcosim.engines.engine.open_engine`, for another design.
     bounds : bounds of the kept states (`rkcosim.debug.rtl.states.KeptStates`).
 
     Raises
     ------
     ValueError
-        for an engine without cycles or without a record of its writes, and for a kick in slave mode.
+        for an engine that cannot be saved, and for a kick in slave mode.
     """
 
     has_cycles = True
@@ -56,8 +55,7 @@ class RtlPosition(BaseSession):
         **bounds: int,
     ) -> None:
         super().__init__(work, references, tolerance)
-        require(engine, "has_cycles", "a debugger of the RTL")
-        require(engine, "has_events", "a debugger of the RTL")
+        require(engine, "has_snapshots", "the debugger of the RTL")
         if any(job.stream.kick.slave for job in work.jobs):
             raise ValueError(
                 "the stream runs in slave mode: the host writes the registers, and there is no command list "
@@ -71,17 +69,13 @@ class RtlPosition(BaseSession):
         self._by_task = False
         self._contents: tuple[int, int, RegisterContents] | None = None
         cores = max(job.stream.core for job in work.jobs) + 1
-        opened: Any = self._opener(engine, cores=cores, traced=self._traced(engine), on_diagnostic="go on")
+        opened: Any = self._opener(engine, cores=cores, traced=True, on_diagnostic="go on")
         self.engine: SocEngine = opened
         try:
             self.run = self._started()
         except BaseException:
             self.engine.close()
             raise
-
-    @staticmethod
-    def _traced(engine: str | None) -> bool:
-        return engine is None or capabilities(engine).has_snapshots
 
     def _started(self) -> RtlRun:
         """Start the jobs of the batch."""
@@ -145,7 +139,12 @@ class RtlPosition(BaseSession):
         """What the registers of the core hold that is shown."""
         key = self._shown, self.run.cycle
         if self._contents is None or self._contents[:2] != key:
-            self._contents = *key, contents(self.core_run, self.run.tasks(self._shown))
+            found = contents(self.core_run, self.run.tasks(self._shown))
+            for block, fields in self.signals.pointers().items():
+                state = found.blocks[block]
+                state.pointer, state.executer = fields["POINTER"], fields["EXECUTER"]
+                state.enabled = [bool(fields[f"STATUS_{group}"]) for group in (0, 1)]
+            self._contents = *key, found
         return self._contents[2]
 
     def position_text(self) -> str:
@@ -168,8 +167,7 @@ class RtlPosition(BaseSession):
         status = scope.register("PC.INTERRUPT_STATUS", None)
         lines.append(f"interrupt events: {', '.join(raw) or 'none'}; status 0x{status:X}")
         lines.append(f"running blocks: {', '.join(self.signals.running()) or 'none'}")
-        with suppress(SignalError):
-            lines += self._inner_states()
+        lines += self._inner_states()
         found = self.engine.complaints()
         lines += [f"diagnostic: {kind}" for kind in found.diagnostics]
         lines += [f"fault: {kind}" for kind in found.faults]
@@ -202,8 +200,6 @@ class RtlPosition(BaseSession):
     def history_lines(self) -> list[str]:
         """Return how far back the kept states reach and what they cost, one line each."""
         cycles, kept = self.run.kept.cycles, self.run.kept
-        if not self.engine.has_snapshots:
-            return [f"the engine {self.engine.name} cannot be saved: a step back runs again from the start"]
         shown = ", ".join(map(str, cycles[:8])) + (f", ... {cycles[-1]}" if len(cycles) > 8 else "")
         return [
             f"states in {len(cycles)} cycles: {shown}; the way back reaches cycle {cycles[0]}, the start of "
@@ -227,7 +223,7 @@ class RtlPosition(BaseSession):
 
     def signal_blocks(self) -> list[str]:
         """Return the names of the blocks whose signals `inside` has."""
-        return list(BLOCKS) if self.engine.traced else []
+        return list(BLOCKS)
 
     def inside(self, block: str) -> list[tuple[str, int]]:
         """Return the signals of a block, (name, value); raises SignalError."""

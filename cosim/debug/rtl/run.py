@@ -138,7 +138,7 @@ class RtlRun:
         self._bursts: list[Event] = []
         self._seen = 0
         self._begin()
-        self.kept = KeptStates(engine, self._original, self._begin, **bounds)
+        self.kept = KeptStates(engine, self._original, **bounds)
         self.first_cycle = engine.cycle
 
     def _begin(self) -> None:
@@ -243,19 +243,18 @@ class RtlRun:
             evaluated = self._evaluated()
             began = engine.cycle
             found = engine.run_to(
-                min(cycle, self.kept.next_cycle, began + LONG_WAIT), low, tasks=tasks, diagnostics=diagnostics
+                min(cycle, self.kept.next_cycle, began + (LONG_WAIT if low else SETTLES)),
+                low,
+                tasks=tasks or not low,
+                diagnostics=diagnostics,
             )
             if engine.cycle >= self.kept.next_cycle:
                 self._collect()
                 self.kept.keep()
-            if found == "irq" and not irq and all(engine.irq >> run.core & 1 for run in self.cores.values()):
-                engine.run_to(min(cycle, engine.cycle + SETTLES))
-            if (found == "task" and tasks) or (found == "irq" and irq) or found == "diagnostic":
+            over = self._at_end(engine.cycle - began, evaluated)
+            if over or found == "diagnostic" or (found == "task" and tasks) or (found == "irq" and irq):
                 self._collect()
-                return found
-            if self._at_end(engine.cycle - began, evaluated):
-                self._collect()
-                return "end"
+                return "end" if over else found
         self._collect()
         return ""
 
@@ -288,10 +287,9 @@ class RtlRun:
         """Go to a cycle, before the present one or after it."""
         if cycle < self.cycle or (self.end and cycle == self.cycle):
             at = self.kept.go_back(cycle)
-            if self.engine.has_snapshots:
-                for run in self.cores.values():
-                    run.forget_from(at)
-                self._record()
+            for run in self.cores.values():
+                run.forget_from(at)
+            self._record()
             self.end = ""
         if cycle > self.cycle:
             self.run(cycle)

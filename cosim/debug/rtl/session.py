@@ -498,7 +498,17 @@ class RtlSession(RtlPosition):
             )
         self._enter(self.wrong.job)
         self._by_task = True
-        return first_write(self.run, self.wrong)
+        found = first_write(self.run, self.wrong)
+        self._stopped("step", str(found))
+        return found
+
+    def first_wrong_lines(self) -> list[str]:
+        """Go to the first wrong write of a result; return it and the stage that made it, one line each."""
+        write = self.first_wrong_write()
+        lines = [f"{write}{self.named_address(write.address)}"]
+        if self.wrong is not None and self.wrong.against_golden:
+            lines += self.stage_lines(write)
+        return lines
 
     def stage_lines(self, write: WrongWrite) -> list[str]:
         """Return which stage made the first wrong write, one line each."""
@@ -530,5 +540,5 @@ def _wrong_elements(found: Deviation, record: Any) -> WrongBytes:
     wrong = np.flatnonzero(got != want)
     order = wrong[np.argsort(addresses[wrong], kind="stable")]
     return WrongBytes(
-        found.job, found.task, addresses[order], got[order], want[order], record.start, record.end
+        found.job, found.task, addresses[order], got[order], want[order], record.start, record.end, False
     )

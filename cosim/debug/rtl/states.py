@@ -28,18 +28,14 @@ SPACING = 1 << 17
 
 @dataclass
 class _Entry:
-    """A state, and the pages that were written between the state before it and this one.
+    """A state, and the pages that were written between the state before it and this one."""
 
-    `kept` is None for an engine that cannot be saved: its run begins again instead.
-    """
-
-    cycle: int
-    kept: KeptState | None
+    kept: KeptState
     pages: dict[int, NDArray[np.uint8]]
 
     @property
     def size(self) -> int:
-        return (0 if self.kept is None else self.kept.state.nbytes) + PAGE * len(self.pages)
+        return self.kept.state.nbytes + PAGE * len(self.pages)
 
 
 class KeptStates:
@@ -49,7 +45,6 @@ class KeptStates:
     ----------
     engine : the engine, which stands at the start of the run.
     original : returns the contents of a page at the start of the run, uint8 [4096].
-    begin : puts an engine that cannot be saved back to the start of the run.
     most_states, most_bytes, spacing : bounds of what is kept, and cycles between two states.
     """
 
@@ -57,7 +52,6 @@ class KeptStates:
         self,
         engine: SocEngine,
         original: Callable[[int], NDArray[np.uint8]],
-        begin: Callable[[], None],
         *,
         most_states: int = MOST_STATES,
         most_bytes: int = MOST_BYTES,
@@ -68,20 +62,15 @@ class KeptStates:
                 f"at least 2 states, 1 byte and 1 cycle are needed, not {most_states}, {most_bytes} and "
                 f"{spacing}"
             )
-        self._engine, self._original, self._begin = engine, original, begin
+        self._engine, self._original = engine, original
         self._most_states, self._most_bytes, self._spacing = most_states, most_bytes, spacing
         engine.lib.rk_note_pages(engine.opened(), 1)
-        self._entries = [self._now({})]
-
-    def _now(self, pages: dict[int, NDArray[np.uint8]]) -> _Entry:
-        engine = self._engine
-        kept = engine.snapshots.keep() if engine.has_snapshots else None
-        return _Entry(engine.cycle, kept, pages)
+        self._entries = [_Entry(engine.snapshots.keep(), {})]
 
     @property
     def cycles(self) -> list[int]:
         """Cycles of the states, in ascending order."""
-        return [entry.cycle for entry in self._entries]
+        return [entry.kept.cycle for entry in self._entries]
 
     @property
     def bytes(self) -> int:
@@ -91,15 +80,16 @@ class KeptStates:
     @property
     def next_cycle(self) -> int:
         """The cycle in which the next state is to be kept."""
-        return self._entries[-1].cycle + self._spacing
+        return self._entries[-1].kept.cycle + self._spacing
 
     def keep(self) -> None:
         """Keep the present state, if it is later than the last one, and drop some if there are too many."""
         engine = self._engine
-        if not engine.has_snapshots or engine.cycle <= self._entries[-1].cycle:
+        if engine.cycle <= self._entries[-1].kept.cycle:
             return
         rows = engine.memory.array.reshape(-1, PAGE)
-        self._entries.append(self._now({page: rows[page].copy() for page in self._written()}))
+        pages = {page: rows[page].copy() for page in self._written()}
+        self._entries.append(_Entry(engine.snapshots.keep(), pages))
         while len(self._entries) > self._most_states or (
             self.bytes > self._most_bytes and len(self._entries) > 2
         ):
@@ -133,15 +123,11 @@ class KeptStates:
         entry = self._entries[at]
         wrong = set(self._written()).union(*(later.pages for later in self._entries[at + 1 :]))
         rows = self._engine.memory.array.reshape(-1, PAGE)
-        if entry.kept is None:
-            self._begin()
-            self._engine.lib.rk_note_pages(self._engine.opened(), 1)
-        else:
-            self._engine.snapshots.put_back(entry.kept)
+        self._engine.snapshots.put_back(entry.kept)
         for page in wrong:
             rows[page] = self._page(page, at)
         del self._entries[at + 1 :]
-        return entry.cycle
+        return entry.kept.cycle
 
     def _page(self, page: int, at: int) -> NDArray[np.uint8]:
         """Return the contents that a page had in a state."""

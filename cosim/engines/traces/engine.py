@@ -39,6 +39,7 @@ class EngineTrace:
         self._layers: dict[str, None] = {}  # names, in order
         self._claim: socket.socket | None = None
         self._everything: list[tracing.Variable] = []
+        self._read: dict[tuple[str, ...], tuple[list[str], list[int], bytes]] = {}
 
     def values(self, scopes: Sequence[str]) -> dict[str, int]:
         """Return the values of signals in the present cycle, by the names that they have in a waveform.
@@ -56,15 +57,19 @@ class EngineTrace:
         """
         if not self._system.traced:
             raise WaveformError("values of signals need the traced build: open the engine with traced=True")
-        if not self._everything:
-            self._everything = [v for v in self._variables() if v.source[0] in "mios"]
-        wanted = [v for v in tracing.chosen(self._everything, scopes) if not v.path.startswith("npu.")]
-        words = [-(-int(v.source.rsplit(" ", 1)[1]) // 32) for v in wanted]
-        lines = "\n".join(f"{v.path} {v.source}" for v in wanted)
+        key = tuple(scopes)
+        if key not in self._read:
+            if not self._everything:
+                self._everything = [v for v in self._variables() if v.source[0] in "mios"]
+            wanted = [v for v in tracing.chosen(self._everything, scopes) if not v.path.startswith("npu.")]
+            widths = [-(-int(v.source.rsplit(" ", 1)[1]) // 32) for v in wanted]
+            declared = "\n".join(f"{v.path} {v.source}" for v in wanted)
+            self._read[key] = [v.path for v in wanted], widths, declared.encode()
+        names, words, lines = self._read[key]
         values = np.zeros(sum(words), np.uint32)
         count = self._system.lib.rk_values(
             self._system.opened(),
-            lines.encode(),
+            lines,
             values.ctypes.data_as(ct.POINTER(ct.c_uint32)),
             values.size,
         )
@@ -72,8 +77,8 @@ class EngineTrace:
             raise WaveformError("the values of signals cannot be read while a waveform is written")
         places = np.cumsum([0, *words]).tolist()
         return {
-            v.path: int.from_bytes(values[at:end].tobytes(), "little")
-            for v, at, end in zip(wanted, places, places[1:], strict=False)
+            name: int.from_bytes(values[at:end].tobytes(), "little")
+            for name, at, end in zip(names, places, places[1:], strict=False)
         }
 
     def _variables(self) -> list[tracing.Variable]:
