@@ -22,6 +22,7 @@ from rkcosim.debug.base import BaseSession, Stop
 from rkcosim.debug.breakpoints import BreakpointError, register_named
 from rkcosim.debug.opening import open_debugged
 from rkcosim.debug.places import ListingPlace
+from rkcosim.debug.program import open_program
 from rkcosim.debug.session import Session
 from rkcosim.debug.terminal import Terminal
 from rkcosim.debug.texts import field_text, shown
@@ -108,7 +109,7 @@ class Adapter:
     ----------
     read, write : the client's messages, and where ours go.
     session : what is debugged; None: the request `launch` says it (`program`, `against`, `tolerance`,
-        `relative`, `input`, `seed`, `cores`).
+        `relative`, `input`, `seed`, `cores`; or `command`, a program and its arguments).
     """
 
     def __init__(self, read: BinaryIO, write: BinaryIO, session: BaseSession | None = None) -> None:
@@ -142,6 +143,8 @@ class Adapter:
                 self._event("output", {"category": "stderr", "output": f"{error}\n"})
         finally:
             self._halt()
+            if self._session is not None:
+                self._session.close()
 
     def _send(self, message: dict[str, Any]) -> None:
         with self._lock:
@@ -188,7 +191,10 @@ class Adapter:
         return CAPABILITIES, None
 
     def _on_launch(self, arguments: dict[str, Any]) -> Any:
-        if "program" in arguments:
+        if "command" in arguments:
+            command = [str(word) for word in arguments["command"]]
+            self._session = Session(open_program(command, int(arguments.get("cores", 3)), quiet=True))
+        elif "program" in arguments:
             work = open_debugged(
                 Path(str(arguments["program"])),
                 inputs=[Path(str(one)) for one in arguments.get("input", [])],
@@ -339,7 +345,9 @@ class Adapter:
     # -- what is shown ---------------------------------------------------------------------------
 
     def _source(self) -> dict[str, Any]:
-        return {"name": f"{self.session.work.name} (listing)", "sourceReference": SOURCE}
+        # A program adds jobs: the listing with them has another reference, so that clients ask for it.
+        number = SOURCE if self.session.work.program is None else len(self.session.work.jobs)
+        return {"name": f"{self.session.work.name} (listing)", "sourceReference": number}
 
     def _on_source(self, arguments: dict[str, Any]) -> Any:
         return {"content": "\n".join(self.session.source.lines) + "\n"}, None
