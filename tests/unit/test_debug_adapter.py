@@ -170,8 +170,9 @@ def test_memory_is_read_by_name_and_tensors_are_shown_in_both_layouts():
         assert np.frombuffer(base64.b64decode(read["data"]), np.int8).tolist() == list(map(int, held))
         region = max(children(scopes["Memory"]), key=lambda one: int(one["memoryReference"], 0))
         size = int(region["value"].split()[0])
-        read = editor.ask("readMemory", memoryReference=region["name"], offset=size - 4, count=20)
-        assert (len(base64.b64decode(read["data"])), read["unreadableBytes"]) == (4, 16)
+        read = editor.ask("readMemory", memoryReference=region["name"], offset=size - 4, count=1 << 16)
+        there = len(base64.b64decode(read["data"]))
+        assert there >= 4 and there + read["unreadableBytes"] == 1 << 16  # mappings end with a page
         nowhere = editor.ask("readMemory", memoryReference="0xFFFFFFF0", count=64)
         assert nowhere == {"address": "0xFFFFFFF0", "unreadableBytes": 64}
         assert "there are out0" in editor.ask("readMemory", wrong=True, memoryReference="x", count=1)
