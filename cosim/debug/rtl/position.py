@@ -56,6 +56,8 @@ class RtlPosition(BaseSession):
     ) -> None:
         super().__init__(work, references, tolerance)
         require(engine, "has_snapshots", "the debugger of the RTL")
+        if work.program is not None:
+            raise ValueError("a running program is debugged on the golden model: leave out --engine")
         if any(job.stream.kick.slave for job in work.jobs):
             raise ValueError(
                 "the stream runs in slave mode: the host writes the registers, and there is no command list "
