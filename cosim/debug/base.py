@@ -201,6 +201,8 @@ class BaseSession(ABC):
     def close(self) -> None:
         """End a run of another thread, and free what the session holds."""
         self.asked_to_pause.set()
+        if self.work.program is not None:
+            self.work.program.close()
 
     # -- breakpoints -----------------------------------------------------------------------------
 
@@ -306,7 +308,7 @@ class BaseSession(ABC):
         """Return every tensor of the graph-level golden model; raises ExpressionError for a stream."""
         if self.work.golden is None:
             raise ExpressionError(
-                f"{self.work.name} is a stream: there is no network that the golden model could "
+                f"{self.work.name} is no model: there is no network that the golden model could "
                 "compute; `against FILE.npz` reads tensors for `reference` and `diff`"
             )
         if self._golden is None:

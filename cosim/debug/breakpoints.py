@@ -13,7 +13,7 @@ from rkcosim.regcmd.named import named
 from rkcosim.regcmd.word import RegcmdError
 from rkcosim.spec.regs import Field, Register, registers
 
-KINDS = ("position", "register", "memory", "interrupt", "diagnostic", "deviation", "cycle")
+KINDS = ("position", "job", "register", "memory", "interrupt", "diagnostic", "deviation", "cycle")
 
 
 class BreakpointError(Error, ValueError):
@@ -75,8 +75,8 @@ def parse_breakpoint(
     """Return the breakpoint that a text describes.
 
     The text is `LINE`, `task N`, `task N@JOB`, `node NAME`, `BLOCK.REGISTER`, `BLOCK.REGISTER.FIELD`,
-    `interrupt`, `diagnostic`, `deviation`, `cycle N`, or an address range (`watched`), and may end with
-    `if EXPRESSION`.
+    `job`, `interrupt`, `diagnostic`, `deviation`, `cycle N`, or an address range (`watched`), and may end
+    with `if EXPRESSION`.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def parse_breakpoint(
         return _at_task(made, work, job, int(task[1]))
     if node := re.fullmatch(r"node[\s:]+(.+)", asked):
         return _at_node(made, work, node[1].strip())
-    if asked in ("interrupt", "diagnostic", "deviation"):
+    if asked in ("job", "interrupt", "diagnostic", "deviation"):
         made.kind = asked
         return made
     if re.match(r"cycle\b", asked):
@@ -119,7 +119,7 @@ def parse_breakpoint(
         return _at_node(made, work, asked)
     raise BreakpointError(
         f"{asked!r} is no place: give a line number, task N, task N@JOB, node NAME, BLOCK.REGISTER, "
-        "BLOCK.REGISTER.FIELD, interrupt, diagnostic, deviation or cycle N"
+        "BLOCK.REGISTER.FIELD, job, interrupt, diagnostic, deviation or cycle N"
     )
 
 

@@ -161,10 +161,11 @@ class Session(BaseSession):
     def _forward(self, arrived: Callable[[ListingPlace], str], fine: bool, interrupt: bool = False) -> Stop:
         """Run until something stops the run."""
         self.asked_to_pause.clear()
+        known = self.kick.end in ("hang", "error")  # a program goes on after it
         while True:
-            if self.kick.end == "done" and self._job + 1 < len(self.work.jobs):
-                self._job += 1
-                stop = self._position_hit() or self._arrived(arrived)
+            if (self.kick.end == "done" or known) and self._next_job():
+                known = False
+                stop = self._job_hit() or self._position_hit() or self._arrived(arrived)
                 if stop is not None:
                     return stop
             if self.finished:
@@ -174,6 +175,21 @@ class Session(BaseSession):
                 return stop
             if self.asked_to_pause.is_set():
                 return self._stopped("pause", "paused")
+
+    def _next_job(self) -> bool:
+        """Go to the next job, which a program may have to start first; False if there is none."""
+        program = self.work.program
+        if self._job + 1 == len(self.work.jobs) and program is not None:
+            if program.wait(self.work, self.asked_to_pause):
+                self.source.add_job(self.work, len(self.work.jobs) - 1)
+        if self._job + 1 == len(self.work.jobs) or (self.kick.end != "done" and program is None):
+            return False
+        self._job += 1
+        return True
+
+    def _job_hit(self) -> Stop | None:
+        hits = [one for one in self._active() if one.kind == "job" and self._holds(one, {})]
+        return self._stopped("breakpoint", f"job {self._job} begins, {self.title}", hits) if hits else None
 
     def _arrived(self, arrived: Callable[[ListingPlace], str]) -> Stop | None:
         return self._stopped("step", self.title) if not self.kick.end and arrived(self.place) else None
@@ -255,7 +271,9 @@ class Session(BaseSession):
         return self._stopped("breakpoint", self.title, hits) if hits else None
 
     def _at_end(self) -> Stop:
-        kick = self.kick
+        kick, program = self.kick, self.work.program
+        if program is not None and not program.ended and self.asked_to_pause.is_set():
+            return self._stopped("pause", "the program runs, and has started no further job")
         if kick.end in ("hang", "error"):
             return self._stopped(kick.end, kick.reason)
         count = sum(len(job.program.tasks) for job in self.work.jobs)
@@ -263,7 +281,8 @@ class Session(BaseSession):
         if not kick.interrupt:
             came = ", ".join(interrupt_names(kick.device.raw))
             status += f": the mask lets none of {came} through" if came else ": there was no event"
-        return self._stopped("end", f"all {count} tasks have run, {status}")
+        ended = "" if program is None else f"; {program.ended}"
+        return self._stopped("end", f"all {count} tasks have run, {status}{ended}")
 
     # -- backwards -------------------------------------------------------------------------------
 

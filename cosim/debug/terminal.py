@@ -237,9 +237,9 @@ class Terminal(cmd.Cmd):
     # -- breakpoints -----------------------------------------------------------------------------
 
     def do_break(self, text: str) -> None:
-        """break PLACE [if EXPRESSION]: stop before a LINE, `task N`, `task N@JOB` or `node NAME`; after a
-        write of BLOCK.REGISTER or BLOCK.REGISTER.FIELD (in the condition `value` is what is written, `old`
-        what was there); at an `interrupt`, a `diagnostic` or a `deviation` from the reference."""
+        """break PLACE [if EXPRESSION]: stop before a LINE, `task N`, `task N@JOB`, `node NAME` or each
+        `job`; after a write of BLOCK.REGISTER or BLOCK.REGISTER.FIELD (in the condition `value` is what is
+        written, `old` what was there); at an `interrupt`, a `diagnostic` or a `deviation`."""
         made = self.session.set_breakpoint(text)
         self.say(f"breakpoint {made.number}: {made}")
 
