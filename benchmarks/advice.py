@@ -72,6 +72,8 @@ def measure(name: str, seconds: float) -> dict[str, Any]:
         "advised": len(advice.advised),
         "not_faster": len(advice.not_faster),
         "not_tried": len(advice.untried),
+        "names_not_faster": [one.name for one in advice.not_faster],
+        "reasons_not_tried": {one.name: one.why for one in advice.untried},
         "rows": rows,
         "combined": [one.as_json() for one in advice.combined],
     }
