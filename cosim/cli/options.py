@@ -90,6 +90,9 @@ Scheduler = Annotated[
 Workers = Annotated[
     int | None, Parameter("Number of processes on this machine; default: one per processor.", low=1)
 ]
+MOST_CYCLES = 10_000_000
+"""Bound of the run of a stream in cycles, if the user sets none."""
+
 MaxCycles = Annotated[int, Parameter("Maximum number of cycles to wait for the interrupt.", low=1)]
 Shapes = Annotated[
     tuple[str, ...],

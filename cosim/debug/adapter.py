@@ -18,11 +18,14 @@ from typing import Any, BinaryIO
 
 from rkcosim.base import Error
 from rkcosim.debug.against import Tolerance, read_references
+from rkcosim.debug.base import BaseSession, Stop
 from rkcosim.debug.breakpoints import BreakpointError, register_named
 from rkcosim.debug.opening import open_debugged
 from rkcosim.debug.places import ListingPlace
-from rkcosim.debug.session import Session, Stop
-from rkcosim.debug.terminal import Terminal, field_text, shown
+from rkcosim.debug.program import open_program
+from rkcosim.debug.session import Session
+from rkcosim.debug.terminal import Terminal
+from rkcosim.debug.texts import field_text, shown
 from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.spec.regs import registers
 
@@ -106,10 +109,10 @@ class Adapter:
     ----------
     read, write : the client's messages, and where ours go.
     session : what is debugged; None: the request `launch` says it (`program`, `against`, `tolerance`,
-        `relative`, `input`, `seed`, `cores`).
+        `relative`, `input`, `seed`, `cores`; or `command`, a program and its arguments).
     """
 
-    def __init__(self, read: BinaryIO, write: BinaryIO, session: Session | None = None) -> None:
+    def __init__(self, read: BinaryIO, write: BinaryIO, session: BaseSession | None = None) -> None:
         self._read, self._write = read, write
         self._session = session
         self._number = 0
@@ -140,6 +143,8 @@ class Adapter:
                 self._event("output", {"category": "stderr", "output": f"{error}\n"})
         finally:
             self._halt()
+            if self._session is not None:
+                self._session.close()
 
     def _send(self, message: dict[str, Any]) -> None:
         with self._lock:
@@ -174,7 +179,7 @@ class Adapter:
             after()
 
     @property
-    def session(self) -> Session:
+    def session(self) -> BaseSession:
         """What is debugged."""
         if self._session is None:
             raise ProtocolError("nothing is debugged yet: launch comes first")
@@ -186,7 +191,10 @@ class Adapter:
         return CAPABILITIES, None
 
     def _on_launch(self, arguments: dict[str, Any]) -> Any:
-        if "program" in arguments:
+        if "command" in arguments:
+            command = [str(word) for word in arguments["command"]]
+            self._session = Session(open_program(command, int(arguments.get("cores", 3)), quiet=True))
+        elif "program" in arguments:
             work = open_debugged(
                 Path(str(arguments["program"])),
                 inputs=[Path(str(one)) for one in arguments.get("input", [])],
@@ -337,7 +345,9 @@ class Adapter:
     # -- what is shown ---------------------------------------------------------------------------
 
     def _source(self) -> dict[str, Any]:
-        return {"name": f"{self.session.work.name} (listing)", "sourceReference": SOURCE}
+        # A program adds jobs: the listing with them has another reference, so that clients ask for it.
+        number = SOURCE if self.session.work.program is None else len(self.session.work.jobs)
+        return {"name": f"{self.session.work.name} (listing)", "sourceReference": number}
 
     def _on_source(self, arguments: dict[str, Any]) -> Any:
         return {"content": "\n".join(self.session.source.lines) + "\n"}, None
@@ -367,7 +377,7 @@ class Adapter:
         return {"stackFrames": frames, "totalFrames": len(frames)}, None
 
     def _on_scopes(self, arguments: dict[str, Any]) -> Any:
-        names = ("State", "Tensors", *(f"{name} registers" for name in self.session.kick.device.space.blocks))
+        names = ("State", "Tensors", *(f"{name} registers" for name in self.session.register_blocks()))
         scopes = [
             {"name": name, "variablesReference": number, "expensive": number == 2}
             for number, name in enumerate(names, 1)
@@ -384,7 +394,7 @@ class Adapter:
 
         100 and more are the two groups of a block.
         """
-        session, blocks = self.session, list(self.session.kick.device.space.blocks)
+        session, blocks = self.session, list(self.session.register_blocks())
         if reference == 1:
             return [Variable(*_halves(line)) for line in session.state_lines()]
         if reference == 2:
@@ -393,14 +403,16 @@ class Adapter:
                 for name, place in session.work.tensors.items()
             ]
         if 3 <= reference < 3 + len(blocks):
-            state = session.kick.device.space.blocks[blocks[reference - 3]]
-            texts = ("is written" * (group == state.pointer) or "other group" for group in (0, 1))
+            halves = [
+                session.held_registers(blocks[reference - 3], group).title.partition(" (") for group in (0, 1)
+            ]
             return [
-                Variable(f"group {g}", text, 100 + 2 * (reference - 3) + g) for g, text in enumerate(texts)
+                Variable(name, text.rstrip(")"), 100 + 2 * (reference - 3) + group)
+                for group, (name, _, text) in enumerate(halves)
             ]
         if 100 <= reference < 100 + 2 * len(blocks):
             name, group = blocks[(reference - 100) // 2], reference % 2
-            held = session.kick.device.space.blocks[name].groups[group]
+            held = session.held_registers(name, group).words
             return [
                 Variable(register.name, field_text(register, held[register.offset]))
                 for register in registers()[name]
@@ -474,7 +486,7 @@ CAPABILITIES: dict[str, Any] = {
 }
 
 
-def serve_port(port: int, make: Callable[[], Session | None], told: Callable[[str], None]) -> None:
+def serve_port(port: int, make: Callable[[], BaseSession | None], told: Callable[[str], None]) -> None:
     """Serve clients on a port of the loopback interface, one after the other, until interrupted.
 
     Parameters

@@ -83,10 +83,11 @@ class Recorder:
     ----------
     device : a device of the driver's protocol.
     sink : called with each kick when it has ended, in the thread that runs the device.
+    begun : called with each kick before it starts, in the same thread, which may wait there.
     """
 
-    def __init__(self, device: Any, sink: Sink) -> None:
-        self._device, self._sink = device, sink
+    def __init__(self, device: Any, sink: Sink, begun: Sink | None = None) -> None:
+        self._device, self._sink, self._begun = device, sink, begun
         self.scheduler: Any = None
         """The kernel, which gives the numbers of jobs; set after it is made."""
         cores = range(device.cores)
@@ -163,6 +164,8 @@ class Recorder:
         captured.measured = self._device.has_cycles
         self._inherit(core, stream)
         self._open[core] = captured, self._device.cycle
+        if self._begun is not None:
+            self._begun(captured)
 
     def _number(self, job: int) -> int:
         """Return the number of a job from 1 on, and forget those of jobs long ago."""

@@ -32,6 +32,7 @@ from rkcosim.engines.submissions import MAX_CYCLES, CoreWork, Submission, Submis
 from rkcosim.engines.system import Source, System
 from rkcosim.engines.traces.engine import EngineTrace
 from rkcosim.engines.traces.writing import TraceResult
+from rkcosim.spec.interrupts import masked
 from rkcosim.waves.events import EventLog
 from rkcosim.waves.spec import TraceSpec
 
@@ -238,10 +239,14 @@ class SocEngine(System):
         """Return lines about the events that the interrupt mask suppresses."""
         pc = words.registers()["PC"]
         try:
-            raw, mask = (self.read32(core, pc[n].offset) for n in ("INTERRUPT_RAW_STATUS", "INTERRUPT_MASK"))
+            raw, mask, status, control = (
+                self.read32(core, pc[name].offset)
+                for name in ("INTERRUPT_RAW_STATUS", "INTERRUPT_MASK", "TASK_STATUS", "TASK_CON")
+            )
         except BusError as error:
             return [f"PC: {error}"]
-        return waits.masked(raw, mask)
+        ended = pc["TASK_STATUS"].decode(status)["TASK_COUNTER"]
+        return masked(raw, mask, ended, pc["TASK_CON"].decode(control)["TASK_NUMBER"])
 
     def _kick_since(self, core: int) -> int:
         """Return the cycle from which on all belongs to the core's last kick: the end of the one before."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 import statistics
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
@@ -16,22 +18,22 @@ from rkcosim.compiler import ModelError, compile_conv_layer, compile_model
 from rkcosim.compiler.matmul import KINDS, Matmul
 from rkcosim.compiler.tiling import banks_of, fixed_weight_banks
 from rkcosim.engines.library import DramConfig
-from rkcosim.measure.perf.estimator import coefficients, estimate_model
-from rkcosim.measure.perf.estimator.estimate import Time, gap_before, shared_times, task_time
-from rkcosim.measure.perf.estimator.features import CONV, FLYING, POOL, TaskShape, task_shape
-from rkcosim.measure.perf.estimator.flows import steps_of_rows
-from rkcosim.measure.perf.estimator.hardware import Hardware
-from rkcosim.measure.perf.estimator.tasks import planned_tasks, product_tasks
-from rkcosim.measure.perf.estimator.turns import (
+from rkcosim.measure.perf.estimator import coefficients, estimate_model, periods
+from rkcosim.measure.perf.estimator.accesses import (
     FEATURES,
     WEIGHTS,
     Flow,
     Memory,
     Reads,
     Step,
-    spans,
     way_to_dram,
 )
+from rkcosim.measure.perf.estimator.estimate import Time, gap_before, shared_times, task_time
+from rkcosim.measure.perf.estimator.features import CONV, FLYING, POOL, TaskShape, task_shape
+from rkcosim.measure.perf.estimator.flows import flow, steps_of_rows
+from rkcosim.measure.perf.estimator.hardware import Hardware
+from rkcosim.measure.perf.estimator.tasks import planned_tasks, product_tasks
+from rkcosim.measure.perf.estimator.turns import spans
 from rkcosim.measure.perf.estimator.whatif import SpeedError, memory_at, parse_speed, variants
 from tools.estimator import data, fit
 from tools.estimator.layers import SETTINGS, drawn, held_out
@@ -268,6 +270,38 @@ def test_cores_share_the_memory(shapes: dict[str, TaskShape]):
     assert together[0][0].cycles == pytest.approx(3 * alone.cycles, rel=0.2)
     little = shared_times([[shape], [shapes["digits 9"]]], memory, CONSTANTS)
     assert alone.cycles < little[0][0].cycles < 2 * alone.cycles
+
+
+def test_periods_are_skipped_without_a_difference(
+    shapes: dict[str, TaskShape], monkeypatch: pytest.MonkeyPatch
+):
+    rng, seen = random.Random(7), []
+    drams = (
+        DramConfig(),
+        DramConfig().unshared,
+        replace(DramConfig(), read_latency=400),
+        DramConfig().faster(0.3),
+    )
+    find = periods.Periods.find
+    monkeypatch.setattr(
+        periods.Periods, "find", lambda self, state: seen.append(find(self, state)) or seen[-1]
+    )
+    for number, (name, shape) in enumerate(itertools.islice(itertools.cycle(shapes.items()), 18)):
+        sizes = {"pixels": rng.randint(1500, 4000), "groups": rng.randint(1, 3), "rows": rng.randint(8, 60)}
+        sizes["kept"] = shape.octets * sizes["groups"]
+        more = sizes["rows"] / max(shape.rows, 1)
+        sizes |= {
+            n: round(getattr(shape, n) * more, 1) for n in ("feature_beats", "feature_fills", "last_beats")
+        }
+        memory = Memory.of(drams[number % len(drams)])
+        flows = [[flow(replace(shape, **sizes), memory, CONSTANTS)]]
+        ((skipped,),) = spans(flows, memory, CONSTANTS)
+        with monkeypatch.context() as patch:
+            patch.setattr(periods, "FEWEST", 10**9)
+            ((whole,),) = spans(flows, memory, CONSTANTS)
+        assert skipped.cycles == pytest.approx(whole.cycles, rel=1e-6), name
+        assert skipped.ends == pytest.approx(whole.ends, rel=1e-5, abs=1e-2), name
+    assert sum(skip.steps for skip in seen if skip) > 2000
 
 
 def test_gaps(shapes: dict[str, TaskShape]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 
@@ -16,12 +17,13 @@ from rkcosim.compiler.steps import HostStep, layer_names
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.models.hosted import HostWork, host_work_of_plan
 from rkcosim.measure.perf.attribution import HOST, Attribution, Ran, attribute, together
+from rkcosim.measure.perf.estimator.accesses import Coefficients, Memory
 from rkcosim.measure.perf.estimator.coefficients import stored
 from rkcosim.measure.perf.estimator.features import BEAT, POOL, LoadedFirst, TaskShape
 from rkcosim.measure.perf.estimator.flows import NO_LISTS, Lists, flow
 from rkcosim.measure.perf.estimator.hardware import RK3588_RATES, Hardware
 from rkcosim.measure.perf.estimator.tasks import jobs_of
-from rkcosim.measure.perf.estimator.turns import Coefficients, Memory, Span, spans
+from rkcosim.measure.perf.estimator.turns import Span, spans
 from rkcosim.rknn_file.opening import open_model
 from rkcosim.spec.octets import OctetRate
 
@@ -106,17 +108,22 @@ def task_time(shape: TaskShape, memory: Memory, c: Coefficients, lists: Lists = 
 
     No other core uses the memory.
     """
-    return _time(shape, spans([[flow(shape, memory, c, lists)]], memory, c)[0][0], memory)
+    return _time_alone(shape, memory, tuple(c.items()), lists)
+
+
+@lru_cache(maxsize=4096)
+def _time_alone(shape: TaskShape, memory: Memory, c: tuple[tuple[str, float], ...], lists: Lists) -> Time:
+    """Many tasks of a network are equal, and most of the tasks of one plan are those of another one."""
+    coefficients = dict(c)
+    span = spans([[flow(shape, memory, coefficients, lists)]], memory, coefficients)[0][0]
+    return _time(shape, span, memory)
 
 
 def shared_times(parts: Sequence[Sequence[TaskShape]], memory: Memory, c: Coefficients) -> list[list[Time]]:
     """Estimate the tasks of cores that start one after the other and share DRAM."""
     if len(parts) == 1:
-        known: dict[tuple[TaskShape, Lists], Time] = {}  # most tasks of a large product are equal
-        for of in zip(parts[0], lists_of(parts[0]), strict=True):
-            if of not in known:
-                known[of] = task_time(of[0], memory, c, of[1])
-        return [[known[of] for of in zip(parts[0], lists_of(parts[0]), strict=True)]]
+        alone = zip(parts[0], lists_of(parts[0]), strict=True)
+        return [[task_time(shape, memory, c, lists) for shape, lists in alone]]
     flows = [
         [
             flow(shape, memory, c, lists, c["gap"] + shape.lut_words if number else core * c["kick_next"])

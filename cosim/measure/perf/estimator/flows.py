@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from rkcosim.measure.perf.estimator.features import BEAT, CONV, FLYING, LONGEST, STRIPE, TaskShape
-from rkcosim.measure.perf.estimator.turns import (
+from rkcosim.measure.perf.estimator.accesses import (
     FEATURES,
     OPERANDS,
     TABLES,
@@ -18,6 +17,7 @@ from rkcosim.measure.perf.estimator.turns import (
     Step,
     Wishes,
 )
+from rkcosim.measure.perf.estimator.features import BEAT, CONV, FLYING, LONGEST, STRIPE, TaskShape
 
 READ_AHEAD = 256
 """Largest number of beats in flight of a loader (spec/config.py)."""
