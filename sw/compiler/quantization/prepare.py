@@ -168,14 +168,17 @@ def _named(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _apart(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Rename constants that have the name that onnxruntime's quantiser gives to a scale or zero point."""
+    """Rename constants that have the name that onnxruntime's quantiser gives to a scale or zero point.
+
+    Models with subgraphs, which may read the constants, stay as they are.
+    """
+    if any(attribute.HasField("g") for node in proto.graph.node for attribute in node.attribute):
+        return proto
     values = {name for node in proto.graph.node for name in node.output}
     values.update(item.name for item in proto.graph.input)
     made = {name + suffix for name in values for suffix in QUANTISERS}
     for item in proto.graph.initializer:
-        if item.name in made and not any(
-            attr.HasField("g") for n in proto.graph.node for attr in n.attribute
-        ):
+        if item.name in made:
             for node in proto.graph.node:
                 for place, name in enumerate(node.input):
                     if name == item.name:
