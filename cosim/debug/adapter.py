@@ -11,7 +11,6 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +19,7 @@ from rkcosim.base import Error
 from rkcosim.debug.against import Tolerance, read_references
 from rkcosim.debug.base import BaseSession, Stop
 from rkcosim.debug.breakpoints import BreakpointError, register_named
+from rkcosim.debug.memory_view import FIRST_REFERENCE, MemoryView, Variable
 from rkcosim.debug.opening import open_debugged
 from rkcosim.debug.places import ListingPlace
 from rkcosim.debug.program import open_program
@@ -34,6 +34,9 @@ MOST_MESSAGE = 1 << 24
 
 MOST_HEADER = 4096
 """Maximum number of bytes of the header of a message."""
+
+FIRST_BLOCK, FIRST_GROUP = 4, 100
+"""References of variables: of the first block's registers, and of the first group of the first block."""
 
 SOURCE = 1
 """Reference of the listing, which clients get by the request `source`."""
@@ -89,19 +92,6 @@ def write_message(stream: BinaryIO, message: dict[str, Any]) -> None:
     stream.flush()
 
 
-@dataclass(frozen=True)
-class Variable:
-    """A line of a client's view of variables; `children` is the reference of what it contains, 0 for none."""
-
-    name: str
-    value: str
-    children: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as the protocol has it."""
-        return {"name": self.name, "value": self.value, "variablesReference": self.children}
-
-
 class Adapter:
     """Serves one client, until it disconnects or its input ends.
 
@@ -115,6 +105,7 @@ class Adapter:
     def __init__(self, read: BinaryIO, write: BinaryIO, session: BaseSession | None = None) -> None:
         self._read, self._write = read, write
         self._session = session
+        self._memory: MemoryView | None = None
         self._number = 0
         self._lock = threading.Lock()
         self._running: threading.Thread | None = None
@@ -184,6 +175,13 @@ class Adapter:
         if self._session is None:
             raise ProtocolError("nothing is debugged yet: launch comes first")
         return self._session
+
+    @property
+    def memory(self) -> MemoryView:
+        """The memory of what is debugged."""
+        if self._memory is None:
+            self._memory = MemoryView(self.session)
+        return self._memory
 
     # -- the life of a session -------------------------------------------------------------------
 
@@ -377,7 +375,12 @@ class Adapter:
         return {"stackFrames": frames, "totalFrames": len(frames)}, None
 
     def _on_scopes(self, arguments: dict[str, Any]) -> Any:
-        names = ("State", "Tensors", *(f"{name} registers" for name in self.session.register_blocks()))
+        names = (
+            "State",
+            "Tensors",
+            "Memory",
+            *(f"{name} registers" for name in self.session.register_blocks()),
+        )
         scopes = [
             {"name": name, "variablesReference": number, "expensive": number == 2}
             for number, name in enumerate(names, 1)
@@ -385,12 +388,16 @@ class Adapter:
         return {"scopes": scopes}, None
 
     def _on_variables(self, arguments: dict[str, Any]) -> Any:
-        return {
-            "variables": [one.as_json() for one in self._variables(int(arguments["variablesReference"]))]
-        }, None
+        reference = int(arguments["variablesReference"])
+        if reference >= FIRST_REFERENCE:
+            part = int(arguments.get("start") or 0), int(arguments.get("count") or 0)
+            found = self.memory.variables(reference, *part)
+        else:
+            found = self._variables(reference)
+        return {"variables": [one.as_json() for one in found]}, None
 
     def _variables(self, reference: int) -> list[Variable]:
-        """Return the children of a scope: 1 the state, 2 the tensors, from 3 on the blocks.
+        """Return the children of a scope: 1 the state, 2 the tensors, 3 the memory, then the blocks.
 
         100 and more are the two groups of a block.
         """
@@ -398,31 +405,36 @@ class Adapter:
         if reference == 1:
             return [Variable(*_halves(line)) for line in session.state_lines()]
         if reference == 2:
+            return self.memory.tensors()
+        if reference == 3:
+            return self.memory.regions()
+        number = reference - FIRST_BLOCK
+        if 0 <= number < len(blocks):
+            halves = [session.held_registers(blocks[number], group).title.partition(" (") for group in (0, 1)]
             return [
-                Variable(name, f"{'x'.join(map(str, place.cube))} {place.dtype} at 0x{place.span[0]:08X}")
-                for name, place in session.work.tensors.items()
-            ]
-        if 3 <= reference < 3 + len(blocks):
-            halves = [
-                session.held_registers(blocks[reference - 3], group).title.partition(" (") for group in (0, 1)
-            ]
-            return [
-                Variable(name, text.rstrip(")"), 100 + 2 * (reference - 3) + group)
+                Variable(name, text.rstrip(")"), FIRST_GROUP + 2 * number + group)
                 for group, (name, _, text) in enumerate(halves)
             ]
-        if 100 <= reference < 100 + 2 * len(blocks):
-            name, group = blocks[(reference - 100) // 2], reference % 2
-            held = session.held_registers(name, group).words
+        if 0 <= reference - FIRST_GROUP < 2 * len(blocks):
+            number, group = divmod(reference - FIRST_GROUP, 2)
+            held = session.held_registers(blocks[number], group).words
             return [
                 Variable(register.name, field_text(register, held[register.offset]))
-                for register in registers()[name]
+                for register in registers()[blocks[number]]
                 if register.offset in held
             ]
         raise ProtocolError(f"there is nothing with the reference {reference}")
 
+    def _on_readMemory(self, arguments: dict[str, Any]) -> Any:
+        offset, count = int(arguments.get("offset") or 0), int(arguments["count"])
+        return self.memory.read(str(arguments["memoryReference"]), offset, count), None
+
     def _on_evaluate(self, arguments: dict[str, Any]) -> Any:
         text = str(arguments["expression"]).strip()
         if arguments.get("context") != "repl":
+            if text in self.session.work.tensors:
+                (found,) = [one.as_json() for one in self.memory.tensors() if one.name == text]
+                return {"result": found.pop("value"), **found}, None
             return {"result": shown(self.session.evaluate(text)), "variablesReference": 0}, None
         out, before = StringIO(), self.session.place
         terminal = Terminal(self.session, out)
@@ -479,6 +491,7 @@ CAPABILITIES: dict[str, Any] = {
     "supportsTerminateRequest": True,
     "supportsLoadedSourcesRequest": True,
     "supportsExceptionInfoRequest": True,
+    "supportsReadMemoryRequest": True,
     "exceptionBreakpointFilters": [
         {"filter": "diagnostic", "label": "Diagnostics of the device", "default": True},
         {"filter": "interrupt", "label": "Interrupts", "default": False},

@@ -291,14 +291,20 @@ class BaseSession(ABC):
 
     def named_address(self, address: int) -> str:
         """Return what is at an address, as ", tensor y + 0x40"; "" if nothing is known."""
-        for name, place in self.work.tensors.items():
-            first, end = place.span
-            if first <= address < end:
-                right = ""
-                if name in self.references:
-                    wrong = self.tolerance.wrong(place.read(self.memory), self.references[name].want)
-                    right = ", as the reference" if not wrong.any() else ", not as the reference"
-                return f", {name} + 0x{address - first:X}{right}"
+        here = self.place.job, self.place.task
+        held = [  # of those that share memory, the one that was written last
+            ((-1, -1) if place.task is None else (place.job or 0, place.task), name)
+            for name, place in self.work.tensors.items()
+            if place.span[0] <= address < place.span[1]
+        ]
+        written = [one for one in held if one[0] < here]
+        if held:
+            name = max(written)[1] if written else min(held)[1]
+            place, right = self.work.tensors[name], ""
+            if name in self.references:
+                wrong = self.tolerance.wrong(place.read(self.memory), self.references[name].want)
+                right = ", as the reference" if not wrong.any() else ", not as the reference"
+            return f", {name} + 0x{address - place.span[0]:X}{right}"
         for name, region in self.work.regions.items():
             if region.address <= address < region.address + region.data.size:
                 return f", {name} + 0x{address - region.address:X}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from rkcosim.base import Error
 from rkcosim.debug.base import BaseSession
+from rkcosim.debug.layout import atom_addresses, held_atoms
 from rkcosim.debug.places import task_title
 from rkcosim.debug.texts import register_lines
 from rkcosim.spec.regs import registers
@@ -45,6 +47,21 @@ def _tensors(session: BaseSession, _: str) -> Iterator[str]:
         yield (
             f"{name}: {'x'.join(map(str, place.cube))} {place.dtype} at 0x{place.span[0]:08X}, {made}{right}"
         )
+
+
+def _layout(session: BaseSession, text: str) -> Iterator[str]:
+    found = re.fullmatch(r"(\S+|'[^']+')(?:\s+(\d+))?(?:\s+(\d+))?", text.strip())
+    name = "" if found is None else found[1].strip("'")
+    if found is None or name not in session.work.tensors:
+        known = ", ".join(session.work.tensors) or "none"
+        raise CommandError(f"info layout TENSOR [FIRST [COUNT]]: there are the tensors {known}")
+    place = session.work.tensors[name]
+    first, count = int(found[2] or 0), int(found[3] or 16)
+    atoms = held_atoms(place, session.memory, first, count)
+    yield from map(str, atoms)
+    total, end = atom_addresses(place).size, first + len(atoms)
+    if end < total:
+        yield f"{total - end} of {total} atoms follow: info layout {found[1]} {end}"
 
 
 def _regions(session: BaseSession, _: str) -> Iterator[str]:
@@ -87,6 +104,7 @@ KNOWN: dict[str, Callable[[BaseSession, str], Iterator[str]]] = {
     "state": lambda session, _: iter(session.state_lines()),
     "tensors": _tensors,
     "regions": _regions,
+    "layout": _layout,
     "tasks": _tasks,
     "nodes": _nodes,
     "threads": _threads,
