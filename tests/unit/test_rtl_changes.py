@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("onnx", reason="needs the extra onnx")
 
-from benchmarks import divisions, rtl_changes  # noqa: E402
-from rkcosim.measure.perf.estimator.whatif import said_judgement  # noqa: E402
+from benchmarks import divisions, rtl_changes
+from rkcosim.measure.perf.estimator.whatif import said_judgement
 
 
 def test_each_line_that_is_changed_is_in_the_sources_once():
