@@ -38,7 +38,7 @@ LAST_CYCLE = 1 << 62
 FINE_SLICE, MOST_SLICE = 1 << 12, 1 << 16
 """Cycles between two looks at the recorded writes and bursts, at first and at most."""
 
-LONG_SLICE = 1 << 20
+LONG_SLICE = 1 << 17
 """Cycles between two looks for a request to pause."""
 
 
