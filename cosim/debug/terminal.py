@@ -21,7 +21,13 @@ from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.spec.regs import registers
 from rkcosim.waves.whole_file import whole_file
 
-UNITS: dict[str, Unit] = {"word": "word", "task": "task", "node": "node", "interrupt": "interrupt"}
+UNITS: dict[str, Unit] = {
+    "word": "word",
+    "task": "task",
+    "node": "node",
+    "interrupt": "interrupt",
+    "cycle": "cycle",
+}
 
 
 class Terminal(cmd.Cmd):
@@ -179,10 +185,16 @@ class Terminal(cmd.Cmd):
         if stop.reason == "deviation":
             self.worst, self._found = max(self.worst, 1), stop.deviation
             self.say("`why` describes the deviation and looks for the cause")
+        if stop.reason == "difference":
+            self.worst = max(self.worst, 1)
+            self.say("`difference` goes to the first wrong write and looks for the stage that made it")
         if stop.reason in ("hang", "error"):
             self.worst = DEVICE_ERROR
         line = session.line
         self.say(f"{session.title}")
+        more = session.position_text()
+        if more and (stop.reason == "step" or more not in stop.text):
+            self.say(more)
         self.say(f"{line:6}  {session.source.lines[line - 1]}")
 
     def _count(self, text: str) -> int:
@@ -204,7 +216,8 @@ class Terminal(cmd.Cmd):
     # -- forwards and backwards ------------------------------------------------------------------
 
     def do_step(self, text: str) -> None:
-        """step [word|task|node|interrupt] [N]: run N words on (or tasks, nodes, up to the interrupt)."""
+        """step [word|task|node|interrupt|cycle] [N]: run N words on (or tasks, nodes, up to the interrupt, or
+        cycles of the RTL)."""
         self.tell(self.session.step(*self._unit(text, "word")))
 
     def do_next(self, text: str) -> None:
@@ -229,7 +242,7 @@ class Terminal(cmd.Cmd):
         self.tell(self.session.proceed())
 
     def do_reverse_step(self, text: str) -> None:
-        """reverse-step [word|task|node] [N]: go back by N command words (or tasks, nodes)."""
+        """reverse-step [word|task|node|cycle] [N]: go back by N command words (or tasks, nodes, cycles)."""
         self.tell(self.session.step_back(*self._unit(text, "word")))
 
     def do_reverse_next(self, text: str) -> None:
@@ -248,9 +261,10 @@ class Terminal(cmd.Cmd):
     # -- breakpoints -----------------------------------------------------------------------------
 
     def do_break(self, text: str) -> None:
-        """break PLACE [if EXPRESSION]: stop before a LINE, `task N`, `task N@JOB`, `node NAME` or each
-        `job`; after a write of BLOCK.REGISTER or BLOCK.REGISTER.FIELD (in the condition `value` is what is
-        written, `old` what was there); at an `interrupt`, a `diagnostic` or a `deviation`."""
+        """break PLACE [if EXPRESSION]: stop before a LINE, `task N`, `task N@JOB`, `node NAME` or each `job`;
+        after a write of BLOCK.REGISTER or BLOCK.REGISTER.FIELD (in the condition `value` is what is written,
+        `old` what was there); at an `interrupt`, a `diagnostic` or a `deviation` from the reference; on the
+        RTL in `cycle N`, and after the first task with a `difference` from the golden model."""
         made = self.session.set_breakpoint(text)
         self.say(f"breakpoint {made.number}: {made}")
 
@@ -359,8 +373,9 @@ class Terminal(cmd.Cmd):
         return value
 
     def do_info(self, text: str) -> None:
-        """info breakpoints|registers [BLOCK [GROUP]]|state|tensors|regions|layout TENSOR [FIRST [COUNT]]
-        |tasks|nodes|threads|line|history: what is known of these."""
+        """info breakpoints|registers [BLOCK [GROUP]]|block NAME|state|tensors|regions|tasks|nodes|threads|
+        layout TENSOR [FIRST [COUNT]]|line|history: what is known of these; `info block DPU.pipe` has signals
+        of the RTL."""
         word, _, rest = text.partition(" ")
         fit = [name for name in KNOWN if word and name.startswith(word)]
         if word not in KNOWN and len(fit) != 1:
@@ -431,6 +446,20 @@ class Terminal(cmd.Cmd):
         if found is None:
             raise CommandError("no task has deviated from a reference; `against FILE.npz` reads one")
         self._lines(deviation_lines(self.session, found))
+
+    def do_thread(self, text: str) -> None:
+        """thread [JOB]: show another of the jobs that run at the same time, each on its core."""
+        if text and not text.isdecimal():
+            raise CommandError(f"{text!r} is not the number of a job")
+        if text:
+            self.session.choose(int(text))
+        self._lines(KNOWN["threads"](self.session, ""))
+
+    def do_difference(self, text: str) -> None:
+        """difference: on the RTL, go to the first write of the last wrong result that was found, and look for
+        the stage that made it."""
+        self._lines(self.session.first_wrong_lines())
+        self.tell(self.session.stop)
 
     # -- the RTL ---------------------------------------------------------------------------------
 
