@@ -30,8 +30,8 @@ class Stop:
 
     Members
     -------
-    reason : "entry", "step", "breakpoint", "deviation", "interrupt", "diagnostic", "pause", "start", "end",
-        "hang" or "error".
+    reason : "entry", "step", "breakpoint", "deviation", "difference", "interrupt", "diagnostic", "pause",
+        "start", "end", "hang" or "error".
     text : the reason for people.
     place : the position.
     breakpoints : numbers of the breakpoints.
@@ -162,13 +162,21 @@ class BaseSession(ABC):
     def held_registers(self, block: str, group: int | None = None) -> Held:
         """Return registers of a block; None: those of the group that is being written."""
 
-    def block_variables(self) -> dict[str, list[tuple[str, str]]]:
-        """Return what is known inside of each block, as (name, value) by block; empty for a model without."""
-        return {}
+    def signal_blocks(self) -> list[str]:
+        """Return the names of the blocks whose signals `inside` has; none for a model without."""
+        return []
+
+    def inside(self, block: str) -> list[tuple[str, int]]:
+        """Return the signals of a block, (name, value)."""
+        raise ValueError("the golden model has no signals: debug on the RTL with --engine verilator")
 
     def position_text(self) -> str:
         """Return what the position has beside the line, "" for nothing."""
         return ""
+
+    def first_wrong_lines(self) -> list[str]:
+        """Go to the first wrong write of a result; return it and the stage that made it, one line each."""
+        raise ValueError("the golden model has no cycles: debug on the RTL with --engine verilator")
 
     # -- running ---------------------------------------------------------------------------------
 
