@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.zoo.boards import BOARDS, BoardTime, sources
 from benchmarks.zoo.networks import ENTRIES, Entry
-from benchmarks.zoo.record import Agreement, Measured
+from benchmarks.zoo.record import FIRST, Agreement, Measured, read_record
 from benchmarks.zoo.sources import Made
 from rkcosim.base import PACKAGE
 from rkcosim.measure.perf.page import table
@@ -36,7 +36,7 @@ def page(record: Mapping[str, Measured]) -> str:
     good = [(entry, found) for entry, found in there if not found.failed]
     lines = [BEGIN.read_text().format(count=len(there)), *_summary(good)]
     lines += table(HEADS, [_cells(entry, found) for entry, found in good])
-    for section in (_failed, _differences, _remarks, _boards):
+    for section in (_failed, _changes, _differences, _remarks, _boards):
         lines += section(there)
     return "\n".join(lines) + "\n"
 
@@ -93,8 +93,9 @@ def _agreement(found: Agreement | None) -> tuple[str, str]:
     elif found.unit == "relative":
         output = f"{found.worst:.2%}"
     else:
-        word = " step" if found.worst == 1 else " steps"
-        output = f"{found.worst:.3g}{word if found.unit == 'steps' else ''}"
+        figure = f"{found.worst:.3g}"
+        word = " step" if figure == "1" else " steps"
+        output = figure + (word if found.unit == "steps" else "")
     if found.same_classes is not None:
         output += ", same class" if found.same_classes else ", other class"
     return layers, output if found.within else f"{output}; **beyond the bound**"
@@ -117,6 +118,29 @@ def _failed(there: list[tuple[Entry, Measured]]) -> list[str]:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def _changes(there: list[tuple[Entry, Measured]]) -> list[str]:
+    """Return what changed since networks were first measured, with the same model file."""
+    first, rows = read_record(FIRST), []
+    for entry, found in there:
+        before = first.get(entry.name)
+        if before is None or found.failed or before.model != found.model:
+            continue
+        pairs = (
+            (_share(before.mac_share), _share(found.mac_share)),
+            (_share(before.element_share), _share(found.element_share)),
+            (f"{before.cycles:,}", f"{found.cycles:,}"),
+        )
+        if any(old != new for old, new in pairs):
+            rows.append((f"`{entry.name}`", *(cell for pair in pairs for cell in pair)))
+    heads = ("network", "MACs before", "now", "elements before", "now", "cycles before", "now")
+    text = (
+        "Networks whose share on the NPU or cycles changed since they were first measured, or since "
+        "2026-11-28 if that was before; the model file is the same. Cycles are those of the NPU alone, so "
+        "operators that moved there from the host add to them."
+    )
+    return ["", "## Before and now", "", text, "", *table(heads, rows)] if rows else []
 
 
 def _differences(there: list[tuple[Entry, Measured]]) -> list[str]:

@@ -15,6 +15,9 @@ SCHEMA_VERSION = 1
 RECORD = Path(__file__).with_name("record.jsonl")
 """The checked-in record, from which docs/results/zoo.md is written."""
 
+FIRST = Path(__file__).with_name("first.jsonl")
+"""Share and cycles of each network when it was first measured, or on 2026-11-28 if that was before."""
+
 
 class RecordError(ValueError):
     """The record cannot be read; the message names file and line."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from rkcosim.base import Error
 from rkcosim.debug.base import BaseSession
+from rkcosim.debug.layout import atom_addresses, held_atoms
 from rkcosim.debug.places import task_title
 from rkcosim.debug.texts import register_lines
 from rkcosim.spec.regs import registers
+
+MOST_SIGNALS = 200
+"""Signals of a block that are printed."""
 
 
 class CommandError(Error, ValueError):
@@ -47,6 +52,21 @@ def _tensors(session: BaseSession, _: str) -> Iterator[str]:
         )
 
 
+def _layout(session: BaseSession, text: str) -> Iterator[str]:
+    found = re.fullmatch(r"(\S+|'[^']+')(?:\s+(\d+))?(?:\s+(\d+))?", text.strip())
+    name = "" if found is None else found[1].strip("'")
+    if found is None or name not in session.work.tensors:
+        known = ", ".join(session.work.tensors) or "none"
+        raise CommandError(f"info layout TENSOR [FIRST [COUNT]]: there are the tensors {known}")
+    place = session.work.tensors[name]
+    first, count = int(found[2] or 0), int(found[3] or 16)
+    atoms = held_atoms(place, session.memory, first, count)
+    yield from map(str, atoms)
+    total, end = atom_addresses(place).size, first + len(atoms)
+    if end < total:
+        yield f"{total - end} of {total} atoms follow: info layout {found[1]} {end}"
+
+
 def _regions(session: BaseSession, _: str) -> Iterator[str]:
     for name, region in session.work.regions.items():
         yield f"{name}: {region.data.size} bytes at 0x{region.address:08X}"
@@ -81,12 +101,30 @@ def _line(session: BaseSession, _: str) -> Iterator[str]:
     yield f"line {session.line}, {session.place}" + (f", {more}" if more else "")
 
 
+def _block(session: BaseSession, text: str) -> Iterator[str]:
+    name, _, part = text.strip().partition(".")
+    if not name:
+        raise CommandError(
+            f"info block needs a name: {', '.join(session.signal_blocks()) or 'none is known'}"
+        )
+    signals = [one for one in session.inside(name.upper()) if one[0].startswith(part)]
+    if not signals:
+        raise CommandError(f"{name} has no signals that begin with {part!r}")
+    yield f"{text.strip()}:"
+    for signal, value in signals[:MOST_SIGNALS]:
+        yield f"  {signal} = {value if value < 10 else f'0x{value:X}'}"
+    if len(signals) > MOST_SIGNALS:
+        yield f"  ... and {len(signals) - MOST_SIGNALS} more: name a part, as in `info block DPU.pipe`"
+
+
 KNOWN: dict[str, Callable[[BaseSession, str], Iterator[str]]] = {
     "breakpoints": _breakpoints,
     "registers": _registers,
+    "block": _block,
     "state": lambda session, _: iter(session.state_lines()),
     "tensors": _tensors,
     "regions": _regions,
+    "layout": _layout,
     "tasks": _tasks,
     "nodes": _nodes,
     "threads": _threads,

@@ -581,7 +581,7 @@ class Model:
         plan
             "ours" or "rknn"; None: the model's.
         what_if
-            Whether the report has other bandwidths, clocks, numbers of cores and divisions of CBUF as well
+            Whether the report has other bandwidths, clocks, cores, divisions of CBUF and larger NPUs as well
             (`variants`); for the plan "ours" only.
 
         Raises

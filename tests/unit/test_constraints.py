@@ -79,7 +79,7 @@ CASES = {
     "resize_of_codes": [(("cubic", True), ("cubic", False), "mode cubic of bytes")],
     "block_size": [((7, True), (8, True), "8 x 8"), ((8, False), (3, False), "3 x 3")],
     "cube_axis": [((1, (1, 2, 3, 4)), (0, (1, 2, 3, 4)), "axis 0 of (1, 2, 3, 4)")],
-    "softmax_type": [((True, "x"), (False, "x"), "'x' is a tensor of bytes")],
+    "input_of_floats": [((True, "x"), (False, "x"), "'x' is a tensor of bytes")],
     "softmax_axis": [((ROWS, -1), (ROWS, 1), "axis 1 of (1, 64, 128)")],
     "softmax_rows": [((2, 2), (2, 1), "1 rows of 2 channels")],
     "normalised_rows": [((2, 8191), (2, 8192), "8192 rows"), ((2, 1), (1, 1), "1 channels")],
