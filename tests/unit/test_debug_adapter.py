@@ -35,7 +35,7 @@ class Client:
         assert message["type"] in ("response", "event")
         return message
 
-    def ask(self, command: str, wrong: bool = False, **arguments: Any) -> Any:
+    def ask(self, command: str, /, wrong: bool = False, **arguments: Any) -> Any:
         """Send a request; return the body of its response, or the message of a refusal."""
         self.number += 1
         number = self.number
