@@ -171,11 +171,12 @@ def _fewer(name: str, found: dict[str, Any]) -> list[str]:
     """Return a paragraph about a network with fewer than `FIRST` pieces of advice."""
     if len(found["rows"]) >= FIRST:
         return []
-    slow, late = found.get("names_not_faster", []), found.get("reasons_not_tried", {})
-    beside = f"; tried, and not faster: {', '.join(f'`{one}`' for one in slow)}" if slow else ""
-    rest = "; ".join(f"`{one}`: {why}" for one, why in late.items())
-    not_tried = f"; not tried: {rest}" if rest else ""
-    return [f"`{name}` has only {len(found['rows'])} changes that save time{beside}{not_tried}.", ""]
+    late = "; ".join(f"`{one}`: {why}" for one, why in found.get("reasons_not_tried", {}).items())
+    return [
+        f"`{name}` has {len(found['rows'])} of {FIRST}: {found['not_faster']} other changes were not faster, "
+        f"and {found['not_tried']} were not tried{f' ({late})' if late else ', for want of seconds'}.",
+        "",
+    ]
 
 
 def main(words: Sequence[str] | None = None) -> int:

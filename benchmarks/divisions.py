@@ -21,10 +21,11 @@ from unittest import mock
 
 from benchmarks.zoo.measure import job_of
 from benchmarks.zoo.networks import BY_NAME
-from rkcosim.compiler import fusion, tiling
+from rkcosim.compiler import fusion, tiling, using_cores
 from rkcosim.compiler.batch import one_of
 from rkcosim.compiler.options import using_options
 from rkcosim.measure.models.run import run_model
+from rkcosim.measure.perf.boards.expected import board_milliseconds
 from rkcosim.measure.perf.estimator.estimate import Estimate, estimate_model
 from rkcosim.measure.perf.page import table
 from rkcosim.rknn_file.opening import open_model
@@ -40,6 +41,9 @@ NETWORKS = (
     *("efficientnet_lite0", "mobilenet_v3_large", "ssd_mobilenet_v1", "resnet18", "clip_block", "bert_mini"),
 )
 """The example of docs/howto/faster.md, and networks of the zoo that need nothing but this repository."""
+
+CORES, SUBMIT_CYCLES = 3, 22_500
+"""Cores among which layers are divided, and what a driver takes for a submit at 1 GHz [HW 12.5]."""
 
 OTHERS = 7
 """Other divisions of each layer that are tried: those that move the fewest bytes."""
@@ -88,6 +92,18 @@ def measure(path: Path, options: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
+def on_cores(path: Path, options: dict[str, Any]) -> dict[str, list[int]]:
+    """Return estimated cycles and submits on `CORES` cores: as compiled, and if submits have to pay."""
+    found = {}
+    with using_options(**options), using_cores(CORES):
+        data = path.read_bytes()
+        for name, least in (("cycles", tiling.JOB_CYCLES), ("submits", SUBMIT_CYCLES)):
+            with mock.patch.object(tiling, "JOB_CYCLES", least):
+                one = estimate_model(open_model(data))
+            found[name] = [one.cycles, len(one.jobs)]
+    return found
+
+
 def _best_of_others(data: bytes, now: Estimate) -> dict[str, int]:
     """Return what the best of all divisions would save of each convolution that has a better one."""
     best = {layer.index: layer.cycles for layer in now.layers if layer.cycles is not None}
@@ -119,9 +135,38 @@ def page(record: dict[str, Any]) -> str:
     worse = [name for name, row in record.items() if row["now"] > row["joined"]]
     slower = f"slower: {', '.join(worse)}" if worse else "no network is slower"
     largest = max(sum(row["saved"].values()) / row["now"] for row in record.values())
-    text = TEXT.format(count=len(record), slower=slower, largest=f"{largest:.3%}", others=OTHERS)
+    best = f"at most {largest:.3%} of a network, less than an estimate is off" if largest else "no cycle"
+    text = TEXT.format(count=len(record), slower=slower, best=best, others=OTHERS)
     parts = [" ".join(part.split()) for part in text.strip().split("\n\n")]
-    return "\n\n".join([*parts, "\n".join(table(heads, rows))]) + "\n"
+    cores = [
+        (f"`{name}`", f"{board_milliseconds(row['now'], 1):.3f}", *_figures(row["cores"]))
+        for name, row in record.items()
+        if "cores" in row
+    ]
+    several = ("network", "ms on one core", *(f"{what}, {how}" for how in HOW for what in WHAT))
+    tables = ["\n".join(table(heads, rows)), " ".join(ON_CORES.split()), "\n".join(table(several, cores))]
+    return "\n\n".join([*parts, *tables, " ".join(ORDERS.split())]) + "\n"
+
+
+HOW, WHAT = ("as compiled", "if submits have to pay"), ("cycles", "submits", "ms with a driver")
+
+
+def _figures(found: dict[str, list[int]]) -> Iterator[str]:
+    for cycles, submits in found.values():
+        yield from (f"{cycles:,}", str(submits), f"{board_milliseconds(cycles, submits):.3f}")
+
+
+ON_CORES = """
+On three cores, a layer is divided if that saves at least 1,500 cycles; each divided layer is a submit of its
+own, for which a driver takes 22.5 microseconds. If a layer had to save as many cycles as a submit takes,
+fewer layers would be divided: inferences would take more cycles, and less time with a driver. The compiler
+goes by cycles; `rkcosim advise --only cores` says which number of cores is the fastest with a driver.
+"""
+
+ORDERS = """
+The order of operators stays that of the file, so that each tensor keeps its name and can be compared with
+other runtimes; `rkcosim advise --only orders` proposes other orders.
+"""
 
 
 TEXT = """
@@ -136,9 +181,8 @@ that it changes were run both ways on the engine `fast`, which has the cycles of
 
 A convolution is divided into tasks so that the fewest bytes are moved, and not by estimates. The last column
 says what estimates would save: each convolution was also divided in the {others} next best ways (other
-kernels a task, rows a task, and banks of CBUF), and the shortest estimate of each layer was taken. It is at
-most {largest} of a network, which is less than the error of an estimate, so that the compiler does not try
-them.
+kernels a task, rows a task, and banks of CBUF), and the shortest estimate of each layer was taken. That would
+save {best}, so that the compiler does not try them.
 """
 
 
@@ -159,9 +203,12 @@ def main(words: list[str] | None = None) -> int:
     if given.record.exists():
         record = json.loads(given.record.read_text(encoding="utf-8"))["networks"]
     for name in given.names or NETWORKS:
-        if name in record and not given.again:
+        if name in record and "cores" in record[name] and not given.again:
             continue
-        record[name] = _measured(name, given.folder)
+        path, options = _file(name, given.folder)
+        if name not in record or given.again:
+            record[name] = measure(path, options)
+        record[name]["cores"] = on_cores(path, options)
         print(name, record[name], flush=True)
         with whole_file(given.record) as part:
             data = {"schema_version": SCHEMA_VERSION, "networks": record}
@@ -171,15 +218,16 @@ def main(words: list[str] | None = None) -> int:
     return 0
 
 
-def _measured(name: str, folder: Path) -> dict[str, Any]:
+def _file(name: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the file of a network, and the options with which it is read."""
     if name in BY_NAME:
         job = job_of(BY_NAME[name], [])
-        return measure(job.path, {"shapes": job.shapes, "outputs": job.outputs})
+        return job.path, {"shapes": job.shapes, "outputs": job.outputs}
     path = folder / f"{name}_int8.onnx"
     if not path.exists():
         command: Sequence[str] = [sys.executable, str(ROOT / "examples/networks/keypoints.py"), str(folder)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return measure(path, {})
+    return path, {}
 
 
 if __name__ == "__main__":

@@ -129,6 +129,7 @@ def program_of(asked: DebugOptions) -> list[str]:
     "rkcosim debug stream.json --engine verilator --terminal",
     "rkcosim debug --terminal -- ./program arguments",
     "rkcosim debug model.onnx -i inputs.npz --against board.npz --commands find.txt",
+    waits=True,
 )
 def debug_command(asked: DebugOptions) -> None:
     """Step through a command stream, forwards and backwards.

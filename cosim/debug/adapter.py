@@ -107,6 +107,7 @@ class Adapter:
     session : what is debugged; None: the request `launch` says it (`program`, `against`, `tolerance`,
         `relative`, `input`, `seed`, `cores`, `engine`; or `command`, a program and its arguments).
     engine : name of the engine if `launch` does not say it; None: the golden model.
+    may_start : whether `launch` may name a program to start, as a client may that started the debugger.
     """
 
     def __init__(
@@ -115,9 +116,11 @@ class Adapter:
         write: BinaryIO,
         session: BaseSession | None = None,
         engine: str | None = None,
+        *,
+        may_start: bool = True,
     ) -> None:
         self._read, self._write = read, write
-        self._session, self._engine = session, engine
+        self._session, self._engine, self._may_start = session, engine, may_start
         self._memory: MemoryView | None = None
         self._number = 0
         self._lock = threading.Lock()
@@ -202,29 +205,43 @@ class Adapter:
         return CAPABILITIES, None
 
     def _on_launch(self, arguments: dict[str, Any]) -> Any:
+        if "command" in arguments or "program" in arguments:
+            if self._session is not None:
+                self._session.close()
+                self._session, self._memory = None, None
+            self._session = self._opened(arguments)
+        self._stop_at_entry = bool(arguments.get("stopOnEntry", True))
+        if self._session is None:
+            raise ProtocolError("launch needs a program: a stream, a capture or a model")
+        return None, lambda: self._event("initialized")
+
+    def _opened(self, arguments: dict[str, Any]) -> BaseSession:
+        """Open what a request names: a program, or a file with its references."""
+        engine = arguments.get("engine", self._engine)
+        engine = None if engine is None else str(engine)
         if "command" in arguments:
-            command = [str(word) for word in arguments["command"]]
-            self._session = session_on(
-                None, open_program(command, int(arguments.get("cores", 3)), quiet=True)
-            )
-        elif "program" in arguments:
+            if not self._may_start:
+                raise ProtocolError("a program is named on the command line of rkcosim debug --port")
+            command = arguments["command"]
+            if not isinstance(command, list) or not command:
+                raise ProtocolError("command is a list: a program and its arguments")
+            work = open_program([str(one) for one in command], int(arguments.get("cores", 3)), quiet=True)
+        else:
             work = open_debugged(
                 Path(str(arguments["program"])),
                 inputs=[Path(str(one)) for one in arguments.get("input", [])],
                 seed=int(arguments.get("seed", 0)),
                 cores=int(arguments.get("cores", 1)),
             )
+        try:
             against = arguments.get("against")
             known = [] if against is None else read_references(Path(str(against)), work)
             tolerance = Tolerance(float(arguments.get("tolerance", 0)), float(arguments.get("relative", 0)))
-            engine = arguments.get("engine", self._engine)
-            if self._session is not None:
-                self._session.close()
-            self._session = session_on(None if engine is None else str(engine), work, known, tolerance)
-        self._stop_at_entry = bool(arguments.get("stopOnEntry", True))
-        if self._session is None:
-            raise ProtocolError("launch needs a program: a stream, a capture or a model")
-        return None, lambda: self._event("initialized")
+            return session_on(engine, work, known, tolerance)
+        except BaseException:
+            if work.program is not None:
+                work.program.close()
+            raise
 
     def _on_attach(self, arguments: dict[str, Any]) -> Any:
         return self._on_launch(arguments)
@@ -566,4 +583,4 @@ def serve_port(
             client, _ = server.accept()
             # A client that is gone raises an error when what is left for it is flushed.
             with suppress(OSError), client, client.makefile("rb") as read, client.makefile("wb") as write:
-                Adapter(read, write, make(), engine).serve()
+                Adapter(read, write, make(), engine, may_start=False).serve()

@@ -102,15 +102,26 @@ class Terminal(cmd.Cmd):
         return [name for name in names if name.startswith(text)]
 
     def completedefault(self, text: str, line: str, begin: int, end: int) -> list[str]:
-        """Return registers, tensors and nodes that begin with a text."""
+        """Return what may continue a text: words of a command, registers, fields, tensors and nodes."""
+        before = line[:begin]
+        if before and not before.strip(" -").count(" ") and not before.endswith(" "):  # reverse-st
+            return [name[begin:] for name in self.completenames(line[:end])]
+        command = self._whole(before.split()[0]) if before.split() else ""
+        if command == "info" and len(before.split()) == 1:
+            return [word for word in KNOWN if word.startswith(text)]
+        block, dot, rest = text.partition(".")
+        if dot and block in registers().blocks:
+            register, second, _ = rest.partition(".")
+            known = [one.path for one in registers()[block]]
+            if second and register in registers()[block]:
+                known = [f"{block}.{register}.{name}" for name in registers()[block][register].fields]
+            return [name for name in known if name.startswith(text)]
         known = [
+            *(PLACES if command in ("break", "tbreak", "until", "list") else ()),
             *self.session.work.tensors,
             *dict.fromkeys(node for job in self.session.work.jobs for node in job.nodes if node),
             *registers().blocks,
         ]
-        block, dot, _ = text.partition(".")
-        if dot and block in registers().blocks:
-            known = [register.path for register in registers()[block]]
         return [name for name in known if name.startswith(text)]
 
     def default(self, line: str) -> None:
@@ -363,7 +374,8 @@ class Terminal(cmd.Cmd):
 
     def do_info(self, text: str) -> None:
         """info breakpoints|registers [BLOCK [GROUP]]|block NAME|state|tensors|regions|tasks|nodes|threads|
-        line|history: what is known of these; `info block DPU.pipe` has signals of the RTL."""
+        layout TENSOR [FIRST [COUNT]]|line|history: what is known of these; `info block DPU.pipe` has signals
+        of the RTL."""
         word, _, rest = text.partition(" ")
         fit = [name for name in KNOWN if word and name.startswith(word)]
         if word not in KNOWN and len(fit) != 1:
@@ -486,6 +498,9 @@ class Terminal(cmd.Cmd):
             if name.startswith("do_") and name != "do_EOF":
                 self.say(re.sub(r"\s+", " ", getattr(self, name).__doc__ or ""))
 
+
+PLACES = ("task", "node", "job", "interrupt", "diagnostic", "deviation", "cycle")
+"""Words with which a place of a breakpoint may begin."""
 
 SHORT = {
     "b": "break", "br": "break", "tb": "tbreak", "s": "step", "si": "step", "stepi": "step", "n": "next",

@@ -485,6 +485,7 @@ class Model:
             loaded = self._loaded(keep=True)
             checker = checker_for(loaded, self.engine.name)
             try:
+                checker.begin(values)
                 profile = self._profile(loaded, values)
                 wrong = first_wrong(checker, values)
                 if wrong is None:
