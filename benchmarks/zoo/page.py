@@ -52,7 +52,7 @@ def _summary(good: list[tuple[Entry, Measured]]) -> list[str]:
     versions = ", ".join(sorted({found.version for _, found in good}))
     later = sum(bool(found.compared) for _, found in good)
     text = (
-        f"{matching} of {len(run)} that were run match in every tensor; {within} of {len(compared)} that a "
+        f"{matching} of {len(run)} match in every tensor; {within} of {len(compared)} that a "
         f"reference runtime reads are within the bounds of `rkcosim compare`. {real} have the weights of "
         f"their authors, {len(good) - real} random ones. Measured with rkcosim {versions}."
     )
@@ -60,6 +60,10 @@ def _summary(good: list[tuple[Entry, Measured]]) -> list[str]:
         text += f" Of {later}, loading and comparing were measured again later than the run."
     if estimated := len(good) - len(run):
         text += f" {estimated} were not run: their cycles are those of `rkcosim estimate`."
+    if untimed := sum(not found.load_seconds for _, found in good):
+        text += f" {untimed} were measured before the seconds of loading and comparing were."
+    if missing := [f"`{entry.name}`" for entry in ENTRIES if entry.name not in {e.name for e, _ in good}]:
+        text += f" Not measured, because they take too long: {', '.join(missing)}."
     return ["## Networks", "", text, ""]
 
 
@@ -142,7 +146,7 @@ def _changes(there: list[tuple[Entry, Measured]]) -> list[str]:
         pairs = (
             (_share(before.mac_share), _share(found.mac_share)),
             (_share(before.element_share), _share(found.element_share)),
-            (f"{before.cycles:,}", f"{found.cycles:,}"),
+            (f"{before.cycles:,}", f"{found.cycles:,}{' (estimated)' if found.estimated else ''}"),
         )
         if any(old != new for old, new in pairs):
             rows.append((f"`{entry.name}`", *(cell for pair in pairs for cell in pair)))
