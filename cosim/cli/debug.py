@@ -12,9 +12,19 @@ from typing import TYPE_CHECKING
 from rkcosim.base.files import read_given
 from rkcosim.cli.app import Options, argument, command, needs, option
 from rkcosim.cli.options import Program
+from rkcosim.engines.protocol import ALL_ENGINES, GOLDEN, capabilities
 
 if TYPE_CHECKING:
-    from rkcosim.debug.session import Session
+    from rkcosim.debug.base import BaseSession
+
+
+ENGINES = tuple(name for name in ALL_ENGINES if name == GOLDEN or capabilities(name).has_snapshots)
+"""What the debugger can run on: the golden model, and engines whose state can be saved."""
+
+
+def _check_engine(name: str) -> None:
+    if name not in ENGINES:
+        raise ValueError(f"the debugger runs on {' or '.join(ENGINES)}, not on '{name}'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +67,13 @@ class DebugOptions(Options):
         low=1,
         high=3,
     )
+    engine: str = option(
+        "What runs the stream: golden (the golden model, word by word), or verilator (the RTL, in cycles).",
+        metavar="NAME",
+        words=ENGINES,
+        check=_check_engine,
+        default=GOLDEN,
+    )
 
     def __post_init__(self) -> None:
         given = {"--terminal": self.terminal, "--commands": self.commands, "--port": self.port}
@@ -71,12 +88,12 @@ class DebugOptions(Options):
             needs("--against FILE", tolerance=self.tolerance, relative=self.relative)
 
 
-def session_of(asked: DebugOptions) -> Session | None:
+def session_of(asked: DebugOptions) -> BaseSession | None:
     """Open what is debugged, with its references; None if an editor says what it is."""
     from rkcosim.debug.against import Tolerance, read_references
     from rkcosim.debug.opening import open_debugged
     from rkcosim.debug.program import open_program
-    from rkcosim.debug.session import Session
+    from rkcosim.debug.sessions import session_on
 
     if asked.file is None:
         return None
@@ -87,7 +104,7 @@ def session_of(asked: DebugOptions) -> Session | None:
         work = open_debugged(Path(asked.file), inputs=asked.input, seed=asked.seed, cores=asked.cores or 1)
     try:
         references = [] if asked.against is None else read_references(asked.against, work)
-        return Session(work, references, Tolerance(asked.tolerance, asked.relative))
+        return session_on(asked.engine, work, references, Tolerance(asked.tolerance, asked.relative))
     except BaseException:
         if work.program is not None:
             work.program.close()
@@ -109,8 +126,10 @@ def program_of(asked: DebugOptions) -> list[str]:
 @command(
     "rkcosim debug examples/streams/digits.json --terminal",
     "rkcosim debug --port 4711",
+    "rkcosim debug stream.json --engine verilator --terminal",
     "rkcosim debug --terminal -- ./program arguments",
     "rkcosim debug model.onnx -i inputs.npz --against board.npz --commands find.txt",
+    waits=True,
 )
 def debug_command(asked: DebugOptions) -> None:
     """Step through a command stream, forwards and backwards.
@@ -129,7 +148,7 @@ def debug_command(asked: DebugOptions) -> None:
         session.close()
 
 
-def _in_terminal(asked: DebugOptions, session: Session) -> int:
+def _in_terminal(asked: DebugOptions, session: BaseSession) -> int:
     """Read commands from the terminal, or carry out those of a file; return the exit code."""
     from rkcosim.debug.terminal import Terminal
 
@@ -146,9 +165,9 @@ def _serve(asked: DebugOptions) -> None:
     from rkcosim.debug.adapter import Adapter, serve_port
 
     if asked.port is not None:
-        serve_port(asked.port, lambda: session_of(asked), lambda text: print(text, flush=True))
+        serve_port(asked.port, lambda: session_of(asked), lambda text: print(text, flush=True), asked.engine)
         return
     # Nothing but messages of the protocol may go to standard output.
     output = sys.stdout.buffer
     with redirect_stdout(sys.stderr):
-        Adapter(sys.stdin.buffer, output, session_of(asked)).serve()
+        Adapter(sys.stdin.buffer, output, session_of(asked), asked.engine).serve()

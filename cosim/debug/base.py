@@ -30,8 +30,8 @@ class Stop:
 
     Members
     -------
-    reason : "entry", "step", "breakpoint", "deviation", "interrupt", "diagnostic", "pause", "start", "end",
-        "hang" or "error".
+    reason : "entry", "step", "breakpoint", "deviation", "difference", "interrupt", "diagnostic", "pause",
+        "start", "end", "hang" or "error".
     text : the reason for people.
     place : the position.
     breakpoints : numbers of the breakpoints.
@@ -162,13 +162,21 @@ class BaseSession(ABC):
     def held_registers(self, block: str, group: int | None = None) -> Held:
         """Return registers of a block; None: those of the group that is being written."""
 
-    def block_variables(self) -> dict[str, list[tuple[str, str]]]:
-        """Return what is known inside of each block, as (name, value) by block; empty for a model without."""
-        return {}
+    def signal_blocks(self) -> list[str]:
+        """Return the names of the blocks whose signals `inside` has; none for a model without."""
+        return []
+
+    def inside(self, block: str) -> list[tuple[str, int]]:
+        """Return the signals of a block, (name, value)."""
+        raise ValueError("the golden model has no signals: debug on the RTL with --engine verilator")
 
     def position_text(self) -> str:
         """Return what the position has beside the line, "" for nothing."""
         return ""
+
+    def first_wrong_lines(self) -> list[str]:
+        """Go to the first wrong write of a result; return it and the stage that made it, one line each."""
+        raise ValueError("the golden model has no cycles: debug on the RTL with --engine verilator")
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -291,14 +299,20 @@ class BaseSession(ABC):
 
     def named_address(self, address: int) -> str:
         """Return what is at an address, as ", tensor y + 0x40"; "" if nothing is known."""
-        for name, place in self.work.tensors.items():
-            first, end = place.span
-            if first <= address < end:
-                right = ""
-                if name in self.references:
-                    wrong = self.tolerance.wrong(place.read(self.memory), self.references[name].want)
-                    right = ", as the reference" if not wrong.any() else ", not as the reference"
-                return f", {name} + 0x{address - first:X}{right}"
+        here = self.place.job, self.place.task
+        held = [  # of those that share memory, the one that was written last
+            ((-1, -1) if place.task is None else (place.job or 0, place.task), name)
+            for name, place in self.work.tensors.items()
+            if place.span[0] <= address < place.span[1]
+        ]
+        written = [one for one in held if one[0] < here]
+        if held:
+            name = max(written)[1] if written else min(held)[1]
+            place, right = self.work.tensors[name], ""
+            if name in self.references:
+                wrong = self.tolerance.wrong(place.read(self.memory), self.references[name].want)
+                right = ", as the reference" if not wrong.any() else ", not as the reference"
+            return f", {name} + 0x{address - place.span[0]:X}{right}"
         for name, region in self.work.regions.items():
             if region.address <= address < region.address + region.data.size:
                 return f", {name} + 0x{address - region.address:X}"

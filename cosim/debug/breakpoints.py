@@ -13,7 +13,17 @@ from rkcosim.regcmd.named import named
 from rkcosim.regcmd.word import RegcmdError
 from rkcosim.spec.regs import Field, Register, registers
 
-KINDS = ("position", "job", "register", "memory", "interrupt", "diagnostic", "deviation", "cycle")
+KINDS = (
+    "position",
+    "job",
+    "register",
+    "memory",
+    "interrupt",
+    "diagnostic",
+    "deviation",
+    "difference",
+    "cycle",
+)
 
 
 class BreakpointError(Error, ValueError):
@@ -104,7 +114,7 @@ def parse_breakpoint(
         return _at_task(made, work, job, int(task[1]))
     if node := re.fullmatch(r"node[\s:]+(.+)", asked):
         return _at_node(made, work, node[1].strip())
-    if asked in ("job", "interrupt", "diagnostic", "deviation"):
+    if asked in ("job", "interrupt", "diagnostic", "deviation") or (asked == "difference" and cycles):
         made.kind = asked
         return made
     if re.match(r"cycle\b", asked):

@@ -12,6 +12,9 @@ from rkcosim.debug.places import task_title
 from rkcosim.debug.texts import register_lines
 from rkcosim.spec.regs import registers
 
+MOST_SIGNALS = 200
+"""Signals of a block that are printed."""
+
 
 class CommandError(Error, ValueError):
     """A command cannot be carried out; the message says why."""
@@ -98,9 +101,26 @@ def _line(session: BaseSession, _: str) -> Iterator[str]:
     yield f"line {session.line}, {session.place}" + (f", {more}" if more else "")
 
 
+def _block(session: BaseSession, text: str) -> Iterator[str]:
+    name, _, part = text.strip().partition(".")
+    if not name:
+        raise CommandError(
+            f"info block needs a name: {', '.join(session.signal_blocks()) or 'none is known'}"
+        )
+    signals = [one for one in session.inside(name.upper()) if one[0].startswith(part)]
+    if not signals:
+        raise CommandError(f"{name} has no signals that begin with {part!r}")
+    yield f"{text.strip()}:"
+    for signal, value in signals[:MOST_SIGNALS]:
+        yield f"  {signal} = {value if value < 10 else f'0x{value:X}'}"
+    if len(signals) > MOST_SIGNALS:
+        yield f"  ... and {len(signals) - MOST_SIGNALS} more: name a part, as in `info block DPU.pipe`"
+
+
 KNOWN: dict[str, Callable[[BaseSession, str], Iterator[str]]] = {
     "breakpoints": _breakpoints,
     "registers": _registers,
+    "block": _block,
     "state": lambda session, _: iter(session.state_lines()),
     "tensors": _tensors,
     "regions": _regions,

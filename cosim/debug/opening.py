@@ -32,11 +32,13 @@ class DebuggedJob:
     stream : its words, the memory before it, and the host's writes.
     program : its tasks, with titles.
     nodes : for each task the name of the node that it belongs to, "" for a stream.
+    batch : jobs with the same number ran at the same time, each on a core of its own.
     """
 
     stream: StreamContents
     program: Program
     nodes: list[str]
+    batch: int = 0
 
 
 @dataclass
@@ -168,6 +170,8 @@ def _model(path: Path, inputs: Sequence[Path], seed: int, cores: int) -> Debugge
     plan = compiled.plan
     named = NamedJobs(compiled, bases, places)
     jobs = [named.add(one.stream, number, f"{path.name}, job {number}") for number, one in enumerate(found)]
+    for job, one in zip(jobs, found, strict=True):
+        job.batch = one.batch
     tensors = named.tensors()
     regions = {region.name: region for region in found[0].stream.regions}
     notes = [

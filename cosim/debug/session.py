@@ -133,6 +133,8 @@ class Session(BaseSession):
         """
         if count < 1:
             raise ValueError(f"steps are counted from 1 on, not {count}")
+        if unit == "cycle":
+            raise ValueError("the golden model counts no cycles: debug on the RTL with --engine verilator")
         for _ in range(count):
             before, node = self.place, self.node
 
@@ -290,6 +292,8 @@ class Session(BaseSession):
         """Go back by words, tasks or nodes; at the first word nothing changes."""
         if count < 1:
             raise ValueError(f"steps are counted from 1 on, not {count}")
+        if unit == "cycle":
+            raise ValueError("the golden model counts no cycles: debug on the RTL with --engine verilator")
         for _ in range(count):
             target = self._before(unit)
             if target is None:

@@ -21,7 +21,13 @@ from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.spec.regs import registers
 from rkcosim.waves.whole_file import whole_file
 
-UNITS: dict[str, Unit] = {"word": "word", "task": "task", "node": "node", "interrupt": "interrupt"}
+UNITS: dict[str, Unit] = {
+    "word": "word",
+    "task": "task",
+    "node": "node",
+    "interrupt": "interrupt",
+    "cycle": "cycle",
+}
 
 
 class Terminal(cmd.Cmd):
@@ -96,15 +102,26 @@ class Terminal(cmd.Cmd):
         return [name for name in names if name.startswith(text)]
 
     def completedefault(self, text: str, line: str, begin: int, end: int) -> list[str]:
-        """Return registers, tensors and nodes that begin with a text."""
+        """Return what may continue a text: words of a command, registers, fields, tensors and nodes."""
+        before = line[:begin]
+        if before and not before.strip(" -").count(" ") and not before.endswith(" "):  # reverse-st
+            return [name[begin:] for name in self.completenames(line[:end])]
+        command = self._whole(before.split()[0]) if before.split() else ""
+        if command == "info" and len(before.split()) == 1:
+            return [word for word in KNOWN if word.startswith(text)]
+        block, dot, rest = text.partition(".")
+        if dot and block in registers().blocks:
+            register, second, _ = rest.partition(".")
+            known = [one.path for one in registers()[block]]
+            if second and register in registers()[block]:
+                known = [f"{block}.{register}.{name}" for name in registers()[block][register].fields]
+            return [name for name in known if name.startswith(text)]
         known = [
+            *(PLACES if command in ("break", "tbreak", "until", "list") else ()),
             *self.session.work.tensors,
             *dict.fromkeys(node for job in self.session.work.jobs for node in job.nodes if node),
             *registers().blocks,
         ]
-        block, dot, _ = text.partition(".")
-        if dot and block in registers().blocks:
-            known = [register.path for register in registers()[block]]
         return [name for name in known if name.startswith(text)]
 
     def default(self, line: str) -> None:
@@ -168,10 +185,16 @@ class Terminal(cmd.Cmd):
         if stop.reason == "deviation":
             self.worst, self._found = max(self.worst, 1), stop.deviation
             self.say("`why` describes the deviation and looks for the cause")
+        if stop.reason == "difference":
+            self.worst = max(self.worst, 1)
+            self.say("`difference` goes to the first wrong write and looks for the stage that made it")
         if stop.reason in ("hang", "error"):
             self.worst = DEVICE_ERROR
         line = session.line
         self.say(f"{session.title}")
+        more = session.position_text()
+        if more and (stop.reason == "step" or more not in stop.text):
+            self.say(more)
         self.say(f"{line:6}  {session.source.lines[line - 1]}")
 
     def _count(self, text: str) -> int:
@@ -193,7 +216,8 @@ class Terminal(cmd.Cmd):
     # -- forwards and backwards ------------------------------------------------------------------
 
     def do_step(self, text: str) -> None:
-        """step [word|task|node|interrupt] [N]: run N words on (or tasks, nodes, up to the interrupt)."""
+        """step [word|task|node|interrupt|cycle] [N]: run N words on (or tasks, nodes, up to the interrupt, or
+        cycles of the RTL)."""
         self.tell(self.session.step(*self._unit(text, "word")))
 
     def do_next(self, text: str) -> None:
@@ -218,7 +242,7 @@ class Terminal(cmd.Cmd):
         self.tell(self.session.proceed())
 
     def do_reverse_step(self, text: str) -> None:
-        """reverse-step [word|task|node] [N]: go back by N command words (or tasks, nodes)."""
+        """reverse-step [word|task|node|cycle] [N]: go back by N command words (or tasks, nodes, cycles)."""
         self.tell(self.session.step_back(*self._unit(text, "word")))
 
     def do_reverse_next(self, text: str) -> None:
@@ -237,9 +261,10 @@ class Terminal(cmd.Cmd):
     # -- breakpoints -----------------------------------------------------------------------------
 
     def do_break(self, text: str) -> None:
-        """break PLACE [if EXPRESSION]: stop before a LINE, `task N`, `task N@JOB`, `node NAME` or each
-        `job`; after a write of BLOCK.REGISTER or BLOCK.REGISTER.FIELD (in the condition `value` is what is
-        written, `old` what was there); at an `interrupt`, a `diagnostic` or a `deviation`."""
+        """break PLACE [if EXPRESSION]: stop before a LINE, `task N`, `task N@JOB`, `node NAME` or each `job`;
+        after a write of BLOCK.REGISTER or BLOCK.REGISTER.FIELD (in the condition `value` is what is written,
+        `old` what was there); at an `interrupt`, a `diagnostic` or a `deviation` from the reference; on the
+        RTL in `cycle N`, and after the first task with a `difference` from the golden model."""
         made = self.session.set_breakpoint(text)
         self.say(f"breakpoint {made.number}: {made}")
 
@@ -348,8 +373,9 @@ class Terminal(cmd.Cmd):
         return value
 
     def do_info(self, text: str) -> None:
-        """info breakpoints|registers [BLOCK [GROUP]]|state|tensors|regions|tasks|nodes|threads|line|history:
-        what is known of these."""
+        """info breakpoints|registers [BLOCK [GROUP]]|block NAME|state|tensors|regions|tasks|nodes|threads|
+        layout TENSOR [FIRST [COUNT]]|line|history: what is known of these; `info block DPU.pipe` has signals
+        of the RTL."""
         word, _, rest = text.partition(" ")
         fit = [name for name in KNOWN if word and name.startswith(word)]
         if word not in KNOWN and len(fit) != 1:
@@ -421,6 +447,20 @@ class Terminal(cmd.Cmd):
             raise CommandError("no task has deviated from a reference; `against FILE.npz` reads one")
         self._lines(deviation_lines(self.session, found))
 
+    def do_thread(self, text: str) -> None:
+        """thread [JOB]: show another of the jobs that run at the same time, each on its core."""
+        if text and not text.isdecimal():
+            raise CommandError(f"{text!r} is not the number of a job")
+        if text:
+            self.session.choose(int(text))
+        self._lines(KNOWN["threads"](self.session, ""))
+
+    def do_difference(self, text: str) -> None:
+        """difference: on the RTL, go to the first write of the last wrong result that was found, and look for
+        the stage that made it."""
+        self._lines(self.session.first_wrong_lines())
+        self.tell(self.session.stop)
+
     # -- the RTL ---------------------------------------------------------------------------------
 
     def do_trace(self, text: str) -> None:
@@ -458,6 +498,9 @@ class Terminal(cmd.Cmd):
             if name.startswith("do_") and name != "do_EOF":
                 self.say(re.sub(r"\s+", " ", getattr(self, name).__doc__ or ""))
 
+
+PLACES = ("task", "node", "job", "interrupt", "diagnostic", "deviation", "cycle")
+"""Words with which a place of a breakpoint may begin."""
 
 SHORT = {
     "b": "break", "br": "break", "tb": "tbreak", "s": "step", "si": "step", "stepi": "step", "n": "next",

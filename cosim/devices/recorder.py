@@ -38,6 +38,7 @@ class Captured:
     driver : "rknpu" or "rocket".
     cycles : number of cycles to its interrupt, None if it was given up.
     state : what the core was waiting for then.
+    batch : kicks with the same number ran at the same time, each on a core of its own.
     measured : True if `cycles` are hardware cycles; those of the engine golden have no meaning.
     """
 
@@ -49,6 +50,7 @@ class Captured:
     driver: str = ""
     cycles: int | None = None
     state: str = ""
+    batch: int = 0
     measured: bool = True
 
     def save(self, path: Path) -> None:
@@ -96,7 +98,7 @@ class Recorder:
         self._open: dict[int, tuple[Captured, int]] = {}
         self._kicks: dict[tuple[int, int], int] = {}
         self._jobs: dict[int, int] = {}
-        self._count = 0
+        self._count = self._batches = 0
         self._machines = [Machine() for _ in cores]
         self._tables: list[dict[tuple[int, int], int]] = [{} for _ in cores]
 
@@ -162,6 +164,9 @@ class Recorder:
         driver = "" if job is None else type(job).__name__.removesuffix("Job").lower()
         captured = Captured(stream, job=number, kick=self._kicks[place], core=core, driver=driver)
         captured.measured = self._device.has_cycles
+        if not self._open:
+            self._batches += 1
+        captured.batch = self._batches
         self._inherit(core, stream)
         self._open[core] = captured, self._device.cycle
         if self._begun is not None:

@@ -47,6 +47,8 @@ KINDS_SHOWN = 3
 
 _CHUNK = 1 << 22  # maximum number of cycles per call into the library, so that Ctrl-C is handled
 
+_ENDS = {lib.RUN_IRQ: "irq", lib.RUN_TASK: "task", lib.RUN_DIAGNOSTIC: "diagnostic"}
+
 
 class SocEngine(System):
     """Up to three cores with memory and bus drivers; see `rkcosim.engines.protocol.Engine`.
@@ -141,6 +143,40 @@ class SocEngine(System):
         self._run(max_cycles, core_mask)
         return self.irq & core_mask
 
+    def run_to(
+        self, cycle: int, core_mask: int = 0, *, tasks: bool = False, diagnostics: bool = False
+    ) -> str:
+        """Run to a cycle, or to the first event of the given kinds before it.
+
+        Parameters
+        ----------
+        core_mask : end when the interrupt line of one of these cores is high.
+        tasks : end after each start and end of a task.
+        diagnostics : end after each new diagnostic.
+
+        Returns
+        -------
+        "irq", "task", "diagnostic", or "" in the cycle.
+        """
+        self.touched = True
+        self.lib.rk_stop_at_tasks(self.opened(), int(tasks))
+        try:
+            while self.cycle < cycle:
+                with self._in_library:
+                    result = self.lib.rk_run(
+                        self.opened(), min(cycle, self.cycle + _CHUNK), core_mask, int(diagnostics)
+                    )
+                self.raise_failure()
+                if result == lib.RUN_MODEL_ERROR:
+                    raise self._failure()
+                if result != lib.RUN_BOUND:
+                    return {lib.RUN_IRQ: "irq", lib.RUN_TASK: "task", lib.RUN_DIAGNOSTIC: "diagnostic"}[
+                        result
+                    ]
+            return ""
+        finally:
+            self.lib.rk_stop_at_tasks(self.opened(), 0)
+
     def submit(
         self, work: CoreWork[T], core: int | None = None, max_cycles: int = MAX_CYCLES
     ) -> Submission[T]:
@@ -149,6 +185,12 @@ class SocEngine(System):
         return self._submissions.submit(work, core, max_cycles)
 
     # Results
+
+    def outputs(self, core: int) -> lib.CoreOut:
+        """Return the outputs of a core in the present cycle."""
+        pins_in, pins_out = lib.CoreIn(), lib.CoreOut()
+        self.lib.rk_pins(self.opened(), self.core_number(core), ct.byref(pins_in), ct.byref(pins_out))
+        return pins_out
 
     def core_diagnostics(self, core: int) -> list[Diagnostic]:
         """Return the diagnostics of one core, oldest first."""

@@ -485,6 +485,7 @@ class Model:
             loaded = self._loaded(keep=True)
             checker = checker_for(loaded, self.engine.name)
             try:
+                checker.begin(values)
                 profile = self._profile(loaded, values)
                 wrong = first_wrong(checker, values)
                 if wrong is None:
@@ -581,7 +582,7 @@ class Model:
         plan
             "ours" or "rknn"; None: the model's.
         what_if
-            Whether the report has other bandwidths, clocks, numbers of cores and divisions of CBUF as well
+            Whether the report has other bandwidths, clocks, cores, divisions of CBUF and larger NPUs as well
             (`variants`); for the plan "ours" only.
 
         Raises

@@ -35,7 +35,7 @@ class Client:
         assert message["type"] in ("response", "event")
         return message
 
-    def ask(self, command: str, wrong: bool = False, **arguments: Any) -> Any:
+    def ask(self, command: str, /, wrong: bool = False, **arguments: Any) -> Any:
         """Send a request; return the body of its response, or the message of a refusal."""
         self.number += 1
         number = self.number
@@ -187,6 +187,7 @@ def test_bad_requests_are_refused_and_the_session_goes_on():
         assert "launch needs a program" in editor.ask("launch", wrong=True)
         assert editor.ask("launch", wrong=True, program="/nothing/there.json")
         assert "no request" in editor.ask("nothing", wrong=True)
+        assert "a list" in editor.ask("launch", wrong=True, command="ls")
         editor.ask("launch", program=str(DIGITS))
         for command, arguments in (
             ("evaluate", {}),
@@ -223,6 +224,7 @@ def test_clients_of_a_port_come_one_after_the_other_and_may_vanish():
     with socket.create_connection(place, 10) as file, file.makefile("rwb") as both:
         editor = Client(both, both)
         assert editor.ask("initialize")["supportsStepBack"]
+        assert "command line" in editor.ask("launch", wrong=True, command=["true"])
         with socket.create_connection(place, 10):  # a second one waits
             assert "no request" in editor.ask("nothing", wrong=True)
 

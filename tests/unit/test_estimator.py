@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rkcosim.compiler import ModelError, compile_conv_layer, compile_model
 from rkcosim.compiler.matmul import KINDS, Matmul
-from rkcosim.compiler.tiling import fixed_weight_banks
+from rkcosim.compiler.tiling import banks_of, fixed_weight_banks
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf.estimator import coefficients, estimate_model, periods
 from rkcosim.measure.perf.estimator.accesses import (
@@ -32,6 +32,7 @@ from rkcosim.measure.perf.estimator.accesses import (
 from rkcosim.measure.perf.estimator.estimate import Time, gap_before, shared_times, task_time
 from rkcosim.measure.perf.estimator.features import CONV, FLYING, POOL, TaskShape, task_shape
 from rkcosim.measure.perf.estimator.flows import flow, steps_of_rows
+from rkcosim.measure.perf.estimator.hardware import Hardware
 from rkcosim.measure.perf.estimator.tasks import BASES, planned_tasks, product_tasks
 from rkcosim.measure.perf.estimator.turns import spans
 from rkcosim.measure.perf.estimator.whatif import SpeedError, memory_at, parse_speed, variants
@@ -440,6 +441,8 @@ def test_what_if():
     assert [*dict.fromkeys(variant.group for variant in found)] == [
         "bandwidth",
         "clock",
+        "parts",
+        "together",
         "cores",
         "CBUF banks",
     ]
@@ -448,8 +451,40 @@ def test_what_if():
     assert by["clock", "200 MHz"].milliseconds > now.cycles / 1e6
     assert by["cores", "2 cores"].cycles <= now.cycles
     assert by["CBUF banks", "best of these for each layer"].cycles <= now.cycles
+    parts = [variant.cycles for variant in found if variant.group == "parts"]
+    assert max(parts) <= now.cycles and min(parts) == parts[-1] < now.cycles, "all twice is the shortest"
+    several = {variant.name[0]: variant.cycles for variant in found if variant.group == "together"}
+    assert now.cycles / 3 <= several["3"] < now.cycles and several["6"] <= several["3"]
     compiled = compile_model(model_bytes).save()
-    assert {v.group for v in variants(compiled, 1000, None, 1, now)} == {"bandwidth", "clock"}
+    assert {v.group for v in variants(compiled, 1000, None, 1, now)} == {"bandwidth", "clock", "parts"}
+
+
+def test_larger_npus():
+    """Each part is as fast as its name says where it alone limits a task."""
+    shape = TaskShape("conv", octets=4, kept=4, octet_cycles=4, octet_stage="lut", tiles=9, peak_macs=1024)
+    faster = Hardware(tables=2).of(shape)
+    assert (faster.octet_cycles, faster.octets, faster.tile_cycles) == (2, 4, 1)
+    wider = Hardware(lanes=2).of(shape)
+    assert (wider.octet_cycles, wider.octets) == (8, 2), "the tables stay as slow as they are"
+    array = Hardware(array=2).of(shape)
+    assert (array.tile_cycles, array.peak_macs, array.octets) == (0.5, 2048, 4)
+    assert Hardware().of(shape) == shape
+    with pytest.raises(ValueError, match="tables must be 1, 2 or 4 times that of the RK3588, not 3"):
+        Hardware(tables=3)
+    deep = compile_conv_layer(**LAYERS["3x3"]).plan
+    now, then = (estimate_model(deep, hardware=one).cycles for one in (Hardware(), Hardware(array=2)))
+    assert 0.45 * now < then < 0.75 * now, "the array limits a convolution of many taps"
+
+
+def test_a_cbuf_of_another_size():
+    tiles = []
+    for size in (16 * 1024, 32 * 1024, 64 * 1024):
+        with banks_of(size):
+            tiles.append(compile_conv_layer(**{**LAYERS["3x3"], "height": 400}).plan.tiles[0])
+    assert len(tiles[0]) > len(tiles[1]) > len(tiles[2])
+    with pytest.raises(ValueError, match="a bank must have 4096 to 65536 bytes, a multiple of 128, not 100"):
+        with banks_of(100):
+            pass
 
 
 def test_a_given_split_of_the_banks():

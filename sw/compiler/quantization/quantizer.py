@@ -41,6 +41,9 @@ AT_OUTPUTS = (
 quantised here, so that the NPU computes them on bytes; between other layers their neighbours' quantisation
 does that already."""
 
+NEVER = ("LayerNormalization",)
+"""Operators that onnxruntime quantises and the NPU has only in fp16."""
+
 BEFORE_OUTPUT = "_QuantizeLinear_Input"
 """Suffix that onnxruntime gives to the tensor that becomes an output of the model."""
 
@@ -200,9 +203,10 @@ def _overrides(ranges: Mapping[str, tuple[float, float]]) -> dict[str, list[dict
 
 
 def _quantised_types(quantisation: Any) -> list[str]:
-    """Return the operators that onnxruntime quantises unless it is told others."""
+    """Return the operators that onnxruntime quantises unless it is told others, without `NEVER`."""
     registry = quantisation.registry
-    return list({**registry.QLinearOpsRegistry, **registry.QDQRegistry})
+    known = {**registry.QLinearOpsRegistry, **registry.QDQRegistry}
+    return [name for name in known if name not in NEVER]
 
 
 def _inside(proto: onnx.ModelProto) -> list[str]:
