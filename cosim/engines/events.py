@@ -161,17 +161,17 @@ class Recording:
         }
         return log
 
-    def since(self, first: int) -> EventLog:
-        """Return the records of the kinds in `RECORDED` from number `first` on, in the order of their cycles.
+    def since(self, first: int) -> npt.NDArray[Any]:
+        """Return the records of the kinds in `RECORDED` from number `first` on, as the engine has them.
 
-        Raises
-        ------
-        EngineError
-            if nothing is recorded.
+        See `decoded`; those of writes have the members `cycle`, `core`, `address` (of the register), `value`,
+        and `flags`, of which bit 0 is set for a write of the PC.
         """
-        if not self.asked:
-            raise EngineError("no events are recorded: call record() before the run")
         raw, _ = _fetch(self.engine, first)
+        return raw
+
+    def decoded(self, raw: npt.NDArray[Any]) -> EventLog:
+        """Return records of `since` as events, in the order of their cycles."""
         return _decode(raw)
 
     def into(self, files: list[EventFiles]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from rkcosim.debug.session import Session
 from rkcosim.debug.terminal import Terminal
 from rkcosim.engines.engine import open_engine
 from rkcosim.engines.library import MAX_LOOKAHEAD
+from tests.unit.test_debug_adapter import client
 
 STREAMS = Path(__file__).resolve().parents[2] / "examples/streams"
 
@@ -167,3 +170,73 @@ def test_the_golden_model_has_no_cycles_and_no_signals(digits: Debugged) -> None
     for command in ("step cycle 3", "info block DPU", "difference", "break cycle 5", "thread 4"):
         assert Terminal(session, out).run_lines([command], "commands") == 2, command
     assert np.count_nonzero([line.startswith("error: ") for line in out.getvalue().splitlines()]) == 5
+
+
+def test_an_editor_sees_cycles_and_signals() -> None:
+    with client() as editor:
+        editor.ask("initialize", adapterID="rkcosim")
+        assert "cannot" in editor.ask(
+            "launch", wrong=True, program=str(STREAMS / "digits.json"), engine="fast"
+        )
+        editor.ask("launch", program=str(STREAMS / "digits.json"), engine="verilator")
+        made = editor.ask("setFunctionBreakpoints", breakpoints=[{"name": "cycle 7000"}])["breakpoints"]
+        assert made[0]["verified"]
+        editor.ask("configurationDone")
+        editor.wait("stopped")
+        editor.ask("continue", threadId=1)
+        assert "cycle 7000" in editor.wait("stopped")["text"]
+        (_, task, *_) = editor.ask("stackTrace", threadId=1)["stackFrames"]
+        assert "cycle 7000, task 2 runs" in task["name"]
+        scopes = {one["name"]: one["variablesReference"] for one in editor.ask("scopes", frameId=1)["scopes"]}
+        parts = editor.ask("variables", variablesReference=scopes["DPU signals"])["variables"]
+        pipe = next(one["variablesReference"] for one in parts if one["name"] == "pipe")
+        assert len(editor.ask("variables", variablesReference=pipe)["variables"]) > 100
+        state = editor.ask("variables", variablesReference=scopes["State"])["variables"]
+        assert any(one["name"] == "CSC" for one in state)
+        assert editor.ask("evaluate", expression="cycle", context="hover")["result"].startswith("7000")
+        editor.ask("stepBack", threadId=1)
+        assert editor.wait("stopped")["reason"] == "step"
+        editor.ask("disconnect")
+
+
+PLANTED = """
+import sys
+from pathlib import Path
+from tools.proofs.faults import plant
+from tools.proofs.plan import Fault
+
+plant(Fault("rkcosim.rtl.npu.dpu_cvt", "rounded + after)", "rounded + after + (rounded == 9))", "10 for 9"))
+
+from rkcosim.debug.opening import open_debugged
+from rkcosim.debug.rtl.session import RtlSession
+from rkcosim.debug.terminal import Terminal
+from rkcosim.engines.engine import open_engine
+from rkcosim.rtl.core import NpuCore
+from rkcosim.spec.config import RK3588
+
+def design(*, external_cell):
+    return NpuCore(RK3588, external_cell=external_cell)
+
+def opener(name, **settings):
+    return open_engine(name, design=design, **settings)
+
+session = RtlSession(open_debugged(Path(sys.argv[1])), opener=opener)
+code = Terminal(session).run_lines(["break difference", "continue", "difference", "info state"], "commands")
+session.close()
+sys.exit(code)
+"""
+
+
+def test_a_fault_planted_in_the_rtl_is_found_with_its_stage() -> None:
+    """The output converter of this RTL makes 10 of 9; builds of 200 processor seconds."""
+    run = subprocess.run(
+        [sys.executable, "-c", PLANTED, str(STREAMS / "digits.json")],
+        capture_output=True,
+        text=True,
+        cwd=STREAMS.parents[1],
+        timeout=1200,
+    )
+    assert run.returncode == 1, run.stderr
+    assert "difference: RTL and golden model differ after task" in run.stdout
+    assert "from the burst of DPU" in run.stdout
+    assert "made after CORE, in the stages before the writes of DPU" in run.stdout

@@ -9,6 +9,7 @@ import statistics
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -32,7 +33,7 @@ from rkcosim.measure.perf.estimator.estimate import Time, gap_before, shared_tim
 from rkcosim.measure.perf.estimator.features import CONV, FLYING, POOL, TaskShape, task_shape
 from rkcosim.measure.perf.estimator.flows import flow, steps_of_rows
 from rkcosim.measure.perf.estimator.hardware import Hardware
-from rkcosim.measure.perf.estimator.tasks import planned_tasks, product_tasks
+from rkcosim.measure.perf.estimator.tasks import BASES, planned_tasks, product_tasks
 from rkcosim.measure.perf.estimator.turns import spans
 from rkcosim.measure.perf.estimator.whatif import SpeedError, memory_at, parse_speed, variants
 from tools.estimator import data, fit
@@ -539,3 +540,12 @@ def test_operands_of_few_pixels_are_read_whole(pixels: int) -> None:
     )
     time = task_time(shape, Memory.of(DramConfig()), CONSTANTS)
     assert time.cycles > 112 * -(-pixels // 16) * 2
+
+
+def test_words_that_leave_out_registers_of_the_task_before(monkeypatch):
+    """Tasks of a .rknn file have registers that only an earlier task writes."""
+    plan = compile_model(DIGITS.read_bytes()).plan
+    whole, builders = planned_tasks(plan), plan.builders(BASES)
+    short = [SimpleNamespace(body=builder.body[:9], amount=builder.amount) for builder in builders]
+    monkeypatch.setattr(type(plan), "builders", lambda plan, bases: short)
+    assert planned_tasks(plan) == whole

@@ -43,7 +43,7 @@ class RegisterContents:
             self.plain[offset] = value
 
 
-def contents(run: CoreRun, tasks: Sequence[TaskRecord]) -> RegisterContents:
+def contents(run: CoreRun, tasks: Sequence[TaskRecord], before: int | None = None) -> RegisterContents:
     """Return what the registers hold after the writes of a core.
 
     A group is enabled by the op-enable word of its task, which no bus shows: it counts as executed when the
@@ -52,6 +52,7 @@ def contents(run: CoreRun, tasks: Sequence[TaskRecord]) -> RegisterContents:
     Parameters
     ----------
     tasks : the tasks that have started.
+    before : leave out the writes from this cycle on.
     """
     found, enabled, ended = RegisterContents(), 0, 0
 
@@ -71,6 +72,8 @@ def contents(run: CoreRun, tasks: Sequence[TaskRecord]) -> RegisterContents:
             ended += 1
 
     for one in run.written:
+        if before is not None and one.cycle >= before:
+            break
         end_before(one.cycle)
         if one.place is not None:
             enable_before(one.place[0])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rkcosim.base.numbered import Numbered
 from rkcosim.debug.opening import DebuggedJob
 from rkcosim.debug.rtl.states import KeptStates
+from rkcosim.engines.events import RECORDED
 from rkcosim.engines.memory import PAGE
 from rkcosim.spec.co_work import PATIENCE_CYCLES
 from rkcosim.verify.crosscheck.kick import start
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 SETTLES = 64
 """Cycles after an interrupt within which the end of the last task is visible and the core is idle."""
+
+FETCHED = 1
+"""Bit of `flags` of a record of a write that the PC has done."""
 
 LONG_WAIT = 1 << 17
 """Cycles of one look for the end: more than those after which the engine knows that nothing can move."""
@@ -64,28 +68,56 @@ class CoreRun:
             if command.register is not None and command.register.block != "PC"
         ]
         """Words that write a register over the bus: (task, word, offset, value)."""
-        self.written: list[Written] = []
-        self._next = 0
+        self._writing = np.array([one[2:] for one in self.words], np.uint32).reshape(-1, 2)
+        self._raw: list[NDArray[Any]] = []
+        self._written: list[Written] | None = []
 
-    def take(self, event: Event) -> None:
-        """Take the next write of the core."""
-        place = None
-        if event.reason == "fetched":
-            for ahead in range(self._next, len(self.words)):
-                task, word, offset, value = self.words[ahead]
-                if (offset, value) == (event.address, event.value):
-                    place, self._next = (task, word), ahead + 1
-                    break
-        self.written.append(Written(event.cycle, event.address, event.value, place))
+    def take(self, records: NDArray[Any]) -> None:
+        """Take the next writes of the core, as `rkcosim.engines.events.Recording.since` returns them."""
+        if records.size:
+            self._raw.append(records)
+            self._written = None
 
     def forget_from(self, cycle: int) -> None:
         """Forget the writes in a cycle and after it."""
-        while self.written and self.written[-1].cycle >= cycle:
-            self.written.pop()
-        self._next = 0
-        last = next((one.place for one in reversed(self.written) if one.place is not None), None)
-        if last is not None:
-            self._next = next(n for n, one in enumerate(self.words) if one[:2] == last) + 1
+        while self._raw and int(self._raw[-1]["cycle"][0]) >= cycle:
+            self._raw.pop()
+        if self._raw and int(self._raw[-1]["cycle"][-1]) >= cycle:
+            self._raw[-1] = self._raw[-1][self._raw[-1]["cycle"] < cycle]
+        self._written = None
+
+    @property
+    def writes(self) -> int:
+        """Number of the writes."""
+        return sum(part.size for part in self._raw)
+
+    @property
+    def written(self) -> list[Written]:
+        """The writes, each with the command word that it belongs to."""
+        if self._written is None:
+            self._written, ahead = [], 0
+            for record in (record for part in self._raw for record in part.tolist()):
+                row = dict(zip(self._raw[0].dtype.names or (), record, strict=True))
+                offset, value, place = row["address"], row["value"], None
+                if row["flags"] & FETCHED:
+                    for number in range(ahead, len(self.words)):
+                        if self.words[number][2:] == (offset, value):
+                            place, ahead = self.words[number][:2], number + 1
+                            break
+                self._written.append(Written(row["cycle"], offset, value, place))
+        return self._written
+
+    def _last(self) -> int:
+        """Return the number of the last word that was written, in `words`; -1 for none."""
+        parts = [part[part["flags"] & FETCHED != 0] for part in self._raw]
+        count = sum(part.size for part in parts)
+        if count and count <= len(self.words):
+            found = np.concatenate(parts)
+            pairs = np.stack([found["address"], found["value"]], 1)
+            if (pairs == self._writing[:count]).all():  # nothing but the words of the lists, in their order
+                return count - 1
+        place = next((one.place for one in reversed(self.written) if one.place is not None), None)
+        return -1 if place is None else next(n for n, one in enumerate(self.words) if one[:2] == place)
 
     def fetched_place(self, started: int) -> tuple[int, int]:
         """Return (task, word) of the word that the PC executes next.
@@ -97,12 +129,12 @@ class CoreRun:
         ----------
         started : number of tasks that have started.
         """
-        place = next((one.place for one in reversed(self.written) if one.place is not None), None)
-        if place is None:
+        last = self._last()
+        if last < 0:
             return 0, 0
-        task, word = place
+        task, word = self.words[last][:2]
         enable = self.enable_word(task)
-        ahead = next((w for t, w, _, _ in self.words[self._next :] if t == task), enable)
+        ahead = next((w for t, w, _, _ in self.words[last + 1 :] if t == task), enable)
         if word < enable and started <= task:
             return task, min(ahead, enable)
         return (task + 1, 0) if task + 1 < len(self.job.program.tasks) else (task, enable)
@@ -150,7 +182,6 @@ class RtlRun:
         engine.recording.kicks = Numbered()
         engine.load(engine.traced)
         for run in self.cores.values():
-            run.written.clear()
             run.forget_from(0)
         self.end = ""
         first = next(iter(self.cores.values())).job.stream
@@ -215,16 +246,14 @@ class RtlRun:
 
     def _collect(self) -> None:
         """Take the records of the engine."""
-        by_core = {run.core: run for run in self.cores.values()}
-        log = self.engine.recording.since(self._seen)
-        self._seen += len(log)
-        fresh: list[Event] = list(log)
-        for event in fresh:
-            if event.kind == "burst":
-                self._bursts.append(event)
-            elif event.core in by_core:
-                by_core[event.core].take(event)
-        self._bursts.sort(key=lambda event: event.cycle)
+        raw = self.engine.recording.since(self._seen)
+        self._seen += len(raw)
+        bursts = raw["kind"] == RECORDED.index("burst")
+        for run in self.cores.values():
+            run.take(raw[~bursts & (raw["core"] == run.core)])
+        if bursts.any():
+            self._bursts += list(self.engine.recording.decoded(raw[bursts]))
+            self._bursts.sort(key=lambda event: event.cycle)
 
     # -- forwards --------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from rkcosim.debug.rtl.difference import (
 )
 from rkcosim.debug.rtl.held import contents
 from rkcosim.debug.rtl.position import RtlPosition
-from rkcosim.debug.rtl.run import CoreRun, Written
+from rkcosim.debug.rtl.run import Written
 from rkcosim.debug.session import Session
 from rkcosim.debug.stepped import SteppedKick
 from rkcosim.engines.protocol import MemoryAccessError, require
@@ -38,7 +38,7 @@ LAST_CYCLE = 1 << 62
 FINE_SLICE, MOST_SLICE = 1 << 12, 1 << 16
 """Cycles between two looks at the recorded writes and bursts, at first and at most."""
 
-LONG_SLICE = 1 << 20
+LONG_SLICE = 1 << 17
 """Cycles between two looks for a request to pause."""
 
 
@@ -220,7 +220,7 @@ class RtlSession(RtlPosition):
         return _Counted(
             run.cycle,
             self.engine.irq,
-            {number: len(one.written) for number, one in run.cores.items()},
+            {number: one.writes for number, one in run.cores.items()},
             {number: len(some) for number, some in tasks.items()},
             {number: sum(one.end is not None for one in some) for number, some in tasks.items()},
             len(run.bursts()),
@@ -231,7 +231,7 @@ class RtlSession(RtlPosition):
         """Yield what has happened since a count."""
         run, by_core = self.run, {one.core: number for number, one in self.run.cores.items()}
         for number, one in run.cores.items():
-            for write in one.written[before.writes[number] :]:
+            for write in one.written[before.writes[number] :] if fine else ():
                 yield _Event(write.cycle, 2, "write", number, write)
             tasks = run.tasks(number)
             for task in tasks[before.started[number] :]:
@@ -300,9 +300,8 @@ class RtlSession(RtlPosition):
         register = registers().at(write.offset)
         if register is None:
             return 0
-        before = CoreRun(self._shown, self.work.jobs[self._shown])
-        before.written = [one for one in self.core_run.written if one.cycle < write.cycle]
-        held = contents(before, [task for task in self.run.tasks(self._shown) if task.start < write.cycle])
+        tasks = [task for task in self.run.tasks(self._shown) if task.start < write.cycle]
+        held = contents(self.core_run, tasks, before=write.cycle)
         state = held.blocks.get(register.block)
         if state is None or not register.shadowed:
             return held.plain.get(write.offset, register.reset)
@@ -505,7 +504,12 @@ class RtlSession(RtlPosition):
     def first_wrong_lines(self) -> list[str]:
         """Go to the first wrong write of a result; return it and the stage that made it, one line each."""
         write = self.first_wrong_write()
-        lines = [f"{write}{self.named_address(write.address)}"]
+        lines = [str(write)]
+        for name, place in self.work.tensors.items():
+            at = place.index_of(write.address)
+            if at is not None and self.wrong is not None:
+                if (place.job, place.task) == (self.wrong.job, self.wrong.task):
+                    lines.append(f"{name}: channel {at[0]}, row {at[1]}, column {at[2]}")
         if self.wrong is not None and self.wrong.against_golden:
             lines += self.stage_lines(write)
         return lines

@@ -19,6 +19,9 @@ from rkcosim.spec.regs import registers
 _ABOUT_WORDS = ("word.", "chain.")
 """Rules about words, whatever register group they are written to."""
 
+_CAUSES = ("group.toggle", "chain.beginning")
+"""Rules whose findings are errors where errors follow from them, and warnings otherwise."""
+
 _WITHOUT_BEGINNING = ("group.never-set", "group.toggle", "word.late", "start.not-started")
 """Rules whose findings in a task follow from a beginning that is missing, whatever register they name."""
 
@@ -65,7 +68,9 @@ def with_causes(program: Program, starts: list[Start], findings: list[Finding]) 
         marked.append(finding if cause is None else replace(finding, follows=(cause.task, cause.word)))
     grave = {finding.follows for finding in marked if finding.follows and finding.severity == ERROR}
     return [
-        replace(finding, severity=ERROR) if (finding.set_in, finding.word) in grave else finding
+        replace(finding, severity=ERROR)
+        if finding.rule in _CAUSES and (finding.set_in, finding.word) in grave
+        else finding
         for finding in marked
     ]
 

@@ -13,7 +13,7 @@ from rkcosim.measure.perf.estimator.features import TaskShape, task_shape
 from rkcosim.regcmd import build_task_list
 from rkcosim.regcmd.disassembler import disassemble
 from rkcosim.regcmd.tasks import words_of_amount
-from rkcosim.regcmd.word import unpack_word, words_from_bytes
+from rkcosim.regcmd.word import words_from_bytes
 
 BASES: Mapping[str, int] = {region: 0 for region in REGIONS}
 """Addresses of the regions; they begin at a page, so any page-aligned address gives the same result."""
@@ -41,9 +41,10 @@ def planned_tasks(plan: Plan) -> list[PlannedTask]:
     for task, builder in zip(plan.tasks, plan.builders(BASES), strict=True):
         values: dict[str, dict[str, int]] = defaultdict(dict)
         accesses = 0
-        for number, (setting, word) in enumerate(zip(task.settings, builder.body, strict=True)):
-            values[setting.block][setting.register] = unpack_word(word)[1]
-            if setting.register.startswith("LUT_ACCESS") and not accesses:
+        # A task of a .rknn file keeps registers of the one before, which its words do not have.
+        for number, (block, register, value) in enumerate(task.values(BASES)):
+            values[block][register] = value
+            if register.startswith("LUT_ACCESS") and not accesses:
                 accesses = len(task.settings.items) - number
         layer = plan.steps[task.layer].name
         try:
