@@ -163,8 +163,11 @@ class Session(BaseSession):
     def _forward(self, arrived: Callable[[ListingPlace], str], fine: bool, interrupt: bool = False) -> Stop:
         """Run until something stops the run."""
         self.asked_to_pause.clear()
-        known = self.kick.end in ("hang", "error")  # a program goes on after it
+        known = bool(self.kick.end)  # why it stands has been told; a program goes on after it
         while True:
+            if self.kick.end == "done" and not self.kick.interrupt and not known and self.work.program:
+                text = f"all tasks of job {self._job} have ended without an interrupt{self._masked()}"
+                return self._stopped("hang", text)
             if (self.kick.end == "done" or known) and self._next_job():
                 known = False
                 stop = self._job_hit() or self._position_hit() or self._arrived(arrived)
@@ -272,6 +275,13 @@ class Session(BaseSession):
         hits = [one for one in self._active() if one.place == self.place and self._holds(one, {})]
         return self._stopped("breakpoint", self.title, hits) if hits else None
 
+    def _masked(self) -> str:
+        """Return why a job that has ended raised no interrupt, "" if it raised one."""
+        if self.kick.interrupt:
+            return ""
+        came = ", ".join(interrupt_names(self.kick.device.raw))
+        return f": the mask lets none of {came} through" if came else ": there was no event"
+
     def _at_end(self) -> Stop:
         kick, program = self.kick, self.work.program
         if program is not None and not program.ended and self.asked_to_pause.is_set():
@@ -279,10 +289,7 @@ class Session(BaseSession):
         if kick.end in ("hang", "error"):
             return self._stopped(kick.end, kick.reason)
         count = sum(len(job.program.tasks) for job in self.work.jobs)
-        status = f"interrupt status 0x{kick.interrupt:X}"
-        if not kick.interrupt:
-            came = ", ".join(interrupt_names(kick.device.raw))
-            status += f": the mask lets none of {came} through" if came else ": there was no event"
+        status = f"interrupt status 0x{kick.interrupt:X}{self._masked()}"
         ended = "" if program is None else f"; {program.ended}"
         return self._stopped("end", f"all {count} tasks have run, {status}{ended}")
 

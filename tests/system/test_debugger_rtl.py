@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from rkcosim.debug.opening import Debugged, open_debugged
+from rkcosim.debug.places import ListingPlace
 from rkcosim.debug.rtl.held import contents
 from rkcosim.debug.rtl.session import RtlSession
 from rkcosim.debug.session import Session
@@ -75,12 +76,13 @@ def test_back_over_three_tasks_everything_is_as_before(session: RtlSession) -> N
 
 
 def test_breakpoints_stop_in_their_cycle_forwards_and_backwards(session: RtlSession) -> None:
-    for text in ("cycle 7000", "DPU.OUT_CVT_SHIFT if value > 22 and old < 22", "task 3", "interrupt"):
-        session.set_breakpoint(text)
+    enable = session.source.line_of(ListingPlace(0, 4, session.core_run.enable_word(4)))
+    for text in ("cycle 7000", "DPU.OUT_CVT_SHIFT if value > 22 and old < 22", "task 3", "interrupt", enable):
+        session.set_breakpoint(str(text))
     stops = []
     while (stop := session.proceed()).reason != "end":
         stops.append((session.run.cycle, stop.breakpoints))
-    assert [numbers for _, numbers in stops] == [[1], [3], [2], [4]], stops
+    assert [numbers for _, numbers in stops] == [[1], [3], [5], [2], [4]], stops
     assert stops[0][0] == 7000 and stops[1][0] == session.run.tasks(0)[3].start
     assert session.run.ended(0) and session.finished
     back = []

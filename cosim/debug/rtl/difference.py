@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rkcosim.debug.opening import DebuggedJob
+from rkcosim.debug.rtl.held import started_blocks
 from rkcosim.debug.rtl.run import RtlRun
 from rkcosim.engines.memory import PAGE
 from rkcosim.waves.events import Event
@@ -162,14 +163,14 @@ def stage(job: DebuggedJob, wrong: WrongBytes, write: WrongWrite, opened: Any) -
         job.stream.load_into(engine.memory)
         result = lockstep(engine, job.stream.kick, job.stream.core, writes=job.stream.writes)
     found = result.divergence
-    if found is None or found.cycle == 0:
-        inside = (
-            f"{result.atoms} atoms written into CBUF and {result.octets} octets of CORE are as in the golden "
-            "model"
-            if result.octets
-            else "there is no convolution whose operands and sums could be compared"
-        )
-        return [f"{inside}: the byte is made after CORE, in the stages before the writes of {client}"]
+    if found is None or found.cycle == 0 or found.task > wrong.task:
+        # What is wrong in a later task follows from the wrong byte.
+        if "CORE" not in started_blocks(job, wrong.task):
+            return [f"the task has no convolution: made in the stages before the writes of {client}"]
+        return [
+            "what the task wrote into CBUF and what CORE delivered are as in the golden model: made after "
+            f"CORE, in the stages before the writes of {client}"
+        ]
     where = f"cycle {found.cycle}, task {found.task}: {found.place}: {found.rtl}, golden model {found.golden}"
     if found.place.startswith("CBUF"):
         kind = found.place.split()[1]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rkcosim.debug.opening import DebuggedJob
 from rkcosim.debug.rtl.run import CoreRun
 from rkcosim.golden.task.registers import SHADOWED_BLOCKS, BlockState
 from rkcosim.spec.regs import registers
@@ -59,7 +60,7 @@ def contents(run: CoreRun, tasks: Sequence[TaskRecord], before: int | None = Non
     def enable_before(task: int) -> None:
         nonlocal enabled
         while enabled < task:
-            for name in _blocks(run, enabled):
+            for name in started_blocks(run.job, enabled):
                 found.blocks[name].enable()
             enabled += 1
 
@@ -67,7 +68,7 @@ def contents(run: CoreRun, tasks: Sequence[TaskRecord], before: int | None = Non
         nonlocal ended
         while ended < len(tasks) and (end := tasks[ended].end) is not None and end <= cycle:
             enable_before(tasks[ended].task + 1)
-            for name in _blocks(run, tasks[ended].task):
+            for name in started_blocks(run.job, tasks[ended].task):
                 found.blocks[name].finish()
             ended += 1
 
@@ -84,11 +85,11 @@ def contents(run: CoreRun, tasks: Sequence[TaskRecord], before: int | None = Non
     return found
 
 
-def _blocks(run: CoreRun, task: int) -> list[str]:
+def started_blocks(job: DebuggedJob, task: int) -> list[str]:
     """Return the blocks with register groups that a task starts."""
     fields = registers()["GLOBAL"]["OPERATION_ENABLE"]
     names: list[str] = []
-    for command in run.job.program.tasks[task].commands:
+    for command in job.program.tasks[task].commands:
         if command.kind == "op_enable":
             names += [name.removesuffix("_OP_EN") for name, on in fields.decode(command.value).items() if on]
     return [name for name in dict.fromkeys(names) if name in SHADOWED_BLOCKS]

@@ -140,11 +140,16 @@ class RtlSession(RtlPosition):
                     break
         return self._stopped("step", self.position_text())
 
-    @staticmethod
-    def _is_at(event: _Event, place: ListingPlace) -> bool:
-        if not place.word:
-            return not place.task or (event.kind == "start" and event.data == place.task)
-        return event.kind == "write" and event.data.place == (place.task, place.word)
+    def _is_at(self, event: _Event, place: ListingPlace) -> bool:
+        """Whether an event is the start of a task, or the write of the word at a place or of the next one.
+
+        Behind the last word with a write comes the one that starts the blocks: the start of the task.
+        """
+        words = self.run.cores[event.job].words
+        word = next((w for task, w, _, _ in words if task == place.task and w >= place.word), None)
+        if place.word and word is not None:
+            return event.kind == "write" and event.data.place == (place.task, word)
+        return event.kind == "start" and event.data == place.task
 
     def _enter(self, job: int) -> None:
         """Go to the start of the batch of a job, if another one is open; the job is shown."""
@@ -319,7 +324,7 @@ class RtlSession(RtlPosition):
         if one.kind == "memory" and event.kind == "burst":
             return self._burst_text(one, event.data)
         if one.kind == "position" and one.place is not None and one.place.job == event.job:
-            if self._is_at(event, one.place) and (one.place.word or event.kind == "start"):
+            if self._is_at(event, one.place):
                 return f"{task_title(self.work, event.job, one.place.task)}, cycle {event.cycle}"
         return ""
 
