@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rkcosim.base.files import read_given
 from rkcosim.cli.app import Options, argument, command, needs, option
-from rkcosim.cli.options import Program
+from rkcosim.cli.options import Program, check_engine
 from rkcosim.engines.protocol import ALL_ENGINES, GOLDEN, capabilities
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ ENGINES = tuple(name for name in ALL_ENGINES if name == GOLDEN or capabilities(n
 
 
 def _check_engine(name: str) -> None:
+    check_engine(name)
     if name not in ENGINES:
         raise ValueError(f"the debugger runs on {' or '.join(ENGINES)}, not on '{name}'")
 
