@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rkcosim.base.files import read_given
 from rkcosim.cli.app import Options, argument, command, needs, option
-from rkcosim.cli.options import Program
+from rkcosim.cli.options import Program, check_engine
 from rkcosim.engines.protocol import ALL_ENGINES, GOLDEN, capabilities
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ ENGINES = tuple(name for name in ALL_ENGINES if name == GOLDEN or capabilities(n
 
 
 def _check_engine(name: str) -> None:
+    check_engine(name)
     if name not in ENGINES:
         raise ValueError(f"the debugger runs on {' or '.join(ENGINES)}, not on '{name}'")
 
@@ -90,7 +91,7 @@ class DebugOptions(Options):
 
 def session_of(asked: DebugOptions) -> BaseSession | None:
     """Open what is debugged, with its references; None if an editor says what it is."""
-    from rkcosim.debug.against import Tolerance, read_references
+    from rkcosim.debug.deviations.against import Tolerance, read_references
     from rkcosim.debug.opening import open_debugged
     from rkcosim.debug.program import open_program
     from rkcosim.debug.sessions import session_on
@@ -150,7 +151,7 @@ def debug_command(asked: DebugOptions) -> None:
 
 def _in_terminal(asked: DebugOptions, session: BaseSession) -> int:
     """Read commands from the terminal, or carry out those of a file; return the exit code."""
-    from rkcosim.debug.terminal import Terminal
+    from rkcosim.debug.clients.terminal import Terminal
 
     terminal = Terminal(session)
     for note in session.work.notes:
@@ -162,7 +163,7 @@ def _in_terminal(asked: DebugOptions, session: BaseSession) -> int:
 
 
 def _serve(asked: DebugOptions) -> None:
-    from rkcosim.debug.adapter import Adapter, serve_port
+    from rkcosim.debug.clients.adapter import Adapter, serve_port
 
     if asked.port is not None:
         serve_port(asked.port, lambda: session_of(asked), lambda text: print(text, flush=True), asked.engine)

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rkcosim.debug.against import Deviation, Reference, Tolerance
 from rkcosim.debug.breakpoints import Breakpoint, BreakpointError, parse_breakpoint, watched
-from rkcosim.debug.causes import MOST_TRIALS, Inquiry
+from rkcosim.debug.deviations.against import Deviation, Reference, Tolerance
+from rkcosim.debug.deviations.causes import MOST_TRIALS, Inquiry
 from rkcosim.debug.expressions import ExpressionError, Scope, evaluate
 from rkcosim.debug.opening import Debugged
 from rkcosim.debug.places import ListingPlace, SourceText, task_title

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rkcosim.debug.against import Reference, Tolerance
 from rkcosim.debug.base import BaseSession
+from rkcosim.debug.deviations.against import Reference, Tolerance
+from rkcosim.debug.golden.session import Session
 from rkcosim.debug.opening import Debugged
-from rkcosim.debug.session import Session
 from rkcosim.engines.protocol import GOLDEN, capabilities
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rkcosim.debug.against import Deviation
 from rkcosim.debug.base import BaseSession
+from rkcosim.debug.deviations.against import Deviation
 from rkcosim.debug.places import task_title
 from rkcosim.spec.regs import registers
 

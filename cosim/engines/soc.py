@@ -48,6 +48,7 @@ KINDS_SHOWN = 3
 _CHUNK = 1 << 22  # maximum number of cycles per call into the library, so that Ctrl-C is handled
 
 _ENDS = {lib.RUN_IRQ: "irq", lib.RUN_TASK: "task", lib.RUN_DIAGNOSTIC: "diagnostic"}
+"""What ends `SocEngine.run_to` before its cycle."""
 
 
 class SocEngine(System):
@@ -170,9 +171,7 @@ class SocEngine(System):
                 if result == lib.RUN_MODEL_ERROR:
                     raise self._failure()
                 if result != lib.RUN_BOUND:
-                    return {lib.RUN_IRQ: "irq", lib.RUN_TASK: "task", lib.RUN_DIAGNOSTIC: "diagnostic"}[
-                        result
-                    ]
+                    return _ENDS[result]
             return ""
         finally:
             self.lib.rk_stop_at_tasks(self.opened(), 0)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rkcosim
-from rkcosim.debug.against import outputs_after_tasks
+from rkcosim.debug.deviations.against import outputs_after_tasks
 from rkcosim.debug.opening import open_debugged
 from tools import editor
 

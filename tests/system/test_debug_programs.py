@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from rkcosim.debug.clients.terminal import Terminal
+from rkcosim.debug.golden.session import Session
 from rkcosim.debug.program import open_program
-from rkcosim.debug.session import Session
-from rkcosim.debug.terminal import Terminal
 from rkcosim.devices.rknn_library import lay_out, rknn_library
 from rkcosim.spec.regs import cheader
 from rkcosim.verify.streams.sources import SourceError

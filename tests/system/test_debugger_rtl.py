@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rkcosim.debug.clients.terminal import Terminal
+from rkcosim.debug.golden.session import Session
 from rkcosim.debug.opening import Debugged, open_debugged
 from rkcosim.debug.places import ListingPlace
 from rkcosim.debug.rtl.held import contents
 from rkcosim.debug.rtl.session import RtlSession
-from rkcosim.debug.session import Session
-from rkcosim.debug.terminal import Terminal
 from rkcosim.engines.engine import open_engine
 from rkcosim.engines.library import MAX_LOOKAHEAD
 from tests.unit.test_debug_adapter import client
@@ -211,7 +211,7 @@ plant(Fault("rkcosim.rtl.npu.dpu_cvt", "rounded + after)", "rounded + after + (r
 
 from rkcosim.debug.opening import open_debugged
 from rkcosim.debug.rtl.session import RtlSession
-from rkcosim.debug.terminal import Terminal
+from rkcosim.debug.clients.terminal import Terminal
 from rkcosim.engines.engine import open_engine
 from rkcosim.rtl.core import NpuCore
 from rkcosim.spec.config import RK3588

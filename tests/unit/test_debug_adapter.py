@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rkcosim.debug.adapter import Adapter, ProtocolError, read_message, serve_port, write_message
+from rkcosim.debug.clients.adapter import Adapter, ProtocolError, read_message, serve_port, write_message
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples/streams/digits.json"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+from rkcosim.debug.golden.session import Session
 from rkcosim.debug.opening import Debugged, DebuggedJob, outputs_of
-from rkcosim.debug.session import Session
 from rkcosim.verify.streams.programs import program_of_stream
 from rkcosim.verify.streams.stream import Stream
 

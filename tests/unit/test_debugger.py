@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from rkcosim.cli.debug import debug_command
-from rkcosim.debug.against import Tolerance, outputs_after_tasks, references
 from rkcosim.debug.breakpoints import BreakpointError
-from rkcosim.debug.causes import inquire
+from rkcosim.debug.clients.terminal import Terminal
+from rkcosim.debug.deviations.against import Tolerance, outputs_after_tasks, references
+from rkcosim.debug.deviations.causes import inquire
+from rkcosim.debug.deviations.patterns import patterns
 from rkcosim.debug.expressions import ExpressionError
+from rkcosim.debug.golden.session import Session
+from rkcosim.debug.golden.stepped import SteppedKick
 from rkcosim.debug.opening import Debugged, DebuggedJob, open_debugged, outputs_of
-from rkcosim.debug.patterns import patterns
 from rkcosim.debug.places import ListingPlace
-from rkcosim.debug.session import Session
-from rkcosim.debug.stepped import SteppedKick
 from rkcosim.debug.tensors import TensorError
-from rkcosim.debug.terminal import Terminal
 from rkcosim.regcmd.word import op_enable_mask, op_enable_word, words_to_bytes
 from rkcosim.verify.streams.sources import SourceError
 from rkcosim.verify.streams.stream import Stream

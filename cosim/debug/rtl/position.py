@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rkcosim.debug.against import Reference, Tolerance
 from rkcosim.debug.base import BaseSession, Held
 from rkcosim.debug.breakpoints import BreakpointError, register_named
+from rkcosim.debug.deviations.against import Reference, Tolerance
 from rkcosim.debug.expressions import ExpressionError
 from rkcosim.debug.opening import Debugged
 from rkcosim.debug.places import ListingPlace

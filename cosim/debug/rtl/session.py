@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from rkcosim.debug.against import Deviation, Reference, Tolerance, deviation
 from rkcosim.debug.base import Stop, Unit, short_number
 from rkcosim.debug.breakpoints import Breakpoint
-from rkcosim.debug.causes import MOST_TRIALS, Inquiry
+from rkcosim.debug.deviations.against import Deviation, Reference, Tolerance, deviation
+from rkcosim.debug.deviations.causes import MOST_TRIALS, Inquiry
+from rkcosim.debug.golden.session import Session
+from rkcosim.debug.golden.stepped import SteppedKick
 from rkcosim.debug.opening import Debugged
 from rkcosim.debug.places import ListingPlace, task_title
 from rkcosim.debug.rtl.difference import (
@@ -27,8 +29,6 @@ from rkcosim.debug.rtl.difference import (
 from rkcosim.debug.rtl.held import contents
 from rkcosim.debug.rtl.position import RtlPosition
 from rkcosim.debug.rtl.run import Written
-from rkcosim.debug.session import Session
-from rkcosim.debug.stepped import SteppedKick
 from rkcosim.engines.protocol import MemoryAccessError, require
 from rkcosim.spec.regs import registers
 

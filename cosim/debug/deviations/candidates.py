@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rkcosim.debug.against import Deviation
+from rkcosim.debug.deviations.against import Deviation
 from rkcosim.debug.opening import DebuggedJob
 from rkcosim.regcmd.lint.rule import Check
 from rkcosim.regcmd.lint.traffic import accesses

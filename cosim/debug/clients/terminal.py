@@ -13,9 +13,9 @@ from typing import Any, TextIO
 import numpy as np
 
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR, Error
-from rkcosim.debug.against import Deviation, Tolerance, outputs_after_tasks, read_references
 from rkcosim.debug.base import BaseSession, Stop, Unit
-from rkcosim.debug.info import KNOWN, CommandError
+from rkcosim.debug.clients.info import KNOWN, CommandError
+from rkcosim.debug.deviations.against import Deviation, Tolerance, outputs_after_tasks, read_references
 from rkcosim.debug.texts import deviation_lines, shown
 from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.spec.regs import registers

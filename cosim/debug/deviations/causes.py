@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from rkcosim.debug.against import Deviation, Tolerance
-from rkcosim.debug.candidates import Cause, candidates_of, distinct
+from rkcosim.debug.deviations.against import Deviation, Tolerance
+from rkcosim.debug.deviations.candidates import Cause, candidates_of, distinct
+from rkcosim.debug.golden.stepped import Executed, SteppedKick
 from rkcosim.debug.opening import DebuggedJob
-from rkcosim.debug.stepped import Executed, SteppedKick
 from rkcosim.regcmd.listing import address_field
 from rkcosim.regcmd.machine import starts_of
 from rkcosim.spec.regs import registers

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rkcosim.debug.against import Deviation, Reference, Tolerance, deviation
 from rkcosim.debug.base import BaseSession, Held, Stop, Unit, short_number
 from rkcosim.debug.breakpoints import Breakpoint, BreakpointError, overlaps, register_named
-from rkcosim.debug.causes import MOST_TRIALS, Inquiry, inquire, worded_operands
+from rkcosim.debug.deviations.against import Deviation, Reference, Tolerance, deviation
+from rkcosim.debug.deviations.causes import MOST_TRIALS, Inquiry, inquire, worded_operands
+from rkcosim.debug.deviations.patterns import patterns
 from rkcosim.debug.expressions import ExpressionError
+from rkcosim.debug.golden.stepped import Executed, LoggedMemory, SteppedKick
 from rkcosim.debug.opening import Debugged
-from rkcosim.debug.patterns import patterns
 from rkcosim.debug.places import ListingPlace
 from rkcosim.debug.scope import TensorScope
-from rkcosim.debug.stepped import Executed, LoggedMemory, SteppedKick
 from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.golden.task.registers import View
 from rkcosim.spec.interrupts import interrupt_names

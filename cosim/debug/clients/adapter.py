@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rkcosim.base import Error
-from rkcosim.debug.against import Tolerance, read_references
 from rkcosim.debug.base import BaseSession, Stop
 from rkcosim.debug.breakpoints import BreakpointError, register_named
-from rkcosim.debug.memory_view import FIRST_REFERENCE, MemoryView, Variable
+from rkcosim.debug.clients.memory_view import FIRST_REFERENCE, MemoryView, Variable
+from rkcosim.debug.clients.terminal import Terminal
+from rkcosim.debug.deviations.against import Tolerance, read_references
 from rkcosim.debug.opening import open_debugged
 from rkcosim.debug.places import ListingPlace, task_title
 from rkcosim.debug.program import open_program
 from rkcosim.debug.sessions import session_on
-from rkcosim.debug.terminal import Terminal
 from rkcosim.debug.texts import field_text, shown
 from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.spec.regs import registers
