@@ -172,9 +172,10 @@ def _fewer(name: str, found: dict[str, Any]) -> list[str]:
     if len(found["rows"]) >= FIRST:
         return []
     late = "; ".join(f"`{one}`: {why}" for one, why in found.get("reasons_not_tried", {}).items())
+    rest = f", and {found['not_tried']} were not tried ({late or 'the seconds did not suffice'})"
     return [
-        f"`{name}` has {len(found['rows'])} of {FIRST}: {found['not_faster']} other changes were not faster, "
-        f"and {found['not_tried']} were not tried{f' ({late})' if late else ', for want of seconds'}.",
+        f"`{name}` has {len(found['rows'])} of {FIRST}: {found['not_faster']} other changes were not faster"
+        f"{rest if found['not_tried'] else ', and all were tried'}.",
         "",
     ]
 
