@@ -72,6 +72,8 @@ def measure(name: str, seconds: float) -> dict[str, Any]:
         "advised": len(advice.advised),
         "not_faster": len(advice.not_faster),
         "not_tried": len(advice.untried),
+        "names_not_faster": [one.name for one in advice.not_faster],
+        "reasons_not_tried": {one.name: one.why for one in advice.untried},
         "rows": rows,
         "combined": [one.as_json() for one in advice.combined],
     }
@@ -148,6 +150,7 @@ def page(record: dict[str, Any]) -> str:
         "",
         *table(heads, rows),
         "",
+        *(line for name in done for line in _fewer(name, record[name])),
         '"Saves" is the promised difference from the network as it is, "saved" the obtained one. What needs '
         "training was not trained: weights are cut or kept as they are, so that cycles are right and results "
         "are not.",
@@ -162,6 +165,19 @@ def page(record: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _fewer(name: str, found: dict[str, Any]) -> list[str]:
+    """Return a paragraph about a network with fewer than `FIRST` pieces of advice."""
+    if len(found["rows"]) >= FIRST:
+        return []
+    late = "; ".join(f"`{one}`: {why}" for one, why in found.get("reasons_not_tried", {}).items())
+    rest = f", and {found['not_tried']} were not tried ({late or 'the seconds did not suffice'})"
+    return [
+        f"`{name}` has {len(found['rows'])} of {FIRST}: {found['not_faster']} other changes were not faster"
+        f"{rest if found['not_tried'] else ', and all were tried'}.",
+        "",
+    ]
 
 
 def main(words: Sequence[str] | None = None) -> int:

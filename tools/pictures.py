@@ -1,7 +1,8 @@
 """The pictures of the documentation, drawn again: `make pictures`, or `python -m tools.pictures [NAME...]`.
 
 Most come from commands that stand on the page which shows them.  Screenshots need chromium, or GTKWave with
-Xvfb and ImageMagick's `import`; without these programs they are left as they are, which is said.
+Xvfb and ImageMagick's `import`, or Neovim with nvim-dap and tmux (`tools/editor.py`); without these programs
+they are left as they are, which is said.
 `cocotb-pool.svg` is drawn by the commands of the tutorial in docs/howto/testbenches.md;
 `structure_before.svg` shows a former state.
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tools import interfaces, overview
+from tools import editor, interfaces, overview
 from tools.timing.record import DIAGRAMS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -155,6 +156,19 @@ def drawn_timing(name: str) -> Callable[[Path], None]:
     return lambda picture: run(f"python -m tools.timing {name}")
 
 
+def drawn_editor(picture: Path) -> None:
+    """Draw the debugger in Neovim, with the stream and the reference of the story."""
+    if what := editor.missing():
+        raise Missing(f"{what} is missing")
+    text = (DOCS / "stories/debugger.md").read_text()
+    paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
+        if "--against" in line:
+            break
+        subprocess.run(line, shell=True, cwd=ROOT, env=os.environ | {"PATH": paths}, timeout=60, check=False)
+    editor.draw(ROOT / "build/pad.json", ROOT / "build/right.npz", picture)
+
+
 DIGITS = (
     "rkcosim run examples/digits/digits_int8.onnx --input examples/digits/held_back.npz --limit 1 --quiet"
 )
@@ -175,6 +189,7 @@ PICTURES: dict[str, Callable[[Path], None]] = {
     "pictures/story-rknn-file.svg": of_page(
         "stories/rknn-file.md", "compile|--trace|--svg", "build/residual.svg"
     ),
+    "pictures/story-debugger.svg": drawn_editor,
     **{f"pictures/timing-{name}.svg": drawn_timing(name) for name in DIAGRAMS},
     "pictures/report.png": page_shot(
         ((f"{DIGITS} --check --html build/digits.html", 0),), "build/digits.html", 1500

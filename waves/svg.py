@@ -7,6 +7,7 @@ The picture needs no external resources and follows the reader's choice of light
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from markupsafe import Markup
 
@@ -20,6 +21,7 @@ _HIGH, _LOW = 4, 19  # upper and lower line of a row, from its top
 _SIZE, _CHAR = 11.5, 6.95  # the fixed-width font: height, and width of a character
 _PAD, _SLANT, _DENSE = 12, 3.0, 2.5
 _MOST_ROWS = 40
+_LEAST_TAIL = 20  # cycles that are drawn of a quiet end
 _KINDS = ("task", "write", "irq", "axi", "block", "field")
 
 _LIGHT = colours(
@@ -89,6 +91,25 @@ def draw(
         raise WaveError(f"{wave.file}: nothing to draw; name signals (--signals)")
     name = name or f"{wave.file.name}, cycles {low} to {high}"
     return str(_Picture(wave, groups, marks(wave, low, high), low, high, width).drawn(name)) + "\n"
+
+
+def end_of_activity(wave: Wave, first: int | None = None, signals: Sequence[str] = ()) -> int | None:
+    """Return the cycle at which a picture from `first` on ends better than at the waveform's end, or None.
+
+    If nothing that would be drawn changes in more than half of it at a stretch, as in a run that hangs, it
+    ends shortly after this stretch begins.
+    """
+    low, high = max(wave.first, wave.first if first is None else first), wave.last
+    groups = chosen(wave, signals) if signals else overview(wave, low, high)
+    changes = {
+        begin for group in groups for row in group.rows() for begin, _, _ in _runs(wave, row, low, high)
+    }
+    times = sorted({low, *changes, high})
+    gap, begin = max(((b - a, a) for a, b in pairwise(times)), default=(0, high))
+    if 2 * gap <= high - low:
+        return None
+    end = begin + max(_LEAST_TAIL, (begin - low) // 20)
+    return end if end < high else None
 
 
 def overview(wave: Wave, first: int, last: int) -> list[Group]:

@@ -223,6 +223,16 @@ ENTRIES = (
         photos(480, 480, (127.5,), (127.5,), names=(PAGES,), bgr=True),
         "values",
     ),
+    Entry(
+        "mobile_face_net",
+        "MobileFaceNet (ArcFace)",
+        Made(classify.mobile_face_net, form="float"),
+        "image",
+        (1, 3, 112, 112),
+        "photos",
+        photos(112, 112, (127.5,), (128,)),
+        "values",
+    ),
     _random("squeezenet", "SqueezeNet 1.1", classify.squeezenet),
     _random("resnet18", "ResNet-18", classify.resnet18),
     _random("mobilenet_v3_large", "MobileNetV3-Large", classify.mobilenet_v3_large),
@@ -242,7 +252,9 @@ def model_file(entry: Entry, folders: Sequence[Path]) -> bytes:
     if not isinstance(entry.source, Made):
         return path.read_bytes()
     proto = onnx.shape_inference.infer_shapes(onnx.load(path))
-    last = next(node for node in reversed(proto.graph.node) if node.op_type == "Softmax")
+    last = next((node for node in reversed(proto.graph.node) if node.op_type == "Softmax"), None)
+    if last is None:
+        return path.read_bytes()
     made = onnx.utils.Extractor(proto).extract_model([entry.input], [last.input[0]])
     return bytes(made.SerializeToString())
 

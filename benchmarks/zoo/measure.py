@@ -18,17 +18,23 @@ from benchmarks.zoo.networks import Entry
 from benchmarks.zoo.record import Agreement, Measured
 from benchmarks.zoo.sources import digest_of
 from rkcosim.base import version
+from rkcosim.compiler.batch import one_of
 from rkcosim.compiler.options import using_options
+from rkcosim.compiler.steps import HostStep
 from rkcosim.measure.models.compare import Comparison, compare
 from rkcosim.measure.models.draw import random_reals
+from rkcosim.measure.models.hosted import host_work
 from rkcosim.measure.models.references import ReferenceProblem
 from rkcosim.measure.models.run import ModelRun, run_model
 from rkcosim.measure.perf.boards.expected import board_milliseconds
+from rkcosim.measure.perf.estimator.files import estimate_file
 from rkcosim.rknn_file.opening import open_model
 
 SHOWN = 3
 """Reasons of a difference that are kept."""
 SEED = 0
+SAME_SHARE = 1e-4
+"""Difference of the NPU's shares up to which an earlier run still stands for a network."""
 GRACE = 10
 """Seconds for which the process may take to end."""
 
@@ -66,24 +72,89 @@ def measure(job: Job) -> Measured:
         If it cannot be run.
     """
     with using_options(shapes=job.shapes, outputs=job.outputs):
-        begun = _processor_seconds()
-        model = open_model(job.path.read_bytes())
-        loaded = _processor_seconds()
-        reals = inputs_of(job, model.inputs)
+        model, load_seconds = _loaded(job)
         before = _processor_seconds()
-        found = run_model(job.path, [reals], check=True)
-        ran = _processor_seconds()
-        try:
-            compared = agreement_of(compare(job.path, [reals]))
-        except ReferenceProblem:
-            compared = None
+        found = run_model(job.path, [inputs_of(job, model.inputs)], check=True)
+        run_seconds = _processor_seconds() - before
+        return replace(
+            _compared(job, model, of_run(job, found, model)),
+            host_seconds=round(run_seconds, 1),
+            load_seconds=load_seconds,
+        )
+
+
+def measure_without_run(job: Job) -> Measured:
+    """Load, estimate and compare a network in this process; nothing is simulated.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be loaded or compared.
+    """
+    with using_options(shapes=job.shapes, outputs=job.outputs):
+        model, load_seconds = _loaded(job)
+        found = estimate_file(job.name, job.path.read_bytes(), plans=("ours",)).plans["ours"]
+        cycles = round(found.estimate.cycles)
+        host, steps = host_work(model), one_of(model).plan.steps
+        made = Measured(
+            job.name,
+            digest_of(job.path),
+            version(),
+            form=_form(model),
+            layers=sum(not isinstance(step, HostStep) for step in steps),
+            macs=round(sum(task.macs for task in one_of(model).plan.tasks) / 1e6, 3),
+            mac_share=round(1 - host.mac_share, 6),
+            element_share=round(1 - host.element_share, 6),
+            cycles=cycles,
+            submits=found.submits,
+            milliseconds=round(board_milliseconds(cycles, found.submits), 4),
+            load_seconds=load_seconds,
+            estimated=True,
+        )
+        return _compared(job, model, made)
+
+
+def _loaded(job: Job) -> tuple[Any, float]:
+    """Return the compiled model, and the processor seconds that it took."""
+    begun = _processor_seconds()
+    model = open_model(job.path.read_bytes())
+    return model, round(_processor_seconds() - begun, 2)
+
+
+def _compared(job: Job, model: Any, found: Measured) -> Measured:
+    """Return the figures with those of the comparison, if there is a reference."""
+    begun = _processor_seconds()
+    try:
+        compared = agreement_of(compare(job.path, [inputs_of(job, model.inputs)]))
+    except ReferenceProblem:
+        return found
+    return replace(found, agreement=compared, compare_seconds=round(_processor_seconds() - begun, 1))
+
+
+def joined(before: Measured | None, found: Measured) -> Measured:
+    """Return what a network has that was not run again: the run of the same file that the record has.
+
+    Without such a run, or if the NPU has another part of the work since, `found` is returned.
+    """
+    if before is None or before.failed or before.estimated or before.model != found.model:
+        return found
+    moved = abs(before.mac_share - found.mac_share), abs(before.element_share - found.element_share)
+    if max(moved) > SAME_SHARE:
+        return found
     return replace(
-        of_run(job, found, model),
-        host_seconds=round(ran - before, 1),
-        load_seconds=round(loaded - begun, 2),
-        compare_seconds=round(_processor_seconds() - ran, 1) if compared else 0.0,
-        agreement=compared,
+        before,
+        load_seconds=found.load_seconds,
+        compare_seconds=found.compare_seconds,
+        agreement=found.agreement,
+        compared=found.version,
     )
+
+
+def _form(model: Any) -> str:
+    """Return the types in which the NPU computes."""
+    tensors = getattr(getattr(model, "graph", None), "tensors", {})
+    kinds = {"fp16" if tensor.real else "int8" for tensor in tensors.values() if not tensor.host}
+    return " and ".join(sorted(kinds))
 
 
 def inputs_of(job: Job, infos: Sequence[Any]) -> list[npt.NDArray[np.float32]]:
@@ -101,15 +172,13 @@ def inputs_of(job: Job, infos: Sequence[Any]) -> list[npt.NDArray[np.float32]]:
 
 def of_run(job: Job, found: ModelRun, model: Any) -> Measured:
     """Return the figures of a checked run."""
-    tensors = getattr(getattr(model, "graph", None), "tensors", {})
-    kinds = {"fp16" if tensor.real else "int8" for tensor in tensors.values() if not tensor.host}
     verdict = found.verdict
     npu = [row for row in found.layers if row.target != "host"]
     return Measured(
         job.name,
         digest_of(job.path),
         version(),
-        form=" and ".join(sorted(kinds)),
+        form=_form(model),
         match=verdict["match"] is True,
         layers=len(npu),
         first_difference=str(verdict.get("first_difference", "")),
@@ -144,12 +213,13 @@ def agreement_of(found: Comparison) -> Agreement:
     )
 
 
-def measure_apart(job: Job, limit: float) -> Measured:
-    """Measure in a process of its own, which is ended after `limit` seconds.
+def measure_apart(job: Job, limit: float, *, run: bool = True) -> Measured:
+    """Measure in a process of its own, which is ended after `limit` seconds; without `run` nothing is
+    simulated.
 
     Whatever goes wrong becomes the member `failed` of the result.
     """
-    return apart(job, limit, measure)
+    return apart(job, limit, measure if run else measure_without_run)
 
 
 def apart(job: Job, limit: float, work: Callable[[Job], Measured]) -> Measured:

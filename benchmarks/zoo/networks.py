@@ -114,7 +114,7 @@ ENTRIES = (
         _silero("silero_vad_16k_op15"),
         {"input": (1, 576), "state": (2, 1, 128)},
         {"sr": 16000},
-        "recurrent, most of it on the host",
+        "recurrent; the LSTM runs on the host",
     ),
     Entry(
         "lstm_mnist",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.zoo.boards import BOARDS, BoardTime, sources
 from benchmarks.zoo.networks import ENTRIES, Entry
-from benchmarks.zoo.record import Agreement, Measured
+from benchmarks.zoo.record import FIRST, Agreement, Measured, read_record
 from benchmarks.zoo.sources import Made
 from rkcosim.base import PACKAGE
 from rkcosim.measure.perf.page import table
@@ -36,7 +36,7 @@ def page(record: Mapping[str, Measured]) -> str:
     good = [(entry, found) for entry, found in there if not found.failed]
     lines = [BEGIN.read_text().format(count=len(there)), *_summary(good)]
     lines += table(HEADS, [_cells(entry, found) for entry, found in good])
-    for section in (_failed, _differences, _remarks, _boards):
+    for section in (_failed, _changes, _differences, _remarks, _boards):
         lines += section(there)
     return "\n".join(lines) + "\n"
 
@@ -44,16 +44,26 @@ def page(record: Mapping[str, Measured]) -> str:
 def _summary(good: list[tuple[Entry, Measured]]) -> list[str]:
     if not good:
         return ["No network was measured yet.", ""]
-    matching = sum(found.match for _, found in good)
+    run = [found for _, found in good if not found.estimated]
+    matching = sum(found.match for found in run)
     compared = [found.agreement for _, found in good if found.agreement is not None]
     within = sum(agreement.within for agreement in compared)
     real = sum(not isinstance(entry.source, Made) for entry, _ in good)
     versions = ", ".join(sorted({found.version for _, found in good}))
+    later = sum(bool(found.compared) for _, found in good)
     text = (
-        f"{matching} of {len(good)} match in every tensor; {within} of {len(compared)} that a reference "
-        f"runtime reads are within the bounds of `rkcosim compare`. {real} have the weights of their "
-        f"authors, {len(good) - real} random ones. Measured with rkcosim {versions}."
+        f"{matching} of {len(run)} match in every tensor; {within} of {len(compared)} that a "
+        f"reference runtime reads are within the bounds of `rkcosim compare`. {real} have the weights of "
+        f"their authors, {len(good) - real} random ones. Measured with rkcosim {versions}."
     )
+    if later:
+        text += f" Of {later}, loading and comparing were measured again later than the run."
+    if estimated := len(good) - len(run):
+        text += f" {estimated} were not run: their cycles are those of `rkcosim estimate`."
+    if untimed := sum(not found.load_seconds for _, found in good):
+        text += f" {untimed} were measured before the seconds of loading and comparing were."
+    if missing := [f"`{entry.name}`" for entry in ENTRIES if entry.name not in {e.name for e, _ in good}]:
+        text += f" Not measured, because they take too long: {', '.join(missing)}."
     return ["## Networks", "", text, ""]
 
 
@@ -66,15 +76,21 @@ def _cells(entry: Entry, found: Measured) -> list[str]:
         f"{found.macs:,.1f}",
         _share(found.mac_share) if found.macs or found.mac_share < 1 else "-",
         _share(found.element_share),
-        "match" if found.match else "**MISMATCH**",
+        _verdict(found),
         *_agreement(found.agreement),
         f"{found.cycles:,}",
         f"{found.milliseconds:.3f}" if found.milliseconds < 10 else f"{found.milliseconds:.1f}",
         _range(board) if board else "",
         f"{found.load_seconds:.1f}" if found.load_seconds else "",
-        f"{found.host_seconds:.1f}",
+        f"{found.host_seconds:.1f}" if not found.estimated else "",
         f"{found.compare_seconds:.1f}" if found.compare_seconds else "",
     ]
+
+
+def _verdict(found: Measured) -> str:
+    if found.estimated:
+        return "not run, cycles estimated"
+    return "match" if found.match else "**MISMATCH**"
 
 
 def _share(share: float) -> str:
@@ -93,8 +109,9 @@ def _agreement(found: Agreement | None) -> tuple[str, str]:
     elif found.unit == "relative":
         output = f"{found.worst:.2%}"
     else:
-        word = " step" if found.worst == 1 else " steps"
-        output = f"{found.worst:.3g}{word if found.unit == 'steps' else ''}"
+        figure = f"{found.worst:.3g}"
+        word = " step" if figure == "1" else " steps"
+        output = figure + (word if found.unit == "steps" else "")
     if found.same_classes is not None:
         output += ", same class" if found.same_classes else ", other class"
     return layers, output if found.within else f"{output}; **beyond the bound**"
@@ -119,10 +136,33 @@ def _one_line(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def _changes(there: list[tuple[Entry, Measured]]) -> list[str]:
+    """Return what changed since networks were first measured, with the same model file."""
+    first, rows = read_record(FIRST), []
+    for entry, found in there:
+        before = first.get(entry.name)
+        if before is None or found.failed or before.model != found.model:
+            continue
+        pairs = (
+            (_share(before.mac_share), _share(found.mac_share)),
+            (_share(before.element_share), _share(found.element_share)),
+            (f"{before.cycles:,}", f"{found.cycles:,}{' (estimated)' if found.estimated else ''}"),
+        )
+        if any(old != new for old, new in pairs):
+            rows.append((f"`{entry.name}`", *(cell for pair in pairs for cell in pair)))
+    heads = ("network", "MACs before", "now", "elements before", "now", "cycles before", "now")
+    text = (
+        "Networks whose share on the NPU or cycles changed since they were first measured, or since "
+        "2026-11-28 if that was before; the model file is the same. Cycles are those of the NPU alone, so "
+        "operators that moved there from the host add to them."
+    )
+    return ["", "## Before and now", "", text, "", *table(heads, rows)] if rows else []
+
+
 def _differences(there: list[tuple[Entry, Measured]]) -> list[str]:
     rows = []
     for entry, found in there:
-        if not found.failed and not found.match:
+        if not (found.failed or found.estimated or found.match):
             rows.append((f"`{entry.name}`", f"first difference between the models: {found.first_difference}"))
         if found.agreement is not None:
             rows += [(f"`{entry.name}`", _one_line(reason)) for reason in found.agreement.reasons]

@@ -15,6 +15,9 @@ SCHEMA_VERSION = 1
 RECORD = Path(__file__).with_name("record.jsonl")
 """The checked-in record, from which docs/results/zoo.md is written."""
 
+FIRST = Path(__file__).with_name("first.jsonl")
+"""Share and cycles of each network when it was first measured, or on 2026-11-28 if that was before."""
+
 
 class RecordError(ValueError):
     """The record cannot be read; the message names file and line."""
@@ -62,7 +65,9 @@ class Measured:
     Members
     -------
     name, model : of the entry, and the digest of its file.
-    version : of this program.
+    version : of this program; that of the run if the network was run.
+    compared : version of loading and comparing, if it is another one.
+    estimated : whether the network was not run: `cycles` are estimated, and `match` says nothing.
     form : int8, fp16 or both.
     match : whether RTL, task golden and graph golden are equal in every tensor, bit for bit.
     layers : number of layers on the NPU.
@@ -96,6 +101,8 @@ class Measured:
     compare_seconds: float = 0.0
     agreement: Agreement | None = None
     failed: str = ""
+    compared: str = ""
+    estimated: bool = False
 
 
 def read_record(path: Path) -> dict[str, Measured]:

@@ -12,7 +12,7 @@ from rkcosim.base import DEVICE_ERROR
 from rkcosim.base.progress_display import kick
 from rkcosim.cli.app import argument, command, option
 from rkcosim.cli.exits import MISMATCH, OK, fail
-from rkcosim.cli.options import EngineOptions, MaxCycles, WaveOptions
+from rkcosim.cli.options import MOST_CYCLES, EngineOptions, MaxCycles, WaveOptions
 
 if TYPE_CHECKING:
     from rkcosim.verify.differences.streams import Finding
@@ -63,7 +63,7 @@ class DiffOptions(EngineOptions, WaveOptions):
     against: Path | None = option(
         "A capture's manifest or another stream; default: the expected result in the stream file."
     )
-    max_cycles: MaxCycles = 10_000_000
+    max_cycles: MaxCycles = MOST_CYCLES
 
 
 @command(
@@ -189,7 +189,7 @@ def _loaded(path: Path) -> tuple[Stream, Expected | None]:
 
 def _run_other(asked: DiffOptions, other: Stream) -> Expected:
     """Run the other stream and return its memory as the expected result."""
-    from rkcosim.cli.regcmd_run import run_stream
+    from rkcosim.cli.regcmd_run import no_interrupt, run_stream
     from rkcosim.verify.streams.contents import Expected
 
     with _opened(asked, other) as device:
@@ -198,6 +198,6 @@ def _run_other(asked: DiffOptions, other: Stream) -> Expected:
         if stopped is not None:
             raise stopped
         if not result.done:
-            text = f"the stream to compare with: no interrupt within {asked.max_cycles} cycles"
+            text = f"the stream to compare with: {no_interrupt(asked.max_cycles)}"
             fail(f"{text}:\n{result.state}", DEVICE_ERROR, {"kind": "TimeOut", "state": result.state})
         return Expected(result.regions)

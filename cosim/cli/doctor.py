@@ -218,8 +218,8 @@ class ExplainOptions(Options):
 def explain_command(asked: ExplainOptions) -> None:
     """Explain lines of a log, error codes and status values.
 
-    It knows the messages of the kernel drivers, of the runtime and of the vendor's compiler. It takes
-    registers by name or number, command words, and dumps of both.
+    It knows the messages of the kernel drivers, of the runtime, of the vendor's compiler, and of runs of
+    this project that hang. It takes registers by name or number, command words, and dumps of both.
     """
     from rkcosim.rknn_api.explain import explain
 
@@ -229,5 +229,7 @@ def explain_command(asked: ExplainOptions) -> None:
         found = [item for word in asked.words for item in explain(word)]
     asked.write({"explanations": [asdict(item) for item in found]})
     if not found:
-        raise ValueError("no known message of a driver, runtime or compiler, and no code, register or status")
+        raise ValueError(
+            "no known message of a driver, runtime, compiler or run, and no code, register or status"
+        )
     print("\n".join(map(str, found)))

@@ -40,7 +40,9 @@ class EstimateOptions(ModelOptions):
         metavar="SPEED",
     )
     what_if: bool = option(
-        "Also estimate other bandwidths, clocks, numbers of cores and CBUF splits.", default=False
+        "Also estimate other bandwidths, clocks, numbers of cores and CBUF splits, and NPUs with twice the "
+        "array, CBUF, rate of tables, lanes of the DPU or cores.",
+        default=False,
     )
     roofline: Path | None = option("Draw the roofline with the layers to this SVG file.", writes=True)
     page: Page = None
@@ -199,6 +201,7 @@ def print_tasks(result: dict[str, Any]) -> None:
 def print_estimate(result: dict[str, Any]) -> None:
     """Print the tables."""
     from rkcosim.measure.perf.estimator.document import host_line
+    from rkcosim.measure.perf.estimator.whatif import said_judgement
 
     console = results.console()
     heads = ("#|", "layer", "op", "tasks|", "cycles|,", "ms|.4f", "share|.1%", "bound by", "MACs|,", "KB|.1f")
@@ -227,3 +230,4 @@ def print_estimate(result: dict[str, Any]) -> None:
         for row in ({"group": "as above", "name": "", "note": "", **result}, *result["what_if"])
     )
     console.print(results.table("what if", ("", "", "cycles|,", "ms|.3f", "time|.1%", ""), others))
+    console.print(said_judgement(), markup=False)

@@ -27,7 +27,8 @@ ENGINES = {
 """Engines of `--engine`, each with a short description."""
 
 
-def _check_engine(name: str | None) -> None:
+def check_engine(name: str | None) -> None:
+    """Raise ValueError for an engine that does not exist; the message names all, and the nearest one."""
     if name is not None and name not in ENGINES:
         near = get_close_matches(name, ENGINES, n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""
@@ -90,6 +91,9 @@ Scheduler = Annotated[
 Workers = Annotated[
     int | None, Parameter("Number of processes on this machine; default: one per processor.", low=1)
 ]
+MOST_CYCLES = 10_000_000
+"""Bound of the run of a stream in cycles, if the user sets none."""
+
 MaxCycles = Annotated[int, Parameter("Maximum number of cycles to wait for the interrupt.", low=1)]
 Shapes = Annotated[
     tuple[str, ...],
@@ -173,7 +177,7 @@ class EngineOptions(Options):
         f"Engine that simulates: {', '.join(ENGINES)}; default: verilator, or cxxrtl without it.",
         metavar="NAME",
         words=ENGINES,
-        check=_check_engine,
+        check=check_engine,
     )
     exact: bool = option(
         "Simulate the array cell as RTL instead of its C++ equivalent (slower).", default=False

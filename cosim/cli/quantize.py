@@ -100,6 +100,12 @@ class QuantizeOptions(DataOptions):
     keep: tuple[str, ...] = option(
         "Keep the layer of this name in floating point; repeatable.", metavar="NAME", default=()
     )
+    share: tuple[str, ...] = option(
+        "Give the inputs of the Concat of this name the range of its result, so that no value is rounded a "
+        "second time; repeatable, ONNX models only.",
+        metavar="NAME",
+        default=(),
+    )
     like: Path | None = option(
         "Use the scales of this model, the same one quantised for other shapes, instead of --data.",
     )
@@ -167,7 +173,7 @@ def quantize_command(asked: QuantizeOptions) -> None:
     with naming_model(asked.model):
         kept = tuple(dict.fromkeys([*asked.keep, *_parts(model, asked.keep_between)]))
         method = "minmax" if asked.method == "auto" else asked.method
-        settings = quantization.Settings(method, asked.percentile, asked.per_channel, kept)
+        settings = quantization.Settings(method, asked.percentile, asked.per_channel, kept, asked.share)
         done = quantise(
             model,
             samples,
@@ -197,6 +203,7 @@ def quantize_command(asked: QuantizeOptions) -> None:
         "methods_tried": [vars(trial) for trial in done.selection.trials] if done.selection else [],
         "per_channel": asked.per_channel,
         "floats": list(kept),
+        "shared": list(asked.share),
         "before_mixed": {name: vars(figures) for name, figures in before.outputs.items()},
         **found.as_json(),
     }
@@ -212,7 +219,12 @@ def _quantize_like(asked: QuantizeOptions, model: FloatModel) -> None:
     from rkcosim.compiler.model import naming_model
 
     assert asked.like is not None
-    for name, value in (("data", asked.data), ("mixed", asked.mixed), ("below", asked.below)):
+    for name, value in (
+        ("data", asked.data),
+        ("mixed", asked.mixed),
+        ("below", asked.below),
+        ("share", asked.share),
+    ):
         if value:
             raise ValueError(f"--{name} has no effect with --like, whose model has the scales already")
     like = read_given(asked.like)

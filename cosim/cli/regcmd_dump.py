@@ -336,6 +336,7 @@ def lint_command(asked: LintOptions) -> None:
     Each finding states its reason. The exit code is 1 if there are errors.
     """
     from rkcosim.regcmd.lint import RULES, lint
+    from rkcosim.regcmd.machine import task_count
 
     if asked.explain:
         if unknown := [name for name in asked.rule if name not in RULES]:
@@ -356,7 +357,7 @@ def lint_command(asked: LintOptions) -> None:
     for program, finding in found:
         if finding.severity != "note" or asked.notes:
             print((f"{program.name}: " if several else "") + str(finding))
-    tasks = sum(len(program.tasks) for program in source.programs)
+    tasks = sum(task_count(program) for program in source.programs)
     hidden = f" ({counts['note']} notes: --notes)" if counts["note"] and not asked.notes else ""
     print(f"{tasks} tasks: {counts['error']} errors, {counts['warning']} warnings{hidden}")
     asked.write(

@@ -13,7 +13,7 @@ from rkcosim.base import DEVICE_ERROR
 from rkcosim.base.progress_display import kick
 from rkcosim.cli.app import argument, command, option
 from rkcosim.cli.exits import MISMATCH, OK, error_facts, fail
-from rkcosim.cli.options import Html, MaxCycles, RecordedOptions
+from rkcosim.cli.options import MOST_CYCLES, Html, MaxCycles, RecordedOptions
 from rkcosim.cli.snapshots import SnapshotOptions
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class RegcmdRunOptions(RecordedOptions, SnapshotOptions):
         words=("stop", "go on"),
         default="stop",
     )
-    max_cycles: MaxCycles = 10_000_000
+    max_cycles: MaxCycles = MOST_CYCLES
     html: Html = None
 
 
@@ -63,6 +63,7 @@ def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
     from rkcosim.engines.engine import open_engine
     from rkcosim.engines.settings import changed, timing_line
     from rkcosim.measure.report.kept import keeping, write_page
+    from rkcosim.regcmd.machine import task_count
     from rkcosim.verify.crosscheck.mismatch_trace import trace_mismatch, wants_mismatch
     from rkcosim.verify.streams.stream import Stream
 
@@ -70,6 +71,7 @@ def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
     run = SavedRun(asked, "regcmd run", asked.file, SAVED, trace)
     engine, exact, check, on_diagnostic, dram = (run.values[name] for name in SAVED)
     kicks = None if stream.kick.slave else [stream.kick.tasks]
+    tasks = task_count(stream.program()) if stream.kick.slave else stream.kick.tasks
     work = Work(None, kicks=kicks, cores=stream.core + 1)
     check_trace(trace, work)
     if (at := asked.border) is not None and at.layer:
@@ -93,7 +95,7 @@ def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
         data: dict[str, Any] = {
             "stream": asked.file.name,
             "engine": device.name,
-            "tasks": stream.kick.tasks,
+            "tasks": tasks,
             "cycles": result.cycles,
             "dram_changed": changed(dram),
             "status": f"0x{result.status:05X}",
@@ -104,7 +106,7 @@ def _run(asked: RegcmdRunOptions, trace: TraceSpec | None) -> None:
         }
         if result.done:
             took = "-" if result.cycles is None else result.cycles
-            print(f"{stream.kick.tasks} tasks, {took} cycles, status 0x{result.status:05X}")
+            print(f"{tasks} tasks, {took} cycles, status 0x{result.status:05X}")
             if timing := timing_line(dram):
                 print(timing)
             if check:
@@ -153,9 +155,15 @@ def run_stream(
         return error.result, error.__cause__
 
 
+def no_interrupt(max_cycles: int) -> str:
+    """Return the text for a run whose interrupt did not come within its bound."""
+    chosen = " (--max-cycles sets another bound)" if max_cycles == MOST_CYCLES else ""
+    return f"no interrupt within {max_cycles} cycles{chosen}"
+
+
 def run_error(stopped: BaseException | None, max_cycles: int) -> dict[str, Any]:
     """Return the member `error` of the JSON document for a run that did not end."""
     if stopped is None:
-        text = f"no interrupt within {max_cycles} cycles"
+        text = no_interrupt(max_cycles)
         return {"text": text, "exit_code": DEVICE_ERROR, "kind": "TimeOut"}
     return {"text": str(stopped), "exit_code": DEVICE_ERROR, **error_facts(stopped)}

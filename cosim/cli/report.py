@@ -20,6 +20,9 @@ class ReportOptions(Options):
         "event log, or the file of a second run to compare with.",
         metavar="RUN.json [EVENTS.parquet | OTHER.json]",
     )
+    advice: Path | None = option(
+        "File that `rkcosim advise` wrote with --json for the same network; its changes become a section."
+    )
     output: Path = option("HTML file to write.", "-o", "--output", default=MISSING, writes=True)
     clock: float = option(
         "Clock of the NPU in GHz, used to convert cycles to times.", metavar="GHZ", default=1.0
@@ -29,6 +32,7 @@ class ReportOptions(Options):
 @command(
     "rkcosim report run.json -o run.html",
     "rkcosim report run.json run.parquet -o run.html --clock 0.9",
+    "rkcosim report run.json --advice advice.json -o run.html",
     "rkcosim report before.json after.json -o compared.html",
 )
 def report_command(asked: ReportOptions) -> None:
@@ -45,6 +49,8 @@ def report_command(asked: ReportOptions) -> None:
         raise report.ReportError(
             "give the JSON file of a run, and optionally its event log or another run's JSON file"
         )
+    if asked.advice is not None and len(runs) == 2:
+        raise report.ReportError("--advice is about one run, not about two that are compared")
     if len(runs) == 2:
         before, after = map(report.read, runs)
         with report.damaged(*runs):
@@ -58,7 +64,12 @@ def report_command(asked: ReportOptions) -> None:
 
         log = events.load(logs[0])
     run = report.read(runs[0])
+    advice = None
+    if asked.advice is not None:
+        from rkcosim.measure.report.advice import read_advice
+
+        advice = read_advice(asked.advice, run)
     with report.damaged(*asked.files):
-        report.write(asked.output, run, log, asked.clock)
+        report.write(asked.output, run, log, asked.clock, advice)
     print(f"report of {run.title}: {asked.output}")
     asked.write({"run": run.title, "output": str(asked.output), "spent": run.spent()})

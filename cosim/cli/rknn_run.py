@@ -127,22 +127,21 @@ def _run(asked: RunOptions, program: list[str]) -> int:
     from rkcosim.devices import program as run
     from rkcosim.devices.ending import Ending
     from rkcosim.devices.preload import audit_library
-    from rkcosim.devices.rknn_library import environment, lay_out, rknn_library, seeing
+    from rkcosim.devices.rknn_library import rknn_library
+    from rkcosim.devices.rknn_surroundings import rknn_surroundings
     from rkcosim.devices.simulated import Metered, account_of
     from rkcosim.driver import Driver
     from rkcosim.driver.kernel import BoardView
     from rkcosim.driver.kernel.boards import board_named
-    from rkcosim.driver.server import Server
     from rkcosim.engines.engine import open_engine
     from rkcosim.measure.models.products import products_table
     from rkcosim.measure.report.kept import keeping, write_page
-    from rkcosim.rknn_api.server import RknnServer
     from rkcosim.running.meter import meter
 
     board = None if asked.board == NO_BOARD else board_named(asked.board)
     with asked.recording() as trace, keeping(asked.html) as kept, contextlib.ExitStack() as stack:
         check_trace(trace, Work(None, cores=asked.cores))
-        library = rknn_library()
+        rknn_library()  # built before anything is opened
         audit = audit_library() if asked.any_path else None
         run.many_descriptors()
         engine = open_engine(
@@ -156,19 +155,22 @@ def _run(asked: RunOptions, program: list[str]) -> int:
         rknn_api.use_device(driver, meter=meter(engine) if engine.has_cycles else None)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rkcosim-")))
         ending.at_last(lambda: _remove(folder))
-        lay_out(folder, library)
         account = Account(engine)
         device.start_clock()
         failures = Failures()
         stack.enter_context(failures.watching())
-        with RknnServer(folder / "rknn", account.add, failures) as server:
-            env = environment(folder, server.path, audit)
-            if board is not None:
-                view = BoardView(board, driver.files())
-                view.log.failures = failures
-                files = stack.enter_context(Server(view, folder / "board"))
-                server.share(files.machine.backing_of)
-                env = seeing(env, files.path, asked.machine)
+        view = None if board is None else BoardView(board, driver.files())
+        if view is not None:
+            view.log.failures = failures
+        surroundings = rknn_surroundings(
+            folder,
+            failures,
+            files=view,
+            machine=asked.machine,
+            audit=audit,
+            closed=account.add,
+        )
+        with surroundings as env:
             code = run.run_program(program, env, ending)
         done = account_of(device)
     _tell_missing(program, code)

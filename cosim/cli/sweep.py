@@ -62,11 +62,11 @@ def sweep_command(asked: SweepOptions) -> None:
     from rkcosim.measure.shards.sweep import run_sweep
 
     one_cluster(asked.scheduler, asked.workers)
+    files = _names(asked.models)
+    every = _points(asked, list(files))
     require(asked.engine, "has_cycles", "a sweep")
     if asked.geometry and asked.engine in (CHANGES, FAST):
         raise ValueError(f"the engine {asked.engine} has the RK3588's geometry only: omit --geometry")
-    files = _names(asked.models)
-    every = _points(asked, list(files))
     _readable(files)
     console = results.console()
     if asked.scheduler is None and any(not point.differs for point in every):

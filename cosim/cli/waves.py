@@ -116,15 +116,20 @@ def _view(asked: WavesOptions) -> None:
 
 def _draw(asked: WavesOptions, svg: Path) -> None:
     """Draw a window of a waveform."""
-    from rkcosim.waves.svg import draw
+    from rkcosim.waves.svg import draw, end_of_activity
 
     wave = _open(asked)
     low, high = _window(asked, wave)
+    signals = list(asked.signals)
     with progress.step("drawing"):
-        text = draw(wave, first=low, last=high, signals=list(asked.signals), width=asked.width)
+        if asked.last is None:
+            high = end_of_activity(wave, low, signals)
+        text = draw(wave, first=low, last=high, signals=signals, width=asked.width)
     write_text(svg, text)
     print(_summary(wave))
     print(f"picture: {svg}")
+    if asked.last is None and high is not None:
+        print(f"it ends at cycle {high}, since nothing changes for long (--to {wave.last} draws all cycles)")
     asked.write(_facts(wave) | {"files": [str(svg)], "from": low, "to": high})
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from rkcosim.driver.core_port import Kick
 from rkcosim.engines.diagnostics import Diagnostic, register_name
 from rkcosim.regcmd import amount_code, blocks_of_mask, decode_word, words_to_bytes
-from rkcosim.regcmd.job import interrupt_bits, interrupt_names
+from rkcosim.regcmd.job import interrupt_bits
+from rkcosim.spec.interrupts import interrupt_names
 from rkcosim.spec.regs import registers
 from rkcosim.verify.streams.stream import Region, Stream
 

@@ -13,7 +13,17 @@ from rkcosim.regcmd.named import named
 from rkcosim.regcmd.word import RegcmdError
 from rkcosim.spec.regs import Field, Register, registers
 
-KINDS = ("position", "register", "memory", "interrupt", "diagnostic", "deviation")
+KINDS = (
+    "position",
+    "job",
+    "register",
+    "memory",
+    "interrupt",
+    "diagnostic",
+    "deviation",
+    "difference",
+    "cycle",
+)
 
 
 class BreakpointError(Error, ValueError):
@@ -34,6 +44,7 @@ class Breakpoint:
     register, part : what is written, for kind "register".
     ranges : (first byte, number of bytes), for kind "memory".
     access : "write", "read" or "access", for kind "memory".
+    cycle : the cycle, for kind "cycle".
     enabled, hits, temporary : whether it counts, how often it stopped, and whether it is deleted then.
     """
 
@@ -46,6 +57,7 @@ class Breakpoint:
     part: Field | None = None
     ranges: list[tuple[int, int]] = field(default_factory=list)
     access: str = "write"
+    cycle: int = 0
     enabled: bool = True
     hits: int = 0
     temporary: bool = False
@@ -62,12 +74,24 @@ class Breakpoint:
 
 
 def parse_breakpoint(
-    number: int, text: str, work: Debugged, source: SourceText, *, here: ListingPlace | None = None
+    number: int,
+    text: str,
+    work: Debugged,
+    source: SourceText,
+    *,
+    here: ListingPlace | None = None,
+    cycles: bool = False,
 ) -> Breakpoint:
     """Return the breakpoint that a text describes.
 
     The text is `LINE`, `task N`, `task N@JOB`, `node NAME`, `BLOCK.REGISTER`, `BLOCK.REGISTER.FIELD`,
-    `interrupt`, `diagnostic`, `deviation`, or an address range (`watched`), and may end with `if EXPRESSION`.
+    `job`, `interrupt`, `diagnostic`, `deviation`, `cycle N`, or an address range (`watched`), and may end
+    with `if EXPRESSION`.
+
+    Parameters
+    ----------
+    here : the present position, whose job `task N` means.
+    cycles : whether what runs has cycles.
 
     Raises
     ------
@@ -90,14 +114,11 @@ def parse_breakpoint(
         return _at_task(made, work, job, int(task[1]))
     if node := re.fullmatch(r"node[\s:]+(.+)", asked):
         return _at_node(made, work, node[1].strip())
-    if asked in ("interrupt", "diagnostic", "deviation"):
+    if asked in ("job", "interrupt", "diagnostic", "deviation") or (asked == "difference" and cycles):
         made.kind = asked
         return made
     if re.match(r"cycle\b", asked):
-        raise BreakpointError(
-            "the golden model counts no cycles: stop at a task, and write the "
-            "cycles from there on with `trace`"
-        )
+        return _at_cycle(made, asked, cycles)
     if re.fullmatch(r"[A-Z_]+\.\w+(\.\w+)?", asked):
         made.kind = "register"
         made.register, made.part = register_named(asked)
@@ -108,8 +129,21 @@ def parse_breakpoint(
         return _at_node(made, work, asked)
     raise BreakpointError(
         f"{asked!r} is no place: give a line number, task N, task N@JOB, node NAME, BLOCK.REGISTER, "
-        "BLOCK.REGISTER.FIELD, interrupt, diagnostic or deviation"
+        "BLOCK.REGISTER.FIELD, job, interrupt, diagnostic, deviation or cycle N"
     )
+
+
+def _at_cycle(made: Breakpoint, asked: str, cycles: bool) -> Breakpoint:
+    found = re.fullmatch(r"cycle\s+(\d+)", asked)
+    if found is None:
+        raise BreakpointError(f"{asked!r}: a cycle is a number, as in `cycle 4000`")
+    if not cycles:
+        raise BreakpointError(
+            "the golden model counts no cycles: debug on the RTL with --engine verilator, or stop at a task "
+            "and write the cycles from there on with `trace`"
+        )
+    made.kind, made.cycle = "cycle", int(found[1])
+    return made
 
 
 def _divided(text: str) -> tuple[str, str]:

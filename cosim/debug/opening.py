@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,9 @@ from rkcosim.verify.streams.contents import Region, StreamContents
 from rkcosim.verify.streams.programs import program_of_stream
 from rkcosim.verify.streams.sources import MODEL_SUFFIXES, SourceError, open_source
 
+if TYPE_CHECKING:
+    from rkcosim.compiler.model import CompiledModel
+
 
 @dataclass
 class DebuggedJob:
@@ -28,11 +32,13 @@ class DebuggedJob:
     stream : its words, the memory before it, and the host's writes.
     program : its tasks, with titles.
     nodes : for each task the name of the node that it belongs to, "" for a stream.
+    batch : jobs with the same number ran at the same time, each on a core of its own.
     """
 
     stream: StreamContents
     program: Program
     nodes: list[str]
+    batch: int = 0
 
 
 @dataclass
@@ -47,6 +53,7 @@ class Debugged:
     regions : regions of memory by name, which are shown as bytes.
     notes : what the user should know, one line each.
     golden : returns every tensor that the graph-level golden model computes, by name; None for a stream.
+    program : the program whose jobs these are, which starts more; None for anything else.
     """
 
     name: str
@@ -55,6 +62,24 @@ class Debugged:
     regions: dict[str, Region] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     golden: Callable[[], dict[str, NDArray[Any]]] | None = None
+    program: RunningProgram | None = None
+
+
+class RunningProgram(Protocol):
+    """A program that starts jobs while they are debugged."""
+
+    @property
+    def ended(self) -> str:
+        """How the program ended, "" if it runs."""
+
+    def wait(self, work: Debugged, paused: threading.Event) -> bool:
+        """Let the last job go on, wait for the program's next one and add it; False if it starts none.
+
+        The wait also ends, with False, when `paused` is set.
+        """
+
+    def close(self) -> None:
+        """End the program and everything that serves it."""
 
 
 def open_debugged(path: Path, *, inputs: Sequence[Path] = (), seed: int = 0, cores: int = 1) -> Debugged:
@@ -97,10 +122,10 @@ def open_debugged(path: Path, *, inputs: Sequence[Path] = (), seed: int = 0, cor
     return Debugged(path.name, [job], outputs_of([job]), regions, list(source.notes))
 
 
-def outputs_of(jobs: Sequence[DebuggedJob]) -> dict[str, TensorPlace]:
-    """Return the output of each task as `outN`, of a later job as `outN_J`."""
+def outputs_of(jobs: Sequence[DebuggedJob], first: int = 0) -> dict[str, TensorPlace]:
+    """Return the output of each task as `outN`, of a later job as `outN_J`; `first` numbers the first job."""
     found = {}
-    for number, job in enumerate(jobs):
+    for number, job in enumerate(jobs, first):
         for index, starts in starts_of(job.program):
             if index == HOST:
                 continue
@@ -142,44 +167,12 @@ def _model(path: Path, inputs: Sequence[Path], seed: int, cores: int) -> Debugge
         loaded.close()
     if not found:
         raise SourceError(f"{path.name}: no layer runs on the NPU, so there is no command stream")
-    plan, jobs = compiled.plan, []
-    last: dict[int, tuple[int, int]] = {}
-    makers: dict[int, set[tuple[int, int]]] = {}
-    for number, one in enumerate(found):
-        program, nodes = program_of_stream(one.stream), []
-        tasks: list[ListedTask] = []
-        for index, task in enumerate(program.tasks):
-            planned = plan.tasks[places[task.address]] if task.address in places else None
-            step = None if planned is None else plan.steps[planned.layer]
-            nodes.append("" if step is None else step.name)
-            title = "" if step is None or planned is None else f"{step.name}{planned.note}"
-            tasks.append(replace(task, title=title))
-            if planned is not None:
-                last[planned.layer] = number, index
-                makers.setdefault(planned.layer, set()).add((number, index))
-        program.name = f"{path.name}, job {number}"
-        program.tasks = tasks
-        jobs.append(DebuggedJob(one.stream, program, nodes))
-    layers = {tensor.name: layer for layer, step in enumerate(plan.steps) for tensor in step.outputs}
-    tensors = {}
-    for name, tensor in compiled.graph.tensors.items():
-        if tensor.host or compiled.graph.root(name) not in plan.places:
-            continue
-        place = plan.place(name)
-        layer = layers.get(name, layers.get(compiled.graph.root(name), -1))
-        made_in = last.get(layer)
-        tensors[name] = TensorPlace(
-            name,
-            tensor.dtype.newbyteorder("<"),
-            _addresses(place, place.ref.address(bases)),
-            None if made_in is None else made_in[0],
-            None if made_in is None else made_in[1],
-            tuple(tensor.shape),
-            tensor.scale,
-            tensor.zero_point,
-            0x80 if place.argb and place.unsigned_pixels else 0,
-            frozenset(makers.get(layer, ())),
-        )
+    plan = compiled.plan
+    named = NamedJobs(compiled, bases, places)
+    jobs = [named.add(one.stream, number, f"{path.name}, job {number}") for number, one in enumerate(found)]
+    for job, one in zip(jobs, found, strict=True):
+        job.batch = one.batch
+    tensors = named.tensors()
     regions = {region.name: region for region in found[0].stream.regions}
     notes = [
         *plan.notes,
@@ -197,6 +190,64 @@ def _model(path: Path, inputs: Sequence[Path], seed: int, cores: int) -> Debugge
         return graph_tensors(compiled, [compiled.encode_input(n, array) for n, array in enumerate(values)])
 
     return Debugged(path.name, jobs, tensors, regions, notes, golden)
+
+
+class NamedJobs:
+    """Jobs of a compiled model, with the names of its nodes and tensors.
+
+    Parameters
+    ----------
+    compiled : the model.
+    bases : address of each region of memory.
+    places : number of the planned task by the address of its words.
+    """
+
+    def __init__(self, compiled: CompiledModel, bases: Mapping[str, int], places: Mapping[int, int]) -> None:
+        self.compiled, self.bases, self.places = compiled, bases, places
+        self._last: dict[int, tuple[int, int]] = {}
+        self._makers: dict[int, set[tuple[int, int]]] = {}
+
+    def add(self, stream: StreamContents, number: int, name: str) -> DebuggedJob:
+        """Return a job with the names of its nodes."""
+        program, nodes, plan = program_of_stream(stream, name), [], self.compiled.plan
+        tasks: list[ListedTask] = []
+        for index, task in enumerate(program.tasks):
+            at = None if task.address is None else self.places.get(task.address)
+            planned = None if at is None else plan.tasks[at]
+            step = None if planned is None else plan.steps[planned.layer]
+            nodes.append("" if step is None else step.name)
+            title = "" if step is None or planned is None else f"{step.name}{planned.note}"
+            tasks.append(replace(task, title=title))
+            if planned is not None:
+                self._last[planned.layer] = number, index
+                self._makers.setdefault(planned.layer, set()).add((number, index))
+        program.tasks = tasks
+        return DebuggedJob(stream, program, nodes)
+
+    def tensors(self) -> dict[str, TensorPlace]:
+        """Return the tensors by name, each with the task of the jobs so far that completes it."""
+        compiled, plan = self.compiled, self.compiled.plan
+        layers = {tensor.name: layer for layer, step in enumerate(plan.steps) for tensor in step.outputs}
+        tensors = {}
+        for name, tensor in compiled.graph.tensors.items():
+            if tensor.host or compiled.graph.root(name) not in plan.places:
+                continue
+            place = plan.place(name)
+            layer = layers.get(name, layers.get(compiled.graph.root(name), -1))
+            made_in = self._last.get(layer)
+            tensors[name] = TensorPlace(
+                name,
+                tensor.dtype.newbyteorder("<"),
+                _addresses(place, place.ref.address(self.bases)),
+                None if made_in is None else made_in[0],
+                None if made_in is None else made_in[1],
+                tuple(tensor.shape),
+                tensor.scale,
+                tensor.zero_point,
+                0x80 if place.argb and place.unsigned_pixels else 0,
+                frozenset(self._makers.get(layer, ())),
+            )
+        return tensors
 
 
 def _addresses(place: Any, base: int) -> NDArray[np.int64]:

@@ -39,29 +39,34 @@ class SourceText:
     def of(cls, work: Debugged) -> SourceText:
         """Make the listing: one line a command word, grouped by job, task and node."""
         text = cls()
+        for number in range(len(work.jobs)):
+            text.add_job(work, number)
+        return text
+
+    def add_job(self, work: Debugged, number: int) -> None:
+        """Add the lines of a job behind those of the jobs before it."""
         pieces = [Piece(r.name, r.address, bytes(r.data.size)) for r in work.regions.values()]
         pieces = [piece for piece in pieces if len(piece.data)]
-        for number, job in enumerate(work.jobs):
-            program = job.program
-            mask = "" if program.mask is None else f", interrupt mask 0x{program.mask:X}"
-            core = 0 if program.core is None else program.core
-            text._add(f"# job {number}: core {core}, {len(program.tasks)} tasks{mask}", None)
-            task, word, node = -1, 0, ""
-            for line in program_lines(program, places=pieces):
-                if line.startswith("# task "):
-                    task, word = task + 1, 0
-                    if task < len(job.nodes) and job.nodes[task] != node:
-                        node = job.nodes[task]
-                        text._add(f"# node {node}", ListingPlace(number, task, 0))
-                    text._add(line, ListingPlace(number, task, 0))
-                elif line.startswith(("#", ".")):
-                    text._add(line, ListingPlace(number, max(task, 0), 0) if task >= 0 else None)
-                else:
-                    place = ListingPlace(number, task, word)
-                    text._lines_of[place] = len(text.lines) + 1
-                    text._add(line, place)
-                    word += 1
-        return text
+        job = work.jobs[number]
+        program = job.program
+        mask = "" if program.mask is None else f", interrupt mask 0x{program.mask:X}"
+        core = 0 if program.core is None else program.core
+        self._add(f"# job {number}: core {core}, {len(program.tasks)} tasks{mask}", None)
+        task, word, node = -1, 0, ""
+        for line in program_lines(program, places=pieces):
+            if line.startswith("# task "):
+                task, word = task + 1, 0
+                if task < len(job.nodes) and job.nodes[task] != node:
+                    node = job.nodes[task]
+                    self._add(f"# node {node}", ListingPlace(number, task, 0))
+                self._add(line, ListingPlace(number, task, 0))
+            elif line.startswith(("#", ".")):
+                self._add(line, ListingPlace(number, max(task, 0), 0) if task >= 0 else None)
+            else:
+                place = ListingPlace(number, task, word)
+                self._lines_of[place] = len(self.lines) + 1
+                self._add(line, place)
+                word += 1
 
     def _add(self, line: str, place: ListingPlace | None) -> None:
         self.lines.append(line)

@@ -38,6 +38,7 @@ class Captured:
     driver : "rknpu" or "rocket".
     cycles : number of cycles to its interrupt, None if it was given up.
     state : what the core was waiting for then.
+    batch : kicks with the same number ran at the same time, each on a core of its own.
     measured : True if `cycles` are hardware cycles; those of the engine golden have no meaning.
     """
 
@@ -49,6 +50,7 @@ class Captured:
     driver: str = ""
     cycles: int | None = None
     state: str = ""
+    batch: int = 0
     measured: bool = True
 
     def save(self, path: Path) -> None:
@@ -83,10 +85,11 @@ class Recorder:
     ----------
     device : a device of the driver's protocol.
     sink : called with each kick when it has ended, in the thread that runs the device.
+    begun : called with each kick before it starts, in the same thread, which may wait there.
     """
 
-    def __init__(self, device: Any, sink: Sink) -> None:
-        self._device, self._sink = device, sink
+    def __init__(self, device: Any, sink: Sink, begun: Sink | None = None) -> None:
+        self._device, self._sink, self._begun = device, sink, begun
         self.scheduler: Any = None
         """The kernel, which gives the numbers of jobs; set after it is made."""
         cores = range(device.cores)
@@ -95,7 +98,7 @@ class Recorder:
         self._open: dict[int, tuple[Captured, int]] = {}
         self._kicks: dict[tuple[int, int], int] = {}
         self._jobs: dict[int, int] = {}
-        self._count = 0
+        self._count = self._batches = 0
         self._machines = [Machine() for _ in cores]
         self._tables: list[dict[tuple[int, int], int]] = [{} for _ in cores]
 
@@ -161,8 +164,13 @@ class Recorder:
         driver = "" if job is None else type(job).__name__.removesuffix("Job").lower()
         captured = Captured(stream, job=number, kick=self._kicks[place], core=core, driver=driver)
         captured.measured = self._device.has_cycles
+        if not self._open:
+            self._batches += 1
+        captured.batch = self._batches
         self._inherit(core, stream)
         self._open[core] = captured, self._device.cycle
+        if self._begun is not None:
+            self._begun(captured)
 
     def _number(self, job: int) -> int:
         """Return the number of a job from 1 on, and forget those of jobs long ago."""

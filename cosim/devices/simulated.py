@@ -179,6 +179,7 @@ class SimulatedMachine:
     trace : waveform to write (a path: of everything), or None.
     capture : called with every kick when it ends (`rkcosim.devices.recorder.Captured`), as a stream that can
         be run again.
+    begun : called with every kick before it starts, in the thread of the kernel, which may wait there.
     progress : called with one line for each step that takes long.
 
     Members
@@ -209,6 +210,7 @@ class SimulatedMachine:
         verbose: bool = False,
         trace: TraceSpec | Path | None = None,
         capture: Callable[[Captured], None] | None = None,
+        begun: Callable[[Captured], None] | None = None,
         progress: Progress = say,
     ) -> None:
         self._engine = open_engine(
@@ -221,7 +223,7 @@ class SimulatedMachine:
             progress=progress,
         )
         self.device = Metered(self._engine)
-        recorder = None if capture is None else _recorder(self.device, capture)
+        recorder = _recorder(self.device, capture, begun)
         faults = tuple(faults)
         try:
             log_ = Log(log, "debug" if verbose else "info")
@@ -281,7 +283,13 @@ class SimulatedMachine:
         self.close()
 
 
-def _recorder(device: Metered, sink: Callable[[Captured], None]) -> Recorder:
+def _recorder(
+    device: Metered,
+    sink: Callable[[Captured], None] | None,
+    begun: Callable[[Captured], None] | None,
+) -> Recorder | None:
+    if sink is None and begun is None:
+        return None
     from rkcosim.devices.recorder import Recorder
 
-    return Recorder(device, sink)
+    return Recorder(device, sink or (lambda captured: None), begun)

@@ -161,6 +161,19 @@ class Recording:
         }
         return log
 
+    def since(self, first: int) -> npt.NDArray[Any]:
+        """Return the records of the kinds in `RECORDED` from number `first` on, as the engine has them.
+
+        See `decoded`; those of writes have the members `cycle`, `core`, `address` (of the register), `value`,
+        and `flags`, of which bit 0 is set for a write of the PC.
+        """
+        raw, _ = _fetch(self.engine, first)
+        return raw
+
+    def decoded(self, raw: npt.NDArray[Any]) -> EventLog:
+        """Return records of `since` as events, in the order of their cycles."""
+        return _decode(raw)
+
     def into(self, files: list[EventFiles]) -> None:
         """Record what these files need, and write them when the engine closes."""
         if files:
@@ -202,13 +215,13 @@ class Recording:
         return mine[place - 1][1] if place else events.NONE
 
 
-def _fetch(engine: System) -> tuple[npt.NDArray[Any], dict[str, int]]:
-    """Return the records, and how many found no room."""
+def _fetch(engine: System, first: int = 0) -> tuple[npt.NDArray[Any], dict[str, int]]:
+    """Return the records from number `first` on, and how many found no room."""
     library, handle = engine.lib, engine.opened()
     lost = (ct.c_uint64 * len(RECORDED))()
-    count = library.rk_settle(handle, lost)
+    count = max(library.rk_settle(handle, lost) - first, 0)
     raw = np.empty(count, _RECORD)
-    library.rk_records(handle, 0, raw.ctypes.data, count)
+    library.rk_records(handle, first, raw.ctypes.data, count)
     return raw, {kind: n for kind, n in zip(RECORDED, lost, strict=True) if n}
 
 

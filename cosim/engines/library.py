@@ -325,6 +325,7 @@ _PROTOTYPES: dict[str, tuple[type | None, list[type]]] = {
     "rk_trace": (_I, [_P, ct.c_char_p, _P, ct.c_char_p, ct.POINTER(TraceOrderC)]),
     "rk_trace_close": (None, [_P]),
     "rk_trace_status": (None, [_P, ct.POINTER(TraceStatusC)]),
+    "rk_values": (_U64, [_P, ct.c_char_p, ct.POINTER(_U32), _U64]),
     "rk_layer_number": (_U32, [_P, ct.c_char_p]),
     "rk_announce": (None, [_P, _I, ct.POINTER(LayerTasksC), _U64]),
     "rk_error": (None, [_P]),

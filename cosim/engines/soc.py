@@ -32,6 +32,7 @@ from rkcosim.engines.submissions import MAX_CYCLES, CoreWork, Submission, Submis
 from rkcosim.engines.system import Source, System
 from rkcosim.engines.traces.engine import EngineTrace
 from rkcosim.engines.traces.writing import TraceResult
+from rkcosim.spec.interrupts import masked
 from rkcosim.waves.events import EventLog
 from rkcosim.waves.spec import TraceSpec
 
@@ -45,6 +46,9 @@ KINDS_SHOWN = 3
 """Maximum number of kinds of diagnostics, and of faults, in the text of a core's state."""
 
 _CHUNK = 1 << 22  # maximum number of cycles per call into the library, so that Ctrl-C is handled
+
+_ENDS = {lib.RUN_IRQ: "irq", lib.RUN_TASK: "task", lib.RUN_DIAGNOSTIC: "diagnostic"}
+"""What ends `SocEngine.run_to` before its cycle."""
 
 
 class SocEngine(System):
@@ -140,6 +144,38 @@ class SocEngine(System):
         self._run(max_cycles, core_mask)
         return self.irq & core_mask
 
+    def run_to(
+        self, cycle: int, core_mask: int = 0, *, tasks: bool = False, diagnostics: bool = False
+    ) -> str:
+        """Run to a cycle, or to the first event of the given kinds before it.
+
+        Parameters
+        ----------
+        core_mask : end when the interrupt line of one of these cores is high.
+        tasks : end after each start and end of a task.
+        diagnostics : end after each new diagnostic.
+
+        Returns
+        -------
+        "irq", "task", "diagnostic", or "" in the cycle.
+        """
+        self.touched = True
+        self.lib.rk_stop_at_tasks(self.opened(), int(tasks))
+        try:
+            while self.cycle < cycle:
+                with self._in_library:
+                    result = self.lib.rk_run(
+                        self.opened(), min(cycle, self.cycle + _CHUNK), core_mask, int(diagnostics)
+                    )
+                self.raise_failure()
+                if result == lib.RUN_MODEL_ERROR:
+                    raise self._failure()
+                if result != lib.RUN_BOUND:
+                    return _ENDS[result]
+            return ""
+        finally:
+            self.lib.rk_stop_at_tasks(self.opened(), 0)
+
     def submit(
         self, work: CoreWork[T], core: int | None = None, max_cycles: int = MAX_CYCLES
     ) -> Submission[T]:
@@ -148,6 +184,12 @@ class SocEngine(System):
         return self._submissions.submit(work, core, max_cycles)
 
     # Results
+
+    def outputs(self, core: int) -> lib.CoreOut:
+        """Return the outputs of a core in the present cycle."""
+        pins_in, pins_out = lib.CoreIn(), lib.CoreOut()
+        self.lib.rk_pins(self.opened(), self.core_number(core), ct.byref(pins_in), ct.byref(pins_out))
+        return pins_out
 
     def core_diagnostics(self, core: int) -> list[Diagnostic]:
         """Return the diagnostics of one core, oldest first."""
@@ -238,10 +280,14 @@ class SocEngine(System):
         """Return lines about the events that the interrupt mask suppresses."""
         pc = words.registers()["PC"]
         try:
-            raw, mask = (self.read32(core, pc[n].offset) for n in ("INTERRUPT_RAW_STATUS", "INTERRUPT_MASK"))
+            raw, mask, status, control = (
+                self.read32(core, pc[name].offset)
+                for name in ("INTERRUPT_RAW_STATUS", "INTERRUPT_MASK", "TASK_STATUS", "TASK_CON")
+            )
         except BusError as error:
             return [f"PC: {error}"]
-        return waits.masked(raw, mask)
+        ended = pc["TASK_STATUS"].decode(status)["TASK_COUNTER"]
+        return masked(raw, mask, ended, pc["TASK_CON"].decode(control)["TASK_NUMBER"])
 
     def _kick_since(self, core: int) -> int:
         """Return the cycle from which on all belongs to the core's last kick: the end of the one before."""

@@ -7,6 +7,7 @@ import inspect
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,11 +120,9 @@ def rtl_hash() -> str | None:
 
     None if a file is newer than this process's import of `spec`, since the imported code may be older.
     """
-    import amaranth
-
     from rkcosim import rtl, spec
 
-    digest = hashlib.sha256(amaranth.__version__.encode())
+    digest = hashlib.sha256(metadata.version("amaranth").encode())  # its import is slow
     for room in (rtl, spec):
         root = Path(next(iter(room.__path__)))
         for path in sorted(root.rglob("*")):

@@ -32,21 +32,6 @@ def executing(block: str, pointer: int) -> bool:
     return fields["POINTER"] == fields["EXECUTER"]
 
 
-def masked(raw: int, mask: int) -> list[str]:
-    """Return a line if events occurred but all of them are masked from the interrupt line.
-
-    Parameters
-    ----------
-    raw, mask : PC.INTERRUPT_RAW_STATUS and PC.INTERRUPT_MASK of a core in which no block is running.
-    """
-    if not raw or raw & mask:
-        return []
-    return [
-        f"PC.INTERRUPT_MASK {mask:#x} ({_events(mask)}) masks all events that occurred: {_events(raw)} (raw "
-        f"status {raw:#x})"
-    ]
-
-
 def co_workers(core: int, reports: Sequence[int], answer: int) -> list[str]:
     """Return a line about the cores for which a core waits because they compute one layer together.
 
@@ -70,11 +55,6 @@ def co_workers(core: int, reports: Sequence[int], answer: int) -> list[str]:
     names = " and ".join(f"core {n} (task {found[n][0] // 2})" for n in behind)
     names = names or f"the others of a group of {size}, which have not started"
     return [f"PC waits at co-working task {task} for {names}: NN_MODE synchronises the cores"]
-
-
-def _events(bits: int) -> str:
-    names = registers()["PC"]["INTERRUPT_RAW_STATUS"].fields["int_raw_st"].enum or {}
-    return ", ".join(name for name, bit in names.items() if bits & bit) or "no event"
 
 
 def explain(

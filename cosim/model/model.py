@@ -485,6 +485,7 @@ class Model:
             loaded = self._loaded(keep=True)
             checker = checker_for(loaded, self.engine.name)
             try:
+                checker.begin(values)
                 profile = self._profile(loaded, values)
                 wrong = first_wrong(checker, values)
                 if wrong is None:
@@ -581,7 +582,7 @@ class Model:
         plan
             "ours" or "rknn"; None: the model's.
         what_if
-            Whether the report has other bandwidths, clocks, numbers of cores and divisions of CBUF as well
+            Whether the report has other bandwidths, clocks, cores, divisions of CBUF and larger NPUs as well
             (`variants`); for the plan "ours" only.
 
         Raises
@@ -689,6 +690,7 @@ class Model:
         percentile: float = 99.99,
         per_channel: bool = True,
         keep: Sequence[str] = (),
+        share: Sequence[str] = (),
         mixed: int = 0,
         below: float | None = None,
         npu: bool = False,
@@ -714,6 +716,8 @@ class Model:
             Whether weights have a scale for each channel, or one for the layer.
         keep
             Names of layers that stay in floating point.
+        share
+            Names of Concats whose inputs get the range of the result, so that no value is rounded again.
         mixed
             Number of further layers that stay in floating point: those that the output gains most from.
         below
@@ -746,8 +750,11 @@ class Model:
         methods = (*get_args(Method), "auto")
         if method not in methods:
             raise ValueError(f"method must be one of {', '.join(methods)}, not {method!r}")
-        if isinstance(keep, str):
-            raise ValueError(f"keep must be a sequence of names, not the text {keep!r}: give [{keep!r}]")
+        for name, several in (("keep", keep), ("share", share)):
+            if isinstance(several, str):
+                raise ValueError(
+                    f"{name} must be a sequence of names, not the text {several!r}: give [{several!r}]"
+                )
         if not isinstance(mixed, int) or mixed < 0:
             raise ValueError(f"mixed must be a number of layers, not {mixed!r}")
         if not 0 <= percentile <= 100:
@@ -755,7 +762,9 @@ class Model:
         if held_out is not None and not advice:
             raise ValueError("held_out has no effect without advice=True")
         auto = method == "auto"
-        settings = Settings("minmax" if method == "auto" else method, percentile, per_channel, tuple(keep))
+        settings = Settings(
+            "minmax" if method == "auto" else method, percentile, per_channel, tuple(keep), tuple(share)
+        )
         with shown_once(), self._options(), self._naming():
             made, found = quantised(
                 self._data, self.inputs, data, settings, auto, mixed, below, npu, advice, held_out

@@ -42,7 +42,7 @@ MAX_UNALIGNED = 512
 MOST_PLACES = 30
 """Largest number of places for each element of a linear resize; a window has one more."""
 MOST_DEPTH = 256
-"""Largest number of elements of an axis of floats that is resized by a product with a matrix of weights."""
+"""Largest number of elements of an axis in a product with the matrix of weights of a resize of floats."""
 MOST_COPIES = 256
 """Largest number of tasks that copy ranges of rows and columns for a nearest resize."""
 MOST_WINDOW = 2048

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,11 +21,17 @@ class Sampling:
     -------
     method
         nearest takes the elements of `picks`; linear interpolates between two elements, cubic between four
-        (Keys, with the coefficient `a`).  Elements outside are the first or the last one.
+        (Keys, with the coefficient `a`).
     start, step
         Result i lies at start + i * step; element p at p.
     picks
         For nearest: the element that each result takes.
+    a
+        Coefficient of a cubic interpolation.
+    reach
+        Factor on the distances that the weights reach: above 1 for an antialiased resize to fewer elements.
+    inside
+        Whether elements outside have no weight.  Otherwise they are the first or the last element.
     """
 
     method: Literal["nearest", "linear", "cubic"]
@@ -32,12 +39,19 @@ class Sampling:
     step: float = 1.0
     picks: tuple[int, ...] = ()
     a: float = -0.75
+    reach: float = 1.0
+    inside: bool = False
 
     def plain(self, size: int, out: int) -> bool:
         """Whether the results are the elements themselves."""
         if self.method == "nearest":
             return self.picks == tuple(range(size))
         return size == out and (self.start, self.step) == (0.0, 1.0)
+
+    @property
+    def most(self) -> int:
+        """The largest number of neighbouring elements that a result depends on, not for nearest."""
+        return 2 * math.ceil((2 if self.method == "cubic" else 1) * self.reach)
 
     def weights(self, apart: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Return the weights of elements at distances (float64, any shape) from a result, not for nearest.
@@ -52,15 +66,19 @@ class Sampling:
         return np.where(apart <= 1, near, np.where(apart < 2, far, 0.0))
 
     def matrix(self, size: int, out: int) -> npt.NDArray[np.float64]:
-        """Return the weights of `size` elements (columns) for `out` results (rows), not for nearest."""
+        """Return the weights of `size` elements (columns) for `out` results (rows), not for nearest.
+
+        The sum of each row is 1.
+        """
         made, results = np.zeros((out, size)), np.arange(out)
         at = self.start + self.step * results
-        reach = 2 if self.method == "cubic" else 1
-        for offset in range(1 - reach, reach + 1):
+        for offset in range(1 - self.most // 2, self.most // 2 + 1):
             places = np.floor(at) + offset
-            inside = places.clip(0, size - 1).astype(np.int64)
-            np.add.at(made, (results, inside), self.weights(np.abs(places - at)))
-        return made
+            weights = self.weights(np.abs(places - at) / self.reach)
+            if self.inside:
+                weights[(places < 0) | (places >= size)] = 0.0
+            np.add.at(made, (results, places.clip(0, size - 1).astype(np.int64)), weights)
+        return made / made.sum(axis=1, keepdims=True) if self.inside or self.reach > 1 else made
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from rkcosim.compiler.graph import Window
 from rkcosim.compiler.limits import MAX_NOTCH, MAX_SIZE
 from rkcosim.spec.config import ENTRY_BYTES
 from rkcosim.spec.layouts import depthwise_bytes, padded_channels
-from rkcosim.spec.types import BANK_BYTES, BANK_ENTRIES, BANKS, STRIPE
+from rkcosim.spec.types import BANK_BYTES, BANKS, STRIPE
 
 BLOCK_BYTES = 64
 """Bytes of one tap of a whole depthwise block: 64 channels of int8, 32 of fp16."""
@@ -38,6 +38,8 @@ JOB_CYCLES = 1500
 """Cycles that a layer must save to justify a job on several cores (our estimate)."""
 TASK_BYTES = 32768
 """Cost of a task in DRAM bytes when divisions are compared (about 1000 cycles)."""
+BANK_SIZES = range(4 * 1024, 64 * 1024 + 1)
+"""Bytes of a bank of other CBUFs for which can be planned; the registers count at most 32767 entries."""
 MAX_COLUMN_PARTS = 1024
 """Largest number of ranges of output columns."""
 
@@ -205,6 +207,36 @@ def fixed_weight_banks(banks: int) -> Iterator[None]:
         raise ValueError(f"weights take 1 to {BANKS - 1} banks, not {banks}")
     with holding(_WEIGHT_BANKS, banks):
         yield
+
+
+_BANK_BYTES: ContextVar[int] = ContextVar("bank_bytes", default=BANK_BYTES)
+
+
+@contextmanager
+def banks_of(size: int) -> Iterator[None]:
+    """Plan convolutions and products inside for a CBUF whose twelve banks have `size` bytes each.
+
+    This is another NPU than the RK3588's (`rkcosim.spec.config.NpuConfig.cbuf_bank_bytes`).
+
+    Raises
+    ------
+    ValueError
+        If the size is no multiple of two entries, or not one of `BANK_SIZES`.
+    """
+    if size not in BANK_SIZES or size % (2 * ENTRY_BYTES):
+        limits = f"{BANK_SIZES[0]} to {BANK_SIZES[-1]} bytes, a multiple of {2 * ENTRY_BYTES}"
+        raise ValueError(f"a bank must have {limits}, not {size}")
+    with holding(_BANK_BYTES, size):
+        yield
+
+
+def bank_bytes() -> int:
+    """Return the bytes of a bank of the CBUF for which is planned (`banks_of`)."""
+    return _BANK_BYTES.get()
+
+
+def _bank_entries() -> int:
+    return _BANK_BYTES.get() // ENTRY_BYTES
 
 
 Tiler = Callable[["ConvShape", int], "list[Tile] | None"]
@@ -380,7 +412,7 @@ def _problem(shape: ConvShape, what: str) -> UnmetError | None:
             what, f"{shape.channels} channels in rows of {shape.width} exceed CBUF's slabs"
         )
     rows = shape.rows_in(shape.out_height // 2, 1)[1]
-    fits = shape.argb or rows * shape.row_entries <= (BANKS - 1) * BANK_ENTRIES
+    fits = shape.argb or rows * shape.row_entries <= (BANKS - 1) * _bank_entries()
     if not fits or _best(shape, shape.out_height, shape.kernels) is None:
         least = shape.weight_bytes(min(_group(shape), shape.kernels))
         case = (
@@ -402,14 +434,14 @@ def _kernel_tiles(shape: ConvShape, group: int) -> list[int]:
 
 def _try(shape: ConvShape, kernels: int, weight_banks: int, group: int, most: int) -> _Choice | None:
     """Return the tiling with `kernels` kernels per tile and this division of the banks, or None."""
-    capacity = (BANKS - weight_banks) * BANK_ENTRIES
+    capacity = (BANKS - weight_banks) * _bank_entries()
     max_rows = min(capacity // shape.row_entries if shape.row_entries else MAX_SIZE, MAX_SIZE)
     if shape.argb:
         max_rows = min(max_rows, MAX_ENTRIES // shape.pitch)
     rows = _row_tiles(shape, max_rows, most)
     if rows is None:
         return None
-    space = weight_banks * BANK_BYTES
+    space = weight_banks * bank_bytes()
     whole = shape.weight_bytes(kernels)
     resident = whole <= space
     stripes = max(-(-count * shape.out_width // STRIPE) for _, count in rows)
@@ -476,7 +508,7 @@ def _aligned_row_tiles(shape: ConvShape, max_rows: int, most: int) -> list[tuple
 def _tiles(shape: ConvShape, choice: _Choice) -> list[Tile]:
     tiles = []
     used = max(shape.rows_in(first, count)[1] for first, count in choice.rows) * shape.row_entries
-    needed = max(1, -(-used // BANK_ENTRIES))
+    needed = max(1, -(-used // _bank_entries()))
     data_banks = BANKS - choice.weight_banks
     if choice.weight_banks != _WEIGHT_BANKS.get():
         data_banks = min(data_banks, needed)

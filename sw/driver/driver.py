@@ -27,7 +27,8 @@ from rkcosim.driver.kernel.memory import PAGE, Backing, GemObject, Ram, RangeSpa
 from rkcosim.driver.kernel.rknpu_jobs import RknpuCore, RknpuJob, record_of
 from rkcosim.driver.kernel.scheduler import Scheduler
 from rkcosim.driver.kernel.sysfs import TextFile, rknpu_files
-from rkcosim.regcmd.job import CoreRun, Job, JobResult, interrupt_bits, interrupt_names
+from rkcosim.regcmd.job import CoreRun, Job, JobResult, interrupt_bits
+from rkcosim.spec.interrupts import interrupt_names
 from rkcosim.spec.regs import registers
 
 log = logging.getLogger("rkcosim.driver")

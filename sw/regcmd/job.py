@@ -8,6 +8,7 @@ from functools import cache
 
 from rkcosim.regcmd import TaskEntry, amount_code, blocks_of_mask, op_enable_mask
 from rkcosim.regcmd.tasks import TAIL_WORDS
+from rkcosim.spec.interrupts import interrupt_names
 from rkcosim.spec.regs import registers
 
 MAX_TASKS_PER_KICK = 4095
@@ -21,12 +22,6 @@ def interrupt_bits(*names: str) -> int:
     for name in names:
         mask |= events[name]
     return mask
-
-
-def interrupt_names(mask: int) -> list[str]:
-    """Names of the events in a mask, from bit 0 up."""
-    events = registers()["PC"]["INTERRUPT_MASK"].fields["int_mask"].enum or {}
-    return [name for name, bit in events.items() if mask & bit]
 
 
 @cache

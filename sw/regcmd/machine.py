@@ -176,3 +176,8 @@ def starts_of(program: Program) -> Iterator[tuple[int, list[Start]]]:
         yield HOST, begun
     for index, task in enumerate(program.tasks):
         yield index, machine.task(index, task)
+
+
+def task_count(program: Program) -> int:
+    """Return the number of tasks: those of the chain, and those that the host's writes start."""
+    return len(program.tasks) + len(Machine().host(program.writes))

@@ -58,6 +58,10 @@ class Checker(Protocol):
     The objects of `rkcosim.verify.crosscheck.checks.checker_for` have these methods.
     """
 
+    def begin(self, inputs: Sequence[Any]) -> None:
+        """Announce the inputs of the run that follows."""
+        ...
+
     def check(self, inputs: list[Any]) -> Any:
         """Return the verdict: `match`, and `first`, the first difference."""
         ...
@@ -189,6 +193,8 @@ class Session:
         assert self.model is not None
         with _calls():
             self.model.inputs_set(*values)
+            if self.checker is not None:
+                self.checker.begin(values)
             started = time.perf_counter()
             self.model.execute()
             self.run_seconds += time.perf_counter() - started

@@ -16,9 +16,10 @@ from rkcosim.driver.core_port import CorePort, Kick
 from rkcosim.engines import EVENT_NAMES, DiagnosticError, DramConfig, SocEngine
 from rkcosim.engines.build import harness_folder
 from rkcosim.engines.protocol import JobTimeout
-from rkcosim.engines.waits import explain, masked
+from rkcosim.engines.waits import explain
 from rkcosim.golden.task import GoldenNpu
 from rkcosim.regcmd import TaskBuilder, pack_word, words_to_bytes
+from rkcosim.spec.interrupts import masked
 from rkcosim.spec.regs import registers
 from rkcosim.spec.regs.events import EVENTS
 from rkcosim.verify.streams.stream import Stream
@@ -314,6 +315,9 @@ def test_an_event_that_the_mask_keeps_back_is_named():
     (line,) = masked(names["PPU_0"], names["DPU_0"] | names["DPU_1"])
     assert "(DPU_0, DPU_1) masks all" in line and "occurred: PPU_0 (raw" in line
     assert masked(0, 0x300) == [] and masked(names["DPU_0"], names["DPU_0"]) == []
+    (line,) = masked(names["PPU_0"] | names["DPU_0"], names["PPU_0"], ended=10, number=10)
+    assert line.startswith("all 10 tasks have ended") and "masks all events of the last task" in line
+    assert masked(names["PPU_0"] | names["DPU_0"], names["PPU_0"], ended=9, number=10) == []
 
 
 @pytest.mark.parametrize("engine", ["golden", None])
@@ -326,6 +330,7 @@ def test_a_masked_interrupt_is_named_in_the_text_of_the_time_out(engine: str | N
     assert said.exit_code == 3, said.output
     assert "PC.INTERRUPT_MASK 0x300" in said.output and "occurred: " in said.output
     assert "PPU_0" in said.output.partition("occurred: ")[2]
+    assert "the only task has ended, but" in said.output
 
 
 def test_only_stall_events_may_stay_high():

@@ -10,6 +10,9 @@ import pytest
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
 
 from rkcosim.compiler import CompiledModel, LoadedModel, compile_model
+from rkcosim.compiler.limits import MOST_DEPTH
+from rkcosim.compiler.loaders.resizes import divided
+from rkcosim.compiler.resampling import Sampling
 from rkcosim.compiler.steps import AtomsStep, CallStep, CopyStep, HostStep, ProductStep
 from rkcosim.driver import Driver
 from rkcosim.engines.engine import Engine, open_engine
@@ -91,6 +94,15 @@ def test_cubic(form: str, out: Size) -> None:
     near(*network((6, 5), out, False, mode="cubic", coordinate_transformation_mode=form), False)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_sizes_of_some_axes(mode: str) -> None:
+    net = Net((1, 12, 6, 5), 3)
+    x = net.rng.normal(size=net.shape).astype(np.float16).astype(np.float32)
+    sizes = net.constant(np.array([10, 9]), np.int64)
+    y = net.add("Resize", "x", "", "", sizes, mode=mode, axes=[-1, 2])
+    near(net.model(y, opset=19).SerializeToString(), x, False)
+
+
 def test_cubic_with_another_coefficient() -> None:
     more = {"mode": "cubic", "cubic_coeff_a": -0.5}
     near(*network((6, 5), (12, 10), False, **more), False)
@@ -152,16 +164,44 @@ def test_product_of_many_kernels() -> None:
 
 
 @pytest.mark.parametrize(
+    ("size", "out", "more"),
+    [
+        ((6, 5), (3, 5), {"mode": "linear", "antialias": 1}),
+        ((13, 40), (26, 15), {"mode": "cubic", "antialias": 1}),
+        ((13, 40), (11, 9), {"mode": "cubic", "antialias": 1, "exclude_outside": 1}),
+        ((13, 40), (6, 80), {"mode": "cubic", "exclude_outside": 1}),
+        ((13, 9), (5, 1), {"mode": "linear", "antialias": 1, "coordinate_transformation_mode": "asymmetric"}),
+        ((300, 5), (330, 5), {"mode": "linear", "coordinate_transformation_mode": "align_corners"}),
+        ((2, 900), (2, 100), {"mode": "linear", "antialias": 1}),
+    ],
+)
+def test_weights_of_more_elements_and_longer_axes(size: Size, out: Size, more: dict[str, object]) -> None:
+    """Antialiased resizes, without elements outside, and axes that are divided among products."""
+    compiled = near(*network(size, out, False, **more), False)
+    assert any(isinstance(step, ProductStep) for step in compiled.plan.steps)
+
+
+@pytest.mark.parametrize(("size", "out"), [(600, 700), (257, 1000), (900, 12)])
+def test_parts_of_a_long_axis(size: int, out: int) -> None:
+    """Each result is in one part, and no part has more elements than a product takes."""
+    matrix = Sampling("linear", 0.1, size / out, reach=max(1.0, size / out)).matrix(size, out)
+    ranges = divided(matrix)
+    assert [at for first, last in ranges for at in range(first, last)] == list(range(out))
+    assert all(np.ptp(np.flatnonzero(matrix[a:b].any(axis=0))) < MOST_DEPTH for a, b in ranges)
+
+
+@pytest.mark.parametrize(
     ("size", "out", "more", "words"),
     [
-        ((257, 5), (300, 5), {"mode": "linear"}, ["mode linear, 257 to 300 rows", "at most 256 elements"]),
-        ((6, 5), (3, 5), {"mode": "linear", "antialias": 1}, ["antialias"]),
+        ((2, 600), (2, 2), {"mode": "linear", "antialias": 1}, ["600 to 2 columns", "256 elements for each"]),
+        ((6, 5), (3, 5), {"mode": "nearest", "antialias": 1}, ["antialias"]),
+        ((6, 5), (9, 9), {"keep_aspect_ratio_policy": "not_larger", "axes": [2, 3]}, ["not_larger"]),
     ],
 )
 def test_stays_on_the_host(size: Size, out: Size, more: dict[str, object], words: list[str]) -> None:
     """The reason names the axis and what the NPU can do."""
     net = Net((1, 12, *size), 3)
-    sizes = net.constant(np.array([1, 12, *out]), np.int64)
+    sizes = net.constant(np.array(out if "axes" in more else [1, 12, *out]), np.int64)
     y = net.add("Resize", net.conv("x", 12, 12, 1), "", "", sizes, **more)
     reason = reason_of(net.model(y, opset=19).SerializeToString())
     assert all(word in reason for word in words)

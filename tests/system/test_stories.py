@@ -24,7 +24,7 @@ BROKEN = {"bank_split": "first", "surface_stride": "digits", "no_interrupt": "di
 
 
 @needs_program("g++")
-@pytest.mark.parametrize("name", ["bank-split", "surface-stride", "no-interrupt", "rknn-file"])
+@pytest.mark.parametrize("name", ["bank-split", "surface-stride", "no-interrupt", "debugger", "rknn-file"])
 def test_commands_print_what_the_page_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)

@@ -22,7 +22,7 @@ from benchmarks.zoo import architectures_dense as dense
 from benchmarks.zoo import architectures_detect as detect
 from benchmarks.zoo import architectures_sound as sound
 from benchmarks.zoo.boards import BOARDS, sources
-from benchmarks.zoo.measure import Job, apart, inputs_of, measure
+from benchmarks.zoo.measure import Job, apart, inputs_of, job_of, joined, measure, measure_without_run
 from benchmarks.zoo.networks import BY_NAME, ENTRIES, Entry
 from benchmarks.zoo.page import PAGE, page
 from benchmarks.zoo.record import RECORD, Measured, RecordError, read_record, write_record
@@ -188,6 +188,20 @@ def test_tiny_networks_are_measured_and_the_run_resumes(small_zoo: list[str], ca
     assert again == 0 and read_record(record)["tiny"].cycles == first.cycles
     assert zoo.main(["--list", *small_zoo]) == 0
     assert "measured" in capsys.readouterr().out
+
+
+def test_a_network_without_a_run(small_zoo: list[str]) -> None:
+    """A run of the same file stays, unless the NPU has another part of the work."""
+    job = job_of(Entry("tiny", "Tiny", "nothing", Made(tiny)), [])
+    found = measure_without_run(job)
+    assert found.estimated and found.cycles > 500 and found.load_seconds > 0
+    assert found.agreement is not None and found.agreement.within
+    assert zoo.wanted(found, job, again=False) and joined(None, found) is found
+    run = replace(found, estimated=False, match=True, cycles=7, version="1", load_seconds=0.0)
+    both = joined(run, found)
+    assert (both.cycles, both.version, both.compared) == (7, "1", found.version)
+    assert both.load_seconds == found.load_seconds and not both.estimated
+    assert joined(replace(run, element_share=0.5), found) is found
 
 
 def test_failed_and_changed_networks_are_measured_again(tmp_path: Path) -> None:

@@ -18,17 +18,21 @@ from rkcosim.cli.main import app
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.host_runtimes import exact_options
 from rkcosim.compiler.quantization import (
+    Cost,
     OnnxModel,
     Settings,
     advise,
     divided,
     open_float_model,
     prepared,
+    quantize_model,
     select_ranges,
     selection,
 )
 from rkcosim.compiler.quantization.cuts import before_concat
+from rkcosim.compiler.quantization.quantizer import activation_scales
 from rkcosim.compiler.quantization.scores import Score, standard_errors
+from rkcosim.compiler.quantization.sharing import shared_tensors
 from rkcosim.compiler.quantization.trials import Trial
 from tests.makers.archives import arrays_of
 from tests.makers.tflite_models import Tf
@@ -155,6 +159,36 @@ def test_scales_of_channels_and_layers_are_advised():
     ] in [trial.options for trial in found.advised]
     assert found.calibrated == found.measured == 6 and not found.failed
     assert [trial.error for trial in found.trials] == sorted(trial.error for trial in found.trials)
+
+
+def test_changes_that_gain_beside_each_other_are_made_together():
+    model = OnnxModel(prepared(boxes_and_scores().SerializeToString()))
+    found = advise(model, LEARNT, FRESH, Settings("percentile", 80.0))
+    assert found.together is not None and found.advised[0] is found.together
+    assert found.together.options == ["--outputs", "boxes,score", "--method", "minmax"]
+    assert found.together.error < 0.1 * found.trials[0].error
+
+
+def test_inputs_of_a_concat_share_the_range_of_the_result():
+    n = Net((1, 8, 6, 6), seed=3)
+    wide, narrow = n.conv("x", 8, 4, 1), n.add("MaxPool", n.conv("x", 8, 4, 1), kernel_shape=[1, 1])
+    end = n.add("Concat", wide, narrow, axis=1)
+    proto = prepared(n.model(end).SerializeToString())
+    concat = next(node.name for node in proto.graph.node if node.op_type == "Concat")
+    rng = np.random.default_rng(5)
+    given = [{"x": rng.normal(size=(1, 8, 6, 6)).astype(np.float32)} for _ in range(8)]
+    own, shared = (
+        activation_scales(quantize_model(proto, given, Settings(share=share))) for share in ((), (concat,))
+    )
+    names = shared_tensors(proto, concat)
+    assert names == [wide, proto.graph.node[1].output[0], end], "the pool has the scale of its input"
+    assert len({float(own[name][0]) for name in names}) == 2
+    assert {tuple(map(float, shared[name])) for name in names} == {tuple(map(float, own[end]))}
+    with pytest.raises(ModelError, match="no Concat of the model is named 'nothing'"):
+        quantize_model(proto, given, Settings(share=("nothing",)))
+    found = advise(OnnxModel(proto), *divided(given), Settings(), cost=lambda data: Cost(len(data), 0))
+    assert ["--share", concat] in [trial.options for trial in found.trials]
+    assert all(trial.cost and trial.cost.cycles > 0 for trial in (found.before, *found.trials))
 
 
 def test_advice_for_tflite_models():

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from rkcosim.cli.main import app
-from rkcosim.regcmd import decode_word, register_word
+from rkcosim.regcmd import decode_word, op_enable_mask, op_enable_word, register_word
 from rkcosim.spec.regs import registers
 from rkcosim.verify.differences.streams import first_command, walked, writes_of
 from rkcosim.verify.streams.programs import program_of_stream
@@ -38,6 +38,18 @@ def patched(stream: Stream, task: int, path: str, change: Callable[[int], int | 
                 words[number] = 0 if value is None else register_word(register, value)
                 return stream
     raise AssertionError(f"task {task} does not write {path}")
+
+
+def test_op_enable_words_are_shown_by_their_blocks():
+    """CORE left out of task 1."""
+    right, wrong = Stream.load(DIGITS), Stream.load(DIGITS)
+    task = program_of_stream(wrong).tasks[1]
+    region = next(r for r in wrong.regions if r.address <= task.address < r.address + r.data.size)
+    words = region.data[task.address - region.address :].view("<u8")
+    at = next(command.index for command in task.commands if command.kind == "op_enable")
+    words[at] = op_enable_word(op_enable_mask(["CNA", "DPU", "DPU_RDMA"]))
+    finding = first_command(wrong, right)
+    assert finding.text == "task 1, OP_ENABLE: CNA DPU DPU_RDMA, against CNA CORE DPU DPU_RDMA"
 
 
 def broken(how: str) -> Stream:

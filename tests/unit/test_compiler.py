@@ -28,9 +28,10 @@ from rkcosim.compiler.model import CompiledModel
 from rkcosim.compiler.programs.convolution import tile_shape
 from rkcosim.compiler.requant import channel_multipliers, clamp_in_unit, output_scale
 from rkcosim.compiler.steps import ConvStep, HostStep, PoolStep
-from rkcosim.compiler.tiling import BANK_BYTES, BANK_ENTRIES, BANKS, ConvShape, plan_tiles
+from rkcosim.compiler.tiling import ConvShape, plan_tiles
 from rkcosim.regcmd import decode_word
 from rkcosim.spec.layouts import argb_pitch, unpack_bs_table, unpack_weights
+from rkcosim.spec.types import BANK_BYTES, BANK_ENTRIES, BANKS
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"

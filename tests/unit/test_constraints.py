@@ -69,12 +69,17 @@ CASES = {
         (("linear", "rows", 4, 6, True), ("linear", "rows", 4, 11, False), "linear, 4 to 11 rows")
     ],
     "resize_matrix": [
-        (("linear", "rows", 256, 300), ("cubic", "columns", 257, 300), "mode cubic, 257 to 300 columns")
+        (
+            ("linear", "rows", 900, 4, 256),
+            ("cubic", "columns", 900, 3, 257),
+            "900 to 3 columns: 257 elements",
+        ),
+        (("linear", "rows", 4096, 4096, 2), ("linear", "rows", 4096, 4097, 2), "4096 to 4097 rows"),
     ],
     "resize_of_codes": [(("cubic", True), ("cubic", False), "mode cubic of bytes")],
     "block_size": [((7, True), (8, True), "8 x 8"), ((8, False), (3, False), "3 x 3")],
     "cube_axis": [((1, (1, 2, 3, 4)), (0, (1, 2, 3, 4)), "axis 0 of (1, 2, 3, 4)")],
-    "softmax_type": [((True, "x"), (False, "x"), "'x' is a tensor of bytes")],
+    "input_of_floats": [((True, "x"), (False, "x"), "'x' is a tensor of bytes")],
     "softmax_axis": [((ROWS, -1), (ROWS, 1), "axis 1 of (1, 64, 128)")],
     "softmax_rows": [((2, 2), (2, 1), "1 rows of 2 channels")],
     "normalised_rows": [((2, 8191), (2, 8192), "8192 rows"), ((2, 1), (1, 1), "1 channels")],
@@ -183,16 +188,10 @@ WIDE = {"x": (1, 64, 128)}
             "'kf' (4, 8, 3, 3) is computed by the model (required: weights and bias are constants",
         ),
         (
-            helper.make_node("Resize", ["x", "", "s"], ["y"], "n", mode="cubic", exclude_outside=1),
+            helper.make_node("Resize", ["x", "", "s"], ["y"], "n", mode="nearest", exclude_outside=1),
             MAP,
             {"s": np.array([1, 1, 2, 2], np.float32)},
-            "mode cubic, exclude_outside (required: the mode is nearest, linear",
-        ),
-        (
-            helper.make_node("Resize", ["x", "", "s"], ["y"], "n", mode="linear"),
-            {"x": (1, 16, 300, 8)},
-            {"s": np.array([1, 1, 1.01, 2], np.float32)},
-            "mode linear, 300 to 302 rows (required: ",
+            "mode nearest, exclude_outside (required: the mode is nearest, linear",
         ),
         (
             helper.make_node("Softmax", ["x"], ["y"], "n"),

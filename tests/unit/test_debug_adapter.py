@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rkcosim.debug.adapter import Adapter, ProtocolError, read_message, serve_port, write_message
+from rkcosim.debug.clients.adapter import Adapter, ProtocolError, read_message, serve_port, write_message
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples/streams/digits.json"
 
@@ -34,7 +35,7 @@ class Client:
         assert message["type"] in ("response", "event")
         return message
 
-    def ask(self, command: str, wrong: bool = False, **arguments: Any) -> Any:
+    def ask(self, command: str, /, wrong: bool = False, **arguments: Any) -> Any:
         """Send a request; return the body of its response, or the message of a refusal."""
         self.number += 1
         number = self.number
@@ -138,12 +139,55 @@ def test_a_session_of_an_editor(tmp_path: Path):
         editor.ask("disconnect")
 
 
+def test_memory_is_read_by_name_and_tensors_are_shown_in_both_layouts():
+    with client() as editor:
+        editor.ask("initialize", adapterID="rkcosim")
+        editor.ask("launch", program=str(DIGITS))
+        editor.ask("setFunctionBreakpoints", breakpoints=[{"name": "task 3"}])
+        editor.ask("configurationDone")
+        editor.wait("stopped")
+        editor.ask("continue", threadId=1)
+        editor.wait("stopped")
+        scopes = {one["name"]: one["variablesReference"] for one in editor.ask("scopes", frameId=1)["scopes"]}
+
+        def children(reference: int, **more: int) -> list[dict[str, Any]]:
+            return list(editor.ask("variables", variablesReference=reference, **more)["variables"])
+
+        (tensor,) = [one for one in children(scopes["Tensors"]) if one["name"] == "out2"]
+        elements, atoms = children(tensor["variablesReference"])
+        channels = children(elements["variablesReference"], start=16, count=2)
+        assert [one["name"] for one in channels] == ["[16]", "[17]"]
+        rows = [children(one["variablesReference"])[15]["value"].split() for one in channels]
+        assert atoms["indexedVariables"] == 512
+        (last,) = children(atoms["variablesReference"], start=511)
+        held = last["value"].partition(": ")[2].split()
+        assert "channels 16 to 31, row 15, column 15" in last["value"]
+        assert [row[15] for row in rows] == held[:2]
+
+        # The same bytes by their name, and by the address that the atom has.
+        read = editor.ask("readMemory", memoryReference="out2", offset=511 * 16, count=16)
+        assert read == editor.ask("readMemory", memoryReference=last["memoryReference"], count=16)
+        assert np.frombuffer(base64.b64decode(read["data"]), np.int8).tolist() == list(map(int, held))
+        region = max(children(scopes["Memory"]), key=lambda one: int(one["memoryReference"], 0))
+        size = int(region["value"].split()[0])
+        read = editor.ask("readMemory", memoryReference=region["name"], offset=size - 4, count=1 << 16)
+        there = len(base64.b64decode(read["data"]))
+        assert there >= 4 and there + read["unreadableBytes"] == 1 << 16  # mappings end with a page
+        nowhere = editor.ask("readMemory", memoryReference="0xFFFFFFF0", count=64)
+        assert nowhere == {"address": "0xFFFFFFF0", "unreadableBytes": 64}
+        assert "there are out0" in editor.ask("readMemory", wrong=True, memoryReference="x", count=1)
+        assert "at most" in editor.ask("readMemory", wrong=True, memoryReference="out2", count=1 << 30)
+        assert editor.ask("readMemory", memoryReference="out2", count=0) == {"address": "0x107000"}
+        assert "reference 99999" in editor.ask("variables", wrong=True, variablesReference=99999)
+
+
 def test_bad_requests_are_refused_and_the_session_goes_on():
     with client() as editor:
         assert "launch comes first" in editor.ask("threads", wrong=True)
         assert "launch needs a program" in editor.ask("launch", wrong=True)
         assert editor.ask("launch", wrong=True, program="/nothing/there.json")
         assert "no request" in editor.ask("nothing", wrong=True)
+        assert "a list" in editor.ask("launch", wrong=True, command="ls")
         editor.ask("launch", program=str(DIGITS))
         for command, arguments in (
             ("evaluate", {}),
@@ -180,6 +224,7 @@ def test_clients_of_a_port_come_one_after_the_other_and_may_vanish():
     with socket.create_connection(place, 10) as file, file.makefile("rwb") as both:
         editor = Client(both, both)
         assert editor.ask("initialize")["supportsStepBack"]
+        assert "command line" in editor.ask("launch", wrong=True, command=["true"])
         with socket.create_connection(place, 10):  # a second one waits
             assert "no request" in editor.ask("nothing", wrong=True)
 

@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rkcosim.debug.against import Tolerance, outputs_after_tasks, references
+from rkcosim.cli.debug import debug_command
 from rkcosim.debug.breakpoints import BreakpointError
-from rkcosim.debug.causes import inquire
+from rkcosim.debug.clients.terminal import Terminal
+from rkcosim.debug.deviations.against import Tolerance, outputs_after_tasks, references
+from rkcosim.debug.deviations.causes import inquire
+from rkcosim.debug.deviations.patterns import patterns
 from rkcosim.debug.expressions import ExpressionError
+from rkcosim.debug.golden.session import Session
+from rkcosim.debug.golden.stepped import SteppedKick
 from rkcosim.debug.opening import Debugged, DebuggedJob, open_debugged, outputs_of
-from rkcosim.debug.patterns import patterns
 from rkcosim.debug.places import ListingPlace
-from rkcosim.debug.session import Session
-from rkcosim.debug.stepped import SteppedKick
 from rkcosim.debug.tensors import TensorError
-from rkcosim.debug.terminal import Terminal
 from rkcosim.regcmd.word import op_enable_mask, op_enable_word, words_to_bytes
 from rkcosim.verify.streams.sources import SourceError
 from rkcosim.verify.streams.stream import Stream
@@ -361,3 +362,24 @@ def test_a_listing_needs_its_memory(tmp_path: Path):
     path.write_text(stream.dump(), encoding="utf-8")
     with pytest.raises(SourceError, match="--with-memory"):
         open_debugged(path)
+
+
+def test_words_are_completed(digits: Debugged):
+    terminal = Terminal(Session(digits), io.StringIO())
+
+    def completed(line: str) -> list[str]:
+        """Return what readline offers for the end of a line."""
+        begin = max(line.rfind(mark) for mark in " -(=") + 1
+        if not begin:
+            return terminal.completenames(line)
+        return terminal.completedefault(line[begin:], line, begin, len(line))
+
+    assert completed("rev") == ["reverse-continue", "reverse-next", "reverse-step"]
+    assert completed("reverse-st") == ["step"]
+    assert completed("info la") == ["layout"]
+    assert completed("break ta") == ["task"]
+    assert completed("print DPU_RDMA.ERD") == ["DPU_RDMA.ERDMA_CFG"]
+    assert completed("break DPU.DATA_CUBE_WIDTH.W") == ["DPU.DATA_CUBE_WIDTH.WIDTH"]
+    assert completed("print max(out1") == ["out1"]
+    assert not completed("print DPU.NOTHING.")
+    assert debug_command.waits, "a line about progress would stand in the line that the user types"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 import statistics
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -14,23 +17,24 @@ from hypothesis import strategies as st
 
 from rkcosim.compiler import ModelError, compile_conv_layer, compile_model
 from rkcosim.compiler.matmul import KINDS, Matmul
-from rkcosim.compiler.tiling import fixed_weight_banks
+from rkcosim.compiler.tiling import banks_of, fixed_weight_banks
 from rkcosim.engines.library import DramConfig
-from rkcosim.measure.perf.estimator import coefficients, estimate_model
-from rkcosim.measure.perf.estimator.estimate import Time, gap_before, shared_times, task_time
-from rkcosim.measure.perf.estimator.features import CONV, FLYING, POOL, TaskShape, task_shape
-from rkcosim.measure.perf.estimator.flows import steps_of_rows
-from rkcosim.measure.perf.estimator.tasks import planned_tasks, product_tasks
-from rkcosim.measure.perf.estimator.turns import (
+from rkcosim.measure.perf.estimator import coefficients, estimate_model, periods
+from rkcosim.measure.perf.estimator.accesses import (
     FEATURES,
     WEIGHTS,
     Flow,
     Memory,
     Reads,
     Step,
-    spans,
     way_to_dram,
 )
+from rkcosim.measure.perf.estimator.estimate import Time, gap_before, shared_times, task_time
+from rkcosim.measure.perf.estimator.features import CONV, FLYING, POOL, TaskShape, task_shape
+from rkcosim.measure.perf.estimator.flows import flow, steps_of_rows
+from rkcosim.measure.perf.estimator.hardware import Hardware
+from rkcosim.measure.perf.estimator.tasks import BASES, planned_tasks, product_tasks
+from rkcosim.measure.perf.estimator.turns import spans
 from rkcosim.measure.perf.estimator.whatif import SpeedError, memory_at, parse_speed, variants
 from tools.estimator import data, fit
 from tools.estimator.layers import SETTINGS, drawn, held_out
@@ -269,6 +273,38 @@ def test_cores_share_the_memory(shapes: dict[str, TaskShape]):
     assert alone.cycles < little[0][0].cycles < 2 * alone.cycles
 
 
+def test_periods_are_skipped_without_a_difference(
+    shapes: dict[str, TaskShape], monkeypatch: pytest.MonkeyPatch
+):
+    rng, seen = random.Random(7), []
+    drams = (
+        DramConfig(),
+        DramConfig().unshared,
+        replace(DramConfig(), read_latency=400),
+        DramConfig().faster(0.3),
+    )
+    find = periods.Periods.find
+    monkeypatch.setattr(
+        periods.Periods, "find", lambda self, state: seen.append(find(self, state)) or seen[-1]
+    )
+    for number, (name, shape) in enumerate(itertools.islice(itertools.cycle(shapes.items()), 18)):
+        sizes = {"pixels": rng.randint(1500, 4000), "groups": rng.randint(1, 3), "rows": rng.randint(8, 60)}
+        sizes["kept"] = shape.octets * sizes["groups"]
+        more = sizes["rows"] / max(shape.rows, 1)
+        sizes |= {
+            n: round(getattr(shape, n) * more, 1) for n in ("feature_beats", "feature_fills", "last_beats")
+        }
+        memory = Memory.of(drams[number % len(drams)])
+        flows = [[flow(replace(shape, **sizes), memory, CONSTANTS)]]
+        ((skipped,),) = spans(flows, memory, CONSTANTS)
+        with monkeypatch.context() as patch:
+            patch.setattr(periods, "FEWEST", 10**9)
+            ((whole,),) = spans(flows, memory, CONSTANTS)
+        assert skipped.cycles == pytest.approx(whole.cycles, rel=1e-6), name
+        assert skipped.ends == pytest.approx(whole.ends, rel=1e-5, abs=1e-2), name
+    assert sum(skip.steps for skip in seen if skip) > 2000
+
+
 def test_gaps(shapes: dict[str, TaskShape]):
     dram, shape = DramConfig(), shapes["3x3"]
     kick = gap_before(shape, None, dram, CONSTANTS)
@@ -405,6 +441,8 @@ def test_what_if():
     assert [*dict.fromkeys(variant.group for variant in found)] == [
         "bandwidth",
         "clock",
+        "parts",
+        "together",
         "cores",
         "CBUF banks",
     ]
@@ -413,8 +451,40 @@ def test_what_if():
     assert by["clock", "200 MHz"].milliseconds > now.cycles / 1e6
     assert by["cores", "2 cores"].cycles <= now.cycles
     assert by["CBUF banks", "best of these for each layer"].cycles <= now.cycles
+    parts = [variant.cycles for variant in found if variant.group == "parts"]
+    assert max(parts) <= now.cycles and min(parts) == parts[-1] < now.cycles, "all twice is the shortest"
+    several = {variant.name[0]: variant.cycles for variant in found if variant.group == "together"}
+    assert now.cycles / 3 <= several["3"] < now.cycles and several["6"] <= several["3"]
     compiled = compile_model(model_bytes).save()
-    assert {v.group for v in variants(compiled, 1000, None, 1, now)} == {"bandwidth", "clock"}
+    assert {v.group for v in variants(compiled, 1000, None, 1, now)} == {"bandwidth", "clock", "parts"}
+
+
+def test_larger_npus():
+    """Each part is as fast as its name says where it alone limits a task."""
+    shape = TaskShape("conv", octets=4, kept=4, octet_cycles=4, octet_stage="lut", tiles=9, peak_macs=1024)
+    faster = Hardware(tables=2).of(shape)
+    assert (faster.octet_cycles, faster.octets, faster.tile_cycles) == (2, 4, 1)
+    wider = Hardware(lanes=2).of(shape)
+    assert (wider.octet_cycles, wider.octets) == (8, 2), "the tables stay as slow as they are"
+    array = Hardware(array=2).of(shape)
+    assert (array.tile_cycles, array.peak_macs, array.octets) == (0.5, 2048, 4)
+    assert Hardware().of(shape) == shape
+    with pytest.raises(ValueError, match="tables must be 1, 2 or 4 times that of the RK3588, not 3"):
+        Hardware(tables=3)
+    deep = compile_conv_layer(**LAYERS["3x3"]).plan
+    now, then = (estimate_model(deep, hardware=one).cycles for one in (Hardware(), Hardware(array=2)))
+    assert 0.45 * now < then < 0.75 * now, "the array limits a convolution of many taps"
+
+
+def test_a_cbuf_of_another_size():
+    tiles = []
+    for size in (16 * 1024, 32 * 1024, 64 * 1024):
+        with banks_of(size):
+            tiles.append(compile_conv_layer(**{**LAYERS["3x3"], "height": 400}).plan.tiles[0])
+    assert len(tiles[0]) > len(tiles[1]) > len(tiles[2])
+    with pytest.raises(ValueError, match="a bank must have 4096 to 65536 bytes, a multiple of 128, not 100"):
+        with banks_of(100):
+            pass
 
 
 def test_a_given_split_of_the_banks():
@@ -470,3 +540,12 @@ def test_operands_of_few_pixels_are_read_whole(pixels: int) -> None:
     )
     time = task_time(shape, Memory.of(DramConfig()), CONSTANTS)
     assert time.cycles > 112 * -(-pixels // 16) * 2
+
+
+def test_words_that_leave_out_registers_of_the_task_before(monkeypatch):
+    """Tasks of a .rknn file have registers that only an earlier task writes."""
+    plan = compile_model(DIGITS.read_bytes()).plan
+    whole, builders = planned_tasks(plan), plan.builders(BASES)
+    short = [SimpleNamespace(body=builder.body[:9], amount=builder.amount) for builder in builders]
+    monkeypatch.setattr(type(plan), "builders", lambda plan, bases: short)
+    assert planned_tasks(plan) == whole

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import rkcosim.rknn_api.types as t
 from rkcosim.cli.main import app
 from rkcosim.rknn_api.explain import MEANINGS, events, explain
+from rkcosim.spec.interrupts import masked
 from rkcosim.spec.regs import registers
 
 CASES = {
@@ -177,3 +178,31 @@ def test_command_line(tmp_path: Path) -> None:
     assert piped.exit_code == 0 and "MODEL_INVALID" in piped.output and "reset lines" in piped.output
     assert runner.invoke(app, ["explain", "0x300", "-5"]).output.count("a number") == 2
     assert runner.invoke(app, ["explain", "hello", "world"]).exit_code == 2
+
+
+RUNS = {
+    "rkcosim: no interrupt within 60000 cycles:": ("exit code 3", "--max-cycles"),
+    "CNA: group 1 OPERATING": ("CNA is at work on the task of register group 1",),
+    "task 1, interrupt low, not idle, now: stall_acc": ("have not ended", "stall_acc: CORE's accumulators"),
+    "CNA waits for CORE, which is not at work": ("CNA cannot go on",),
+    "task 1: CNA: waits for CORE, not running": ("CNA cannot go on",),
+    "task 1: DPU.BS_OW_CFG.OW_SRC = 0x1: waits for BRDMA operands": ("golden model", "DPU.BS_OW_CFG at 0x"),
+    "core 0, task 3, cycle 7865: PPU.DATA_CUBE_IN_WIDTH: two sizes that must be equal differ "
+    "(SIZE_MISMATCH, 0x0)": ("refuses a setting of task 3", "PPU.DATA_CUBE_IN_WIDTH at 0x600C"),
+    "lint: error: task 2, word 4: DPU.S_POINTER = 14: group 0 of DPU is enabled, follows from task 1, word 4 "
+    "[group.other]": ("rule group.other", "correct task 1, word 4 first"),
+}
+
+
+@pytest.mark.parametrize("line", RUNS)
+def test_lines_of_runs_of_this_project(line: str):
+    (found,) = explain(line)
+    assert all(part in str(found) for part in RUNS[line]), str(found)
+
+
+def test_the_line_about_a_masked_event_is_explained():
+    """The line itself, as a run prints it."""
+    names = registers()["PC"]["INTERRUPT_RAW_STATUS"].fields["int_raw_st"].enum
+    (line,) = masked(names["DPU_0"] | names["PPU_0"], names["PPU_0"], 10, 10)
+    (found,) = explain(line)
+    assert "suppresses" in found.title and "PPU_0" in found.lines[0]

@@ -43,3 +43,17 @@ def test_the_unit_is_what_the_rounding_can_change_and_not_more():
     result = np.array([2.0**-16, 16.0], np.float16).reshape(2, 1, 1)
     # Eight inputs of 2 and weights of 2**-20: 16 * 2**-25; the other kernel has the last place of 16.
     assert float_units.units(step, values, result).reshape(-1).tolist() == [2.0**-21, 2.0**-6]
+
+
+def test_units_of_a_tensor_that_several_steps_write(tmp_path):
+    """A resize by products joins and moves parts; the units of all parts reach the layer that is compared."""
+    rng = np.random.default_rng(8)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 8, 5, 9))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 8, 11, 17))
+    sizes = numpy_helper.from_array(np.array([1, 8, 11, 17]), "s")
+    node = helper.make_node("Resize", ["x", "", "", "s"], ["y"], "up", mode="linear")
+    path = tmp_path / "resize.onnx"
+    graph = helper.make_graph([node], "g", [x], [y], [sizes])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    found = compare(path, [[rng.normal(size=(1, 8, 5, 9)).astype(np.float32)] for _ in range(3)])
+    assert found.match and [row.elements for row in found.layers] == [3 * 8 * 11 * 17], list(found.reasons())

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rkcosim.compiler.matmul import KINDS, SUM_BYTES, Matmul, MatmulError, MatmulKind, MatmulTile
-from rkcosim.compiler.tiling import BANK_BYTES, BANKS, ENTRY_BYTES, STRIPE
 from rkcosim.regcmd import TaskBuilder
 from rkcosim.regcmd.disassembler import disassemble
+from rkcosim.spec.types import BANK_BYTES, BANKS, ENTRY_BYTES, STRIPE
 
 FLOAT = KINDS["float16 x float16 -> float32"]
 

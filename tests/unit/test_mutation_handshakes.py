@@ -149,6 +149,7 @@ def test_a_fault_that_nothing_sees_survives() -> None:
     assert (found.result, found.test) == (SURVIVED, "all tests pass")
 
 
+@pytest.mark.heavy
 def test_a_proof_finds_a_fault_that_the_tests_do_not_see() -> None:
     fault = PortFault("bus.SkidBuffer", "o__valid", "dropped")
     found = handshakes.attempt(fault, ["tests/block/test_interrupt.py"])

@@ -26,7 +26,9 @@ from rkcosim.compiler.quantization.figures import Sums
 from rkcosim.compiler.quantization.quantizer import with_activations
 from rkcosim.compiler.quantization.ranges import BINS, least_error
 from rkcosim.compiler.quantization.session import run_outputs
+from rkcosim.examples.networks import make
 from rkcosim.measure.models.accuracy_words import output_lines
+from rkcosim.rknn_file.opening import open_model
 from tests.system.qdq_models import Net
 
 SHAPE = (1, 8, 6, 6)
@@ -341,3 +343,21 @@ def test_parts_of_a_replaced_operator_are_named_after_its_output() -> None:
     names = {name for node in ready.graph.node for name in (node.name, *node.input, *node.output)}
     assert f"{end}@HS_X" in names and not [name for name in names if name.startswith("_inlfunc")]
     assert measure(ready, made, samples()).outputs[end].sqnr > 25
+
+
+def test_a_normalisation_that_is_written_out_stays_in_floating_point():
+    """Its factors have the name that onnxruntime would give to the scale of its result."""
+    n = make.Network("norm", (1, 8, 16), 1)
+    d = n.add("Sub", "image", n.add("ReduceMean", "image", axes=[-1], keepdims=1))
+    v = n.add("ReduceMean", n.add("Mul", d, d), axes=[-1], keepdims=1)
+    y = n.add("Div", d, n.add("Sqrt", n.add("Add", v, n.constant(1e-5))))
+    y = n.add("Add", n.add("Mul", y, n.constant(np.full(16, 1.5))), n.constant(np.full(16, 0.5)))
+    end = n.add("MatMul", y, n.constant(n.rng.normal(size=(16, 32))))
+    proto = prepared(n.model(end).SerializeToString())
+    given = [{"image": n.rng.normal(size=n.shape).astype(np.float32)} for _ in range(2)]
+    made = quantize_model(proto, given)
+    kinds = [node.op_type for node in onnx.load_model_from_string(made).graph.node]
+    assert "LayerNormalization" in kinds and "ReduceMean" not in kinds
+    right, found = (run_outputs(one, given) for one in (proto, onnx.load_model_from_string(made)))
+    error = np.linalg.norm(found[0][end] - right[0][end]) / np.linalg.norm(right[0][end])
+    assert error < 0.03 and open_model(made).plan.tasks

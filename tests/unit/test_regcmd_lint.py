@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,13 +20,16 @@ from rkcosim.regcmd import (
     pack_word,
     register_word,
     words_from_bytes,
+    words_to_bytes,
 )
 from rkcosim.regcmd.lint import RULES, SEVERITIES, Finding, flow, lint
+from rkcosim.regcmd.machine import task_count
 from rkcosim.regcmd.program import ListedTask, Program, fetch_from, program_of_chain, program_of_words
 from rkcosim.spec.regs import registers
 from rkcosim.verify.conformance.groups import GROUPS, draw_case
 from rkcosim.verify.crosscheck.kick import run_kick
 from rkcosim.verify.streams.programs import program_of_stream, programs_of_model
+from rkcosim.verify.streams.stream import Stream
 from tests.makers.long_stream import long_stream
 
 ROOT = Path(__file__).parents[2]
@@ -232,8 +236,6 @@ def test_chains() -> None:
     pc = registers()["PC"]["BASE_ADDRESS"]
     at = next(n for n, w in enumerate(words) if w == register_word(pc, placed.tasks[1].address))
     words[at] = register_word(pc, BASE)
-    from rkcosim.regcmd import words_to_bytes
-
     loop = program_of_chain("loop", fetch_from([(BASE, words_to_bytes(words))]), BASE, _pool().amount, 9)
     assert _found(loop, "chain.loop")[0].value == BASE
     short = _program([_pool(), _pool()], number=1)
@@ -251,6 +253,40 @@ def test_pointers() -> None:
     second = _pool(to=0x21_8000)
     (finding, *_) = _found(_program([alone, second]), "group.other")
     assert finding.task == 1 and finding.path.startswith("PPU.S_POINTER") and finding.severity == "error"
+
+
+def test_the_wrong_group_follows_from_the_task_before() -> None:
+    """EXECUTER_PP_EN 0 in task 0: its warning is the error, and what task 1 gets wrong follows from it."""
+    alone = _pool()
+    alone.set("PPU", "S_POINTER", POINTER_PP_MODE=1, POINTER_PP_EN=1)
+    found = lint(_program([alone, _pool(to=0x21_8000)]))
+    cause = next(f for f in found if f.rule == "group.toggle")
+    assert cause.severity == "error" and cause.follows is None and found.index(cause) == 0
+    rest = [f for f in found[1:] if f.severity == "error"]
+    assert rest and all(f.task == 1 and f.follows == (0, cause.word) for f in rest)
+    assert f", follows from task 0, word {cause.word} [group.other]" in str(rest[0])
+    assert rest[0].as_json()["follows"] == [0, cause.word]
+
+
+def _entered(stream: Stream, task: int, words: int) -> list[Finding]:
+    """Findings of a stream whose link to a task leads to a number of words behind its beginning."""
+    program = program_of_stream(stream)
+    before, following = program.tasks[task - 1], program.tasks[task].address
+    link = next(c for c in before.commands if c.name == "PC.BASE_ADDRESS")
+    region = next(r for r in stream.regions if r.address <= before.address < r.address + r.data.size)
+    at = before.address - region.address + link.index * 8
+    wrong = words_to_bytes([register_word(link.register, following + words * 8)])
+    region.data[at : at + 8] = np.frombuffer(wrong, np.uint8)
+    return lint(program_of_stream(stream))
+
+
+def test_a_link_behind_the_beginning_of_a_list_is_the_cause() -> None:
+    """Eight registers of a pool are skipped: everything else follows from the link."""
+    found = _entered(Stream.load(ROOT / "examples" / "streams" / "digits.json"), 3, 8)
+    (cause,) = [f for f in found if f.rule == "chain.beginning"]
+    assert (cause.task, cause.severity) == (2, "error") and "8 register writes" in cause.message
+    assert {f.rule for f in found} > {"chain.amount", "group.never-set", "pool.cube", "group.toggle"}
+    assert all(f.follows == (2, cause.word) for f in found if f is not cause and f.severity != "note")
 
 
 def test_positions_that_overlap_the_values_they_belong_to() -> None:
@@ -351,6 +387,15 @@ INTEGERS = [
 def test_operands_of_the_dpu(rule: str, register: str, severity: str, changes: list) -> None:
     assert not _found(_element(), rule)
     assert (register, severity) in {(f.register, f.severity) for f in _found(_element(*changes), rule)}
+
+
+def test_the_switch_of_a_reader_is_named() -> None:
+    """BRDMA is off by its switch, or because nothing is asked of it."""
+    for use, also in ((1, "BRDMA_DISABLE"), (0, "BRDMA_DATA_USE")):
+        changes = [("DPU", "BS_CFG", {"BS_ALU_SRC": 1})]
+        changes += [("DPU_RDMA", "BRDMA_CFG", {"BRDMA_DISABLE": use, "BRDMA_DATA_USE": use})]
+        (finding, *_) = _found(_element(*changes), "rdma.operands")
+        assert finding.also == (f"DPU_RDMA.BRDMA_CFG.{also}",)
 
 
 def test_memory() -> None:
@@ -502,6 +547,14 @@ def test_the_greatest_sizes_take_no_time() -> None:
     for mask in (0x0D, 0x1D, 0x18, 0x60, 0x7D):
         assert lint(Program("most", [ListedTask((*words, op_enable_word(mask)))], ranges=[(0, 4096)], core=0))
     assert time.process_time() - begun < 10
+
+
+def test_tasks_that_the_host_starts_are_counted() -> None:
+    """Slave mode: there is no chain, and the summary says one task."""
+    regs = registers()
+    writes = [(regs[block]["OPERATION_ENABLE"].offset, 1) for block in ("PPU", "PPU_RDMA")]
+    program = Program("slave", [], 1, slave=True, writes=writes)
+    assert task_count(program) == 1 and task_count(_program([_pool(), _pool()])) == 2
 
 
 def test_the_table_of_rules() -> None:

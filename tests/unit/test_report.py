@@ -6,6 +6,7 @@ import copy
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 from rkcosim.measure import report
 from rkcosim.measure.perf.attribution import CAUSES
+from rkcosim.measure.report.advice import read_advice
 from rkcosim.measure.report.figures import shorten, size
 from rkcosim.waves.drawing import clip, el, ticks
 from rkcosim.waves.events import Event, EventLog, spread
@@ -480,3 +482,29 @@ def test_a_page_can_be_read_again(tmp_path):
     first.write_text("<!DOCTYPE html><html></html>")
     with pytest.raises(report.ReportError, match="the page does not contain the figures of one run"):
         report.read(first)
+
+
+def test_advice_is_a_section(tmp_path: Path):
+    found = run()
+    change = {"name": NASTY, "text": "Relu", "cycles": 600, "milliseconds": 0.5, "meaning": "retraining"}
+    together = {**change, "changes": ["a", "b"], "meaning": "same"}
+    before = {"cycles": 1000, "milliseconds": 1.0}
+    data = {"model": found["model"], "schema_version": 1, "before": before, "advice": [change]}
+    file = tmp_path / "advice.json"
+    file.write_text(json.dumps({**data, "combined": [together]}))
+    reported = report.from_json(found)
+    page = Page(report.render(reported, advice=read_advice(file, reported)))
+    text = " ".join(page.text)
+    assert all(word in text for word in (NASTY, "400", "50.0%", "needs training", "a + b", "same results"))
+    assert "What would make it faster" not in " ".join(Page(report.render(reported)).text)
+    for content, message in (
+        ("[", "not a file that rkcosim advise wrote"),
+        (json.dumps(found), "not a file that rkcosim advise wrote"),
+        (json.dumps({**data, "combined": [], "model": "other"}), "advice about other, but the run is of"),
+        (json.dumps({**data, "combined": [], "advice": [{}]}), "a member has a value that no run can have"),
+    ):
+        file.write_text(content)
+        with pytest.raises(report.ReportError, match=message):
+            read_advice(file, reported)
+    with pytest.raises(report.ReportError, match="No such file"):
+        read_advice(tmp_path / "none.json", reported)

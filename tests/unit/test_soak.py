@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,11 @@ SHORT = 150
 """Jobs of each load; `make soak` and `make test-all` have 10,000."""
 
 
-@pytest.fixture(autouse=True)
-def without_what_is_older() -> Iterator[None]:
+@pytest.fixture(autouse=True, scope="module")
+def without_what_is_older() -> None:
     """Let objects of earlier tests of this process not be looked at: they are many, and take long."""
     gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
+    gc.freeze()  # for good, as tests/conftest.py does with what has been imported
 
 
 @pytest.mark.parametrize("load", soak.LOADS)

@@ -22,7 +22,7 @@ from rkcosim.waves import Wave, WaveError, pins
 from rkcosim.waves.gtkwave import MARKERS, chosen_marks, write_gtkwave
 from rkcosim.waves.layout import Mark, chosen, layout, marks, opening
 from rkcosim.waves.surfer import write_surfer
-from rkcosim.waves.svg import draw
+from rkcosim.waves.svg import draw, end_of_activity
 from rkcosim.waves.translate import register_field
 from tests.makers import ron
 from tests.makers.small_wave import core_signals, pulses, write_vcd
@@ -271,6 +271,17 @@ def test_picture(wave: Wave):
     for polygon in root.iter(f"{SVG}polygon"):
         xs = [float(point.split(",")[0]) for point in polygon.get("points", "").split()]
         assert 0 <= min(xs) <= max(xs) <= width + 0.2
+
+
+def test_a_picture_ends_where_a_run_has_stopped(tmp_path: Path):
+    """Changes up to cycle 100, then nothing but the host's access at the end of 5000 cycles."""
+    changes = {cycle: cycle % 7 for cycle in range(2, 100)} | {4990: 9}
+    wave = waves.open(write_vcd(tmp_path / "w.vcd", core_signals(0, {"axi.arid": changes}), 5000))
+    assert end_of_activity(wave) == 99 + 20
+    assert end_of_activity(wave, 4980) is None
+    busy = {cycle: cycle % 7 for cycle in range(2, 5000)}
+    wave = waves.open(write_vcd(tmp_path / "b.vcd", core_signals(0, {"axi.arid": busy}), 5000))
+    assert end_of_activity(wave) is None
 
 
 def test_pins_come_before_what_is_inside(tmp_path: Path):

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.engines.library import DramConfig
+from rkcosim.measure.perf.estimator.accesses import Memory
 from rkcosim.measure.perf.estimator.coefficients import DELAYS, Fit, said_error, stored_fit, write_fit
 from rkcosim.measure.perf.estimator.estimate import job_times, lists_of, task_time
 from rkcosim.measure.perf.estimator.features import TaskShape
 from rkcosim.measure.perf.estimator.flows import Lists
-from rkcosim.measure.perf.estimator.turns import Memory
 from rkcosim.measure.perf.gate import read_baseline
 from rkcosim.measure.perf.measure import options
 from tools.estimator.data import MeasuredJob, read_data

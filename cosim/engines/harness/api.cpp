@@ -144,6 +144,12 @@ int rk_trace(System* s, const char* path, const FstFunctions* fst, const char* l
 }
 void rk_trace_close(System* s) { s->tracer.close(); }
 void rk_trace_status(const System* s, TraceStatus* to) { *to = s->tracer.status(); }
+// Copies the present values of variables, declared as for rk_trace, in whole words; returns the number of
+// words, 0 if there are none to copy.
+uint64_t rk_values(System* s, const char* lines, uint32_t* to, uint64_t room) {
+    std::vector<uint32_t> found;
+    return s->tracer.values_of(lines, found) ? copy(found, 0, to, room) : 0;
+}
 // The layers of a core's next job.
 uint32_t rk_layer_number(System* s, const char* name) { return s->progress.intern(name); }
 void rk_announce(System* s, int core, const LayerTasks* layers, uint64_t count) {

@@ -75,6 +75,20 @@ public:
         return true;
     }
 
+    // Appends the present values of variables, which are declared as for `open`, in whole words. Returns false
+    // for a declaration that does not fit, and while a waveform is written.
+    bool values_of(const char* lines, std::vector<uint32_t>& to) {
+        if (on() || !open("", nullptr, lines, TraceOrder{}, 0)) return false;
+        take();
+        state = TRACE_OFF;
+        sink.reset();
+        for (size_t v = 1; v < variables.size(); v++) {
+            const uint32_t* const from = &values[variables[v].place];
+            to.insert(to.end(), from, from + variables[v].words());
+        }
+        return true;
+    }
+
     // The next cycle that needs work even if every core sleeps.
     uint64_t next_cycle() const {
         return state == TRACE_WAITS && order.start.kind == AT_CYCLE ? order.start.cycle : ~0ull;

@@ -219,11 +219,12 @@ public:
             if (wanted) selected.push_back(group);
         }
     }
-    // Samples those groups with wanted signals that may have changed, or (`all`) each of them.
+    // Samples those groups with wanted signals that may have changed, or (`all`) each of them, which changes
+    // nothing in the model.
     void trace_sample(TraceSampler& sampler, bool all) {
         if (selected.empty()) return;
         Vcore__Syms* const symbols = top.rootp->vlSymsp;
-        const uint64_t flags = rk_table_activity(symbols);
+        const uint64_t flags = all ? 0 : rk_table_activity(symbols);
         for (const TraceGroup& group : selected)
             if (all || group.causes & (flags | ALWAYS)) group.sample(symbols, sampler);
     }

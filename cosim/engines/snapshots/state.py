@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes as ct
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,22 @@ from rkcosim.engines.snapshots.host_log import HostLog
 from rkcosim.engines.snapshots.orders import Border, SaveOrder, SnapshotInfo, SnapshotTaken
 from rkcosim.engines.system import System
 from rkcosim.engines.traces.engine import EngineTrace
+
+
+@dataclass(frozen=True)
+class KeptState:
+    """The state of an engine in this process, without the contents of its memory.
+
+    Members
+    -------
+    cycle : its cycle.
+    state : the state of cores, memory timing and logs, uint8.
+    host : the state of the engine's Python part.
+    """
+
+    cycle: int
+    state: np.ndarray
+    host: Mapping[str, Any]
 
 
 class Snapshots:
@@ -100,13 +117,7 @@ class Snapshots:
         self.savable()
         if self.log is not None and self.log.replaying:
             raise SnapshotError("the run is still being replayed up to its snapshot, so it cannot be saved")
-        size = self.engine.lib.rk_save(self.engine.opened())
-        if not size:
-            raise SnapshotError(
-                f"the {self.engine.source.identity(self.engine.traced)['variant']} cannot be saved"
-            )
-        state = np.empty(size, np.uint8)
-        self.engine.lib.rk_saved(state.ctypes.data)
+        state = self._state()
         ranges = sorted(self.engine.memory.ranges.items())
         pages = _used_pages(self.engine.memory, ranges)
         contents = {
@@ -172,6 +183,41 @@ class Snapshots:
         state = np.frombuffer(file.blocks["state"], np.uint8)
         if self.engine.lib.rk_restore(self.engine.opened(), state.ctypes.data, state.size):
             raise SnapshotError(f"{file.path}: the state does not fit this engine")
+
+    def _state(self) -> np.ndarray:
+        """Return the state of cores, memory timing and logs, uint8."""
+        size = self.engine.lib.rk_save(self.engine.opened())
+        if not size:
+            raise SnapshotError(
+                f"the {self.engine.source.identity(self.engine.traced)['variant']} cannot be saved"
+            )
+        state = np.empty(size, np.uint8)
+        self.engine.lib.rk_saved(state.ctypes.data)
+        return state
+
+    # In this process
+
+    def keep(self) -> KeptState:
+        """Return the state of the engine for `put_back`; the contents of its memory are not in it.
+
+        Raises
+        ------
+        SnapshotError
+            for an engine that cannot be saved.
+        """
+        self.savable()
+        return KeptState(self.engine.cycle, self._state(), copy.deepcopy(self._host_state()))
+
+    def put_back(self, kept: KeptState) -> None:
+        """Return to a state of this engine; the caller puts the contents of the memory back.
+
+        Events are recorded from there on, and those recorded before are forgotten.
+        """
+        if self.engine.lib.rk_restore(self.engine.opened(), kept.state.ctypes.data, kept.state.size):
+            raise SnapshotError("the kept state does not fit this engine")
+        self.engine.tasks = TaskLog()
+        self._put_host(kept.host)
+        self._recording.arm()
 
     # Orders
 
@@ -332,14 +378,18 @@ class Snapshots:
             self.engine.memory.map(iova, size)
         pages, rows = _image(file)
         self.engine.memory.array.reshape(-1, PAGE)[pages] = rows
-        host, recording = file.header["host"], self._recording
+        self._put_host(file.header["host"])
+        self._look_out()
+
+    def _put_host(self, host: Mapping[str, Any]) -> None:
+        """Restore the state of the engine's Python part."""
+        recording = self._recording
         self.engine.reset_at, self.engine.reported = list(host["reset_at"]), host["reported"]
         self.engine.counting = host["counting"]
         recording.kicks = Numbered([(cycle, core) for cycle, core in host["kicks"]], host["kicks_gone"])
         for name in ("announced", "layers"):
             found = {int(n): [tuple(layer) for layer in layers] for n, layers in host[name].items()}
             setattr(recording, name, found)
-        self._look_out()
 
     def _same_memory(self, file: SnapshotFile) -> None:
         """Check that the host's memory at the snapshot's cycle is the same as in the saved run."""

@@ -10,6 +10,8 @@ import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from rkcosim.base import progress
 from rkcosim.engines import library as lib
 from rkcosim.engines.protocol import WaveformError
@@ -36,6 +38,55 @@ class EngineTrace:
         self._last: TraceResult | None = None
         self._layers: dict[str, None] = {}  # names, in order
         self._claim: socket.socket | None = None
+        self._everything: list[tracing.Variable] = []
+        self._read: dict[tuple[str, ...], tuple[list[str], list[int], bytes]] = {}
+
+    def values(self, scopes: Sequence[str]) -> dict[str, int]:
+        """Return the values of signals in the present cycle, by the names that they have in a waveform.
+
+        Parameters
+        ----------
+        scopes : globs of scopes or signals below a core, as for a waveform.
+
+        Raises
+        ------
+        SpecError
+            for a scope that does not exist.
+        WaveformError
+            for an engine that was not opened with `traced=True`, and while it writes a waveform.
+        """
+        if not self._system.traced:
+            raise WaveformError("values of signals need the traced build: open the engine with traced=True")
+        key = tuple(scopes)
+        if key not in self._read:
+            if not self._everything:
+                self._everything = [v for v in self._variables() if v.source[0] in "mios"]
+            wanted = [v for v in tracing.chosen(self._everything, scopes) if not v.path.startswith("npu.")]
+            widths = [-(-int(v.source.rsplit(" ", 1)[1]) // 32) for v in wanted]
+            declared = "\n".join(f"{v.path} {v.source}" for v in wanted)
+            self._read[key] = [v.path for v in wanted], widths, declared.encode()
+        names, words, lines = self._read[key]
+        values = np.zeros(sum(words), np.uint32)
+        count = self._system.lib.rk_values(
+            self._system.opened(),
+            lines,
+            values.ctypes.data_as(ct.POINTER(ct.c_uint32)),
+            values.size,
+        )
+        if count != values.size:
+            raise WaveformError("the values of signals cannot be read while a waveform is written")
+        places = np.cumsum([0, *words]).tolist()
+        return {
+            name: int.from_bytes(values[at:end].tobytes(), "little")
+            for name, at, end in zip(names, places, places[1:], strict=False)
+        }
+
+    def _variables(self) -> list[tracing.Variable]:
+        """Return everything that the library can trace."""
+        names = tracing.parse_names(
+            self._system.lib.rk_trace_names(self._system.opened()).decode(), self._system.source.raw_names
+        )
+        return tracing.variables(names, self._system.cores, EVENT_NAMES[: len(EVENTS)])
 
     def trace(self, what: TraceSpec | str | Path, start: int = 0, stop: int | None = None) -> None:
         """Write a waveform, one nanosecond per cycle: a `TraceSpec`, or a file and the cycles up to `stop`.
@@ -94,13 +145,10 @@ class EngineTrace:
         WaveformError
             without a writer of the format, or for a moment that no engine detects.
         """
-        library, handle, system = self._system.lib, self._system.opened(), self._system
+        library, handle = self._system.lib, self._system.opened()
         fst = tracing.fst_functions() if spec.format == "fst" else None
         moments = [tracing.moment(when, self._layer(when)) for when in (spec.start, spec.stop)]
-        names = tracing.parse_names(library.rk_trace_names(handle).decode(), system.source.raw_names)
-        wanted = tracing.chosen(
-            tracing.variables(names, self._system.cores, EVENT_NAMES[: len(EVENTS)]), spec.scopes
-        )
+        wanted = tracing.chosen(self._variables(), spec.scopes)
         lines = "\n".join(f"{v.path} {v.source}" for v in wanted)
         self._claim_file(spec.path)
         try:

@@ -11,6 +11,7 @@ from rkcosim.golden.task.context import Finding, TaskReport
 from rkcosim.golden.task.device import EVENT_BITS, GoldenDevice
 from rkcosim.golden.task.errors import GoldenError, GoldenHang
 from rkcosim.golden.task.memory import Memory
+from rkcosim.spec.interrupts import masked
 from rkcosim.spec.regs import registers
 from rkcosim.spec.regs.options import chosen_options
 
@@ -319,11 +320,9 @@ class GoldenNpu:
         if waiting := device.waits():
             return "; ".join(waiting)
         mask = device.space.value("PC", "INTERRUPT_MASK")
-        if device.raw and not device.raw & mask:
-            names = self._map["PC"]["INTERRUPT_RAW_STATUS"].fields["int_raw_st"].enum or {}
-            came = ", ".join(name for name, bit in names.items() if device.raw & bit)
-            return f"idle; PC.INTERRUPT_MASK {mask:#x} masks all events that occurred: {came}"
-        return "idle"
+        control = self._map["PC"]["TASK_CON"].decode(device.space.value("PC", "TASK_CON"))
+        lines = masked(device.raw, mask, device.tasks_done, control["TASK_NUMBER"])
+        return "\n".join(["idle", *lines])
 
     def task_log(self) -> list[TaskReport]:
         """Tasks of all cores that are kept (see `reports`), core by core."""

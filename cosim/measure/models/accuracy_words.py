@@ -133,10 +133,11 @@ def advice_lines(found: Accuracy) -> Iterator[str]:
     if not advice.advised:
         yield f"advice: none of {len(advice.trials)} changes lowers the {now} by more than the noise"
     else:
-        yield f"advice, measured on {samples}: relative error of the channels (SQNR)"
+        takes = "" if advice.before.cost is None else ", estimated cycles"
+        yield f"advice, measured on {samples}: relative error of the channels (SQNR){takes}"
         for trial in advised(found):
             options = f" ({shlex.join(trial.options)})" if trial.options else ""
-            yield f"  {trial_text(trial)}: {trial.text}{options}"
+            yield f"  {trial_text(trial)}{cost_text(trial)}: {trial.text}{options}"
     for reason in advice.failed:
         yield f"  could not be tried: {reason}"
 
@@ -157,6 +158,14 @@ def advised(found: Accuracy) -> list[Trial]:
 def trial_text(trial: Trial) -> str:
     """Return the error and the SQNR that a change leaves."""
     return f"{100 * trial.error:.2f} % ({_decibels(trial)})"
+
+
+def cost_text(trial: Trial) -> str:
+    """Return the estimated cycles of an inference and the operators on the host, if they are known."""
+    if trial.cost is None:
+        return ""
+    hosted = f" and {trial.cost.host_operators} on the host" if trial.cost.host_operators else ""
+    return f", {trial.cost.cycles:,}{hosted}"
 
 
 def _decibels(figures: Figures | Trial) -> str:

@@ -405,23 +405,26 @@ def _layers(
                     tensors[tensor.name] = tensors[tensor.name].astype(np.float16)
         result = run(graph_nodes(step), tensors)[step.output.name]
         own[step.output.name] = result
-        if last[step.output.name] != index:
-            continue
         want = other.cube(step.output)
         for alias in names.get(step.output.name, []):
             want = other.cube(graph.tensors[alias]) if want is None else want
-        if want is None or step.output.name in other.rounded:
+        unknown = want is None or step.output.name in other.rounded
+        ends = last[step.output.name] == index
+        if step.output.real and (unknown or (coarse and not ends)):  # each of several steps writes a part
+            made = float_units.units(step, tensors, result, coarse)
+            inexact[step.output.name] = np.maximum(made, inexact.get(step.output.name, 0.0))
+        if not ends:
+            continue
+        if want is None or unknown:
             if step.output.name in wanted and step.name not in skipped:
                 skipped.append(step.name)
-            if step.output.real:
-                inexact[step.output.name] = float_units.units(step, tensors, result, coarse)
             continue
         alone = step.alone if isinstance(step, ConvStep) else step
         between = None if alone is step else other.cube(alone.output)
         if between is not None:
             inner = run(graph_nodes(alone), tensors)[alone.output.name]
             _count(layers, alone, inner, between, tensors, coarse)
-        _count(layers, step, result, want, tensors, coarse)
+        _count(layers, step, result, want, tensors, coarse, inexact.get(step.output.name, 0.0))
 
 
 def _count(
@@ -431,7 +434,9 @@ def _count(
     theirs: npt.NDArray[Any],
     tensors: Mapping[str, npt.NDArray[Any]],
     coarse: Mapping[str, npt.NDArray[np.float64]],
+    least: npt.NDArray[np.float64] | float = 0.0,
 ) -> None:
+    """Add a layer's elements to its row; `least` are the units of parts that earlier steps wrote."""
     real = step.output.real
     bound = float_units.BOUND if real else bound_of(step)
     new = LayerDifference(step.name, step.kind, _kind(step), 0, bound=bound, unit="fp16" if real else "step")
@@ -440,7 +445,8 @@ def _count(
     row.elements += theirs.size
     theirs = theirs.reshape(ours.shape)
     if real:
-        row.add_floats(ours, theirs, float_units.units(step, tensors, ours, coarse))
+        unit = np.maximum(float_units.units(step, tensors, ours, coarse), least)
+        row.add_floats(ours, theirs, unit)
     else:
         row.add(ours, theirs)
 

@@ -6,12 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rkcosim.compiler import quantization
-from rkcosim.compiler.quantization import Accuracy, FloatModel, Score, Selection, Settings, method_text
+from rkcosim.compiler.quantization import (
+    Accuracy,
+    Cost,
+    FloatModel,
+    Score,
+    Selection,
+    Settings,
+    method_text,
+)
 from rkcosim.compiler.quantization.forms import Sample
 from rkcosim.measure.models.accuracy import npu_figures
 from rkcosim.measure.models.accuracy_words import selection_text
+from rkcosim.measure.perf.estimator import estimate_model
 
-MUCH = 1.5
+MUCH = 1.25
 """Ratio of the errors from which on a method is warned of."""
 
 
@@ -105,9 +114,18 @@ def quantise(
         found.npu = npu_figures(model, made, samples)
     if advice:
         learnt, fresh = (samples, held_out) if held_out else quantization.divided(samples)
-        found.advice = quantization.advise(model, learnt, fresh, replace(settings, keep=kept))
+        found.advice = quantization.advise(model, learnt, fresh, replace(settings, keep=kept), cost=cost_of)
     found.remarks = [remark for remark in remarks if remark]
     return Quantised(made, found, before, kept, settings, selection)
+
+
+def cost_of(data: bytes) -> Cost | None:
+    """Return the estimated cycles and the operators on the host of a model's file; None if there are none."""
+    try:
+        found = estimate_model(data)
+    except ValueError:  # also a ModelError
+        return None
+    return Cost(found.cycles, len(found.host.operators) if found.host else 0)
 
 
 def _method_warning(model: FloatModel, made: bytes, samples: Sequence[Sample], settings: Settings) -> str:
@@ -150,5 +168,7 @@ def measure(
     if advice:
         learnt, fresh = quantization.divided(samples)
         kept = tuple(name for name in found.kept if name in model.layers)
-        found.advice = quantization.advise(model, learnt, fresh, Settings(keep=kept), given=data)
+        found.advice = quantization.advise(
+            model, learnt, fresh, Settings(keep=kept), given=data, cost=cost_of
+        )
     return found

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from rkcosim.compiler.quantization.channels import CODES, FEW
 from rkcosim.compiler.quantization.figures import order
-from rkcosim.measure.models.accuracy_words import advised, code_rows, layer_line, trial_text
+from rkcosim.measure.models.accuracy_words import advised, code_rows, cost_text, layer_line, trial_text
 from rkcosim.measure.report import page
 from rkcosim.measure.report.figures import NOTHING
 from rkcosim.measure.report.table import Cell, Column, groups
@@ -80,7 +80,10 @@ def render(name: str, found: Accuracy) -> str:
             findings=found.findings(),
             important=layer_line(found),
             advice=found.advice,
-            trials=[(trial_text(trial), trial.text, shlex.join(trial.options)) for trial in advised(found)],
+            trials=[
+                (trial_text(trial) + cost_text(trial), trial.text, shlex.join(trial.options))
+                for trial in advised(found)
+            ],
             columns=columns,
             groups=groups(columns),
             rows=range(len(found.layers)),

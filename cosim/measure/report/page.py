@@ -19,6 +19,7 @@ from rkcosim.measure.perf.boards.expected import (
     without_host,
 )
 from rkcosim.measure.report import bars, eventcharts, memory, overtime, roofline, table
+from rkcosim.measure.report.advice import AdviceSection
 from rkcosim.measure.report.data import ReportedRun, ReportError, ReportRow, embed
 from rkcosim.measure.report.figures import count, percent, short, size
 from rkcosim.waves.drawing import clip
@@ -36,7 +37,12 @@ NO_TASKS = "No task ran."
 NO_MACS = "Nothing in this run has MACs, so there is no array roof."
 
 
-def render(run: ReportedRun, log: EventLog | None = None, clock: float = 1.0) -> str:
+def render(
+    run: ReportedRun,
+    log: EventLog | None = None,
+    clock: float = 1.0,
+    advice: AdviceSection | None = None,
+) -> str:
     """Return the page as text.
 
     Parameters
@@ -47,6 +53,8 @@ def render(run: ReportedRun, log: EventLog | None = None, clock: float = 1.0) ->
         Events of the same run, for the charts over time.
     clock
         Clock in GHz, for times.
+    advice
+        Changes that make the network faster.
 
     Raises
     ------
@@ -62,6 +70,7 @@ def render(run: ReportedRun, log: EventLog | None = None, clock: float = 1.0) ->
         tiles=_tiles(run, clock),
         facts=_facts(run, clock),
         verdict=verdict(run),
+        advice=advice,
         remarks=_remarks(run),
         state=str(run.raw.get("state") or ""),
         diagnostics=[str(item) for item in run.raw.get("diagnostics") or []],
@@ -90,9 +99,15 @@ def render(run: ReportedRun, log: EventLog | None = None, clock: float = 1.0) ->
     )
 
 
-def write(path: Path, run: ReportedRun, log: EventLog | None = None, clock: float = 1.0) -> None:
-    """Write the page; raises the errors of `render`."""
-    put(path, render(run, log, clock))
+def write(
+    path: Path,
+    run: ReportedRun,
+    log: EventLog | None = None,
+    clock: float = 1.0,
+    advice: AdviceSection | None = None,
+) -> None:
+    """Write the page; parameters and errors are those of `render`."""
+    put(path, render(run, log, clock, advice))
 
 
 def put(path: Path, page: str) -> None:

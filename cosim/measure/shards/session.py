@@ -176,6 +176,9 @@ class ShardSession(Session):
         """`RunReport` of the last inference."""
         return self._report
 
+    def begin(self, _inputs: Sequence[Any]) -> None:
+        """Do nothing: `expect` has announced the inferences."""
+
     def check(self, _inputs: Sequence[Any]) -> _Found:
         """The first difference of the last inference: in a shard's memory, or between golden models."""
         last = self._over[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -39,6 +40,9 @@ class BatchChecker:
         address = self._one.check_memory()
         self._address = address if self._address is None else self._address
         self._seconds += time.perf_counter() - begun
+
+    def begin(self, inputs: Sequence[npt.ArrayLike]) -> None:
+        """Do nothing: each sample is compared within the run."""
 
     def check(self, inputs: list[npt.ArrayLike]) -> Verdict:
         """Return the verdict of the last run's samples, the first that differs if there is one."""

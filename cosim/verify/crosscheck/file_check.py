@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -118,6 +118,9 @@ class FileChecker(ModelChecker):
         self._kept: dict[int, list[npt.NDArray[Any]]] = {}
         self._inputs: list[npt.ArrayLike] = []
         self._before: npt.NDArray[np.uint8] | None = None
+
+    def begin(self, inputs: Sequence[npt.ArrayLike]) -> None:
+        """Do nothing: `check` needs the golden model's memory as it was before its run."""
 
     def check(self, inputs: list[npt.ArrayLike]) -> Verdict:
         """Compare tensors and nodes, see `ModelChecker.check`."""

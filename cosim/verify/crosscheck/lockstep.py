@@ -7,7 +7,7 @@ CBUF, and a wrong sum in the cycle in which CORE delivers it, long before the ou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -188,7 +188,12 @@ class _Comparison:
 
 
 def lockstep(
-    engine: Any, kick: Kick, core: int = 0, max_cycles: int = 5_000_000, memory: Memory | None = None
+    engine: Any,
+    kick: Kick,
+    core: int = 0,
+    max_cycles: int = 5_000_000,
+    memory: Memory | None = None,
+    writes: Sequence[tuple[int, int]] = (),
 ) -> LockstepResult:
     """Run a kick on a probed engine and on the golden model, up to the first difference inside.
 
@@ -199,6 +204,7 @@ def lockstep(
     kick, core : what to run, and on which core.
     max_cycles : bound of the run.
     memory : memory of the golden model; a copy of the engine's by default.
+    writes : (offset, value) that the host writes before the start.
 
     Returns
     -------
@@ -208,12 +214,12 @@ def lockstep(
     golden = GoldenNpu(core + 1, strict=False, memory=image, options=engine.options)
     recorder = _Recorder()
     golden.devices[core].observer = recorder
-    golden_ends = run_kick(golden, kick, core).done
+    golden_ends = run_kick(golden, kick, core, writes=writes).done
     result = LockstepResult()
     comparison = _Comparison(recorder.tasks, result)
     seen = len(engine.probes())
     engine.reset(1 << core)
-    begin = start(engine, kick, core)
+    begin = start(engine, kick, core, writes)
     ended = False
     while not ended and result.divergence is None and engine.cycle - begin < max_cycles:
         ended = bool(engine.run_until_irq(1 << core, min(CHUNK, max_cycles)))

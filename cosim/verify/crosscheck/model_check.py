@@ -7,7 +7,7 @@ every layer's tensor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from rkcosim.compiler.steps import AtomsStep, CallStep, Step, TilesStep
 from rkcosim.driver import Buffer, Driver
 from rkcosim.golden.graph import run
 from rkcosim.golden.task import GoldenNpu
+from rkcosim.verify.crosscheck.beside import Beside
 from rkcosim.verify.crosscheck.graph_nodes import graph_nodes
 
 
@@ -185,10 +186,40 @@ class ModelChecker:
         self.golden = LoadedModel(loaded.model, self._driver(dict(loaded.bases)))
         if self.golden.tasks.data != loaded.tasks.data:
             raise RuntimeError("the golden model did not get the device's addresses")
+        self._begun: tuple[list[npt.ArrayLike], Beside[SecondLevel]] | None = None
 
     def _driver(self, places: dict[str, int]) -> GoldenDriver:
         """Return the driver of the task-level model, whose buffers have the addresses `places`."""
         return GoldenDriver(places)
+
+    def begin(self, inputs: Sequence[npt.ArrayLike]) -> None:
+        """Begin to compute the tensors of both levels for the inputs of the run that follows.
+
+        They are computed beside the run, on another processor. For models with states, or with operators that
+        a runtime computes on the host, nothing is computed before `check`.
+        """
+        self._wait()
+        model = self.loaded.model
+        if not model.graph.states and not any(isinstance(step, CallStep) for step in model.graph_nodes()):
+            given = list(inputs)
+            self._begun = given, Beside(self._expected(given))
+
+    def _wait(self) -> None:
+        """Wait until nothing is computed beside a run."""
+        if self._begun is not None:
+            self._begun[1].wait()
+            self._begun = None
+
+    def _expected(self, inputs: list[npt.ArrayLike]) -> Callable[[], SecondLevel]:
+        """Set the inputs of the task level; return the function that runs both levels."""
+        for index, values in enumerate(inputs):
+            self.golden.set_input(index, values)
+
+        def run_both() -> SecondLevel:
+            self.golden.run()
+            return self._second_level(inputs)
+
+        return run_both
 
     def check(self, inputs: list[npt.ArrayLike]) -> Verdict:
         """Compare the device's tensors after a run with those of both levels for the same inputs.
@@ -197,10 +228,12 @@ class ModelChecker:
         compare all of them.
         """
         model = self.loaded.model
-        for index, values in enumerate(inputs):
-            self.golden.set_input(index, values)
-        self.golden.run()
-        second = self._second_level(inputs)
+        begun = self._begun
+        self._wait()
+        if begun is not None and all(a is b for a, b in zip(begun[0], inputs, strict=True)):
+            second = begun[1].result()
+        else:
+            second = self._expected(inputs)()
         steps, first = model.graph_nodes(), None
         for index, step in enumerate(steps):
             name = step.output.name
@@ -251,5 +284,8 @@ class ModelChecker:
         return 0.0
 
     def close(self) -> None:
-        """Release the golden device's memory."""
-        self.golden.close()
+        """Release the golden device's memory, once nothing is computed beside a run that was broken off."""
+        if self._begun is None:
+            self.golden.close()
+        else:
+            self._begun[1].then(self.golden.close)

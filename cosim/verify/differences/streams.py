@@ -11,7 +11,7 @@ import numpy as np
 
 from rkcosim.golden.task.rules import present
 from rkcosim.golden.task.shapes import DpuCube, PoolShape
-from rkcosim.regcmd import disassemble
+from rkcosim.regcmd import disassemble, format_command
 from rkcosim.regcmd.lint.rule import Check
 from rkcosim.regcmd.lint.traffic import Access, accesses
 from rkcosim.regcmd.machine import starts_of
@@ -257,11 +257,17 @@ def _command(task: int | None, path: str, ours: int | None, theirs: int | None) 
     """Return a register that a task, or without one the host, sets differently."""
     kind, place = ("kick", "the host") if task is None else ("command", f"task {task}")
     data = {"kind": kind, "task": task or 0, "register": path, "ours": ours, "theirs": theirs}
-    words = [f"0x{value:X}" if value is not None else "not written" for value in (ours, theirs)]
+    shown = _started if path == "OP_ENABLE" else "0x{:X}".format
+    words = [shown(value) if value is not None else "not written" for value in (ours, theirs)]
     text = f"{place}, {path}: {words[0]}, against {words[1]}"
     if ours is not None and theirs is not None and path != "OP_ENABLE":
         text += f" ({differing_fields(_register(path), ours, theirs)})"
     return Finding(text, data)
+
+
+def _started(word: int) -> str:
+    """Return the blocks that an op-enable word starts, as the listing has them."""
+    return format_command(disassemble([word])[0]).removeprefix("OP_ENABLE ")
 
 
 def first_byte(

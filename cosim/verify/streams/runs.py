@@ -21,8 +21,8 @@ from rkcosim.engines.protocol import (
     MemoryAccessError,
 )
 from rkcosim.golden.task import GoldenError
-from rkcosim.regcmd.job import interrupt_names
 from rkcosim.regcmd.named import named
+from rkcosim.spec.interrupts import interrupt_names
 from rkcosim.spec.regs import registers
 from rkcosim.verify.crosscheck.kick import start
 from rkcosim.verify.streams.contents import Region, StreamContents, runs_of

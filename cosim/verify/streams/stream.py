@@ -331,10 +331,11 @@ class Stream(StreamContents):
         The findings by task and word; true if there are any.
         """
         from rkcosim.regcmd.lint import lint
+        from rkcosim.regcmd.machine import task_count
         from rkcosim.verify.streams.findings import LintFindings
 
         program = self.program()
-        return LintFindings(lint(program, only), len(program.tasks))
+        return LintFindings(lint(program, only), task_count(program))
 
     # Runs
 
@@ -355,8 +356,11 @@ class Stream(StreamContents):
         )
 
     def _broken_rules(self, task: int) -> list[str]:
-        """Return the errors that `lint` finds in one task, for the message about a hang."""
-        found = [f"lint: {one}" for one in self.lint().errors if one.task == task]
+        """Return the errors that `lint` finds in one task, for the message about a hang; causes first."""
+        errors = self.lint().errors
+        here = [one for one in errors if one.task == task]
+        causes = [one for one in errors if (one.set_in, one.word) in {other.follows for other in here}]
+        found = list(dict.fromkeys(f"lint: {one}" for one in [*causes, *here]))
         more = len(found) - _SHOWN
         return found[:_SHOWN] + ([f"lint: {more} more errors in task {task}"] if more > 0 else [])
 

@@ -100,7 +100,7 @@ def nearest_ranges(count: int, before: Pair, after: Pair) -> str:
 
 @constraint("Resize", "Upsample")
 def resize_mode(mode: str, more: str = "") -> str:
-    """The mode is nearest, linear (bilinear) or cubic, without antialias and exclude_outside."""
+    """The mode is nearest, linear (bilinear) or cubic, of bytes without antialias and exclude_outside."""
     if mode not in ("nearest", "linear", "cubic"):
         return f"mode {mode}"
     return f"mode {mode}, {more}" if more else ""
@@ -124,11 +124,12 @@ def resize_ratio(method: str, axis: str, before: int, after: int, fits: bool) ->
     return "" if fits else f"mode {method}, {before} to {after} {axis}"
 
 
-@constraint("Resize", most=MOST_DEPTH)
-def resize_matrix(method: str, axis: str, before: int, after: int) -> str:
-    """Linear and cubic resizes of floats by other ratios are products with a matrix of weights, of an axis of
-    at most {most} elements: the multiplications for each result grow with them."""
-    return f"mode {method}, {before} to {after} {axis}" if before > MOST_DEPTH else ""
+@constraint("Resize", most=MOST_DEPTH, weights=f"{MOST_ONES:,}")
+def resize_matrix(method: str, axis: str, before: int, after: int, used: int) -> str:
+    """Linear and cubic resizes of floats by other ratios are products with a matrix of weights, which has at
+    most {weights} places, and {most} elements for each result: the multiplications grow with them."""
+    fits = before * after <= MOST_ONES and min(before, used) <= MOST_DEPTH
+    return "" if fits else f"mode {method}, {before} to {after} {axis}: {used} elements for a result"
 
 
 @constraint("Resize")
@@ -139,9 +140,12 @@ def resize_of_codes(method: str, fits: bool) -> str:
 
 
 @constraint("Resize", "Upsample")
-def resize_sizes(before: Shape, after: Shape | None) -> str:
-    """Sizes or scales are four constants that leave batch and channels as they are."""
-    fits = after is not None and len(after) == 4 and after[1] == before[1] and min(after) >= 1
+def resize_sizes(before: Shape, after: Shape | None, policy: str = "stretch") -> str:
+    """Sizes or scales are constants that leave batch and channels of a map as they are, and are taken as they
+    are (keep_aspect_ratio_policy stretch)."""
+    if policy != "stretch":
+        return f"keep_aspect_ratio_policy {policy}"
+    fits = after is not None and len(after) == 4 and after[:2] == before[:2] and min(after) >= 1
     return "" if fits else f"{before} to {'sizes computed by the model' if after is None else after}"
 
 

@@ -16,8 +16,8 @@ NORMALISATIONS = ("LayerNormalization", "RMSNormalization")
 OF_MAPS = ("InstanceNormalization", "GroupNormalization")
 
 
-@constraint("Softmax")
-def softmax_type(real: bool, name: str) -> str:
+@constraint("Softmax", *NORMALISATIONS, *OF_MAPS)
+def input_of_floats(real: bool, name: str) -> str:
     """The input is a tensor of floats, which the NPU computes in fp16."""
     return "" if real else f"'{name}' is a tensor of bytes"
 
@@ -100,7 +100,7 @@ def softmax_reason(x: Tensor, axis: int, is_product: Callable[[str], bool]) -> s
     """
     channels, rows, columns = x.cube
     return (
-        softmax_type.reason(x.real, x.name)
+        input_of_floats.reason(x.real, x.name)
         or softmax_rows.reason(channels, rows * columns)
         or softmax_axis.reason(x, axis)
         or worth_a_job.reason(x.elements)

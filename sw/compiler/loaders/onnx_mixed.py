@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 import onnx
 
 from rkcosim.compiler import graph as g
+from rkcosim.compiler.constraints.normalisations import input_of_floats
 from rkcosim.compiler.graph import Graph, ModelError, Tensor
 from rkcosim.compiler.loaders.node import Pending, natural_cube
 from rkcosim.compiler.loaders.onnx_base import CLAMPS, CODINGS, MOVES, PASS_THROUGH, PRODUCTS
@@ -90,10 +91,7 @@ class MixedLoader(FloatLoader):
         if self.floats:
             return super()._node(node)
         if node.op_type in NORMALISATIONS:
-            raise ModelError(
-                f"{node_label(node)}: its input is quantised, and the NPU computes a normalisation in fp16; "
-                "it would if the operator before it were in floating point"
-            )
+            raise input_of_floats.error(node_label(node), False, node.input[0])
         return Loader._node(self, node)
 
     def _source(self, node: onnx.NodeProto, index: int) -> Value:

@@ -497,9 +497,8 @@ class OnnxNode(FileNode):
 
     def sampled(self, x: Tensor) -> tuple[Sampling, Sampling, Shape] | None:
         mode, number = self._text("mode", "nearest"), self.attributes.get
-        resize_mode(
-            self.label, mode, ", ".join(n for n in ("antialias", "exclude_outside") if int(number(n, 0)))
-        )
+        more = [name for name in ("antialias", "exclude_outside") if int(number(name, 0))]
+        resize_mode(self.label, mode, "" if x.real and mode != "nearest" else ", ".join(more))
         if mode == "nearest":
             return None
         resize_coordinates(self.label, self._form(), mode)
@@ -507,7 +506,13 @@ class OnnxNode(FileNode):
         pairs = zip(x.cube[1:], out[2:], ratios, strict=True)
         a = float(number("cubic_coeff_a", -0.75))
         rows, columns = (
-            Sampling("cubic" if mode == "cubic" else "linear", *self._places(n, m, ratio), a=a)
+            Sampling(
+                "cubic" if mode == "cubic" else "linear",
+                *self._places(n, m, ratio),
+                a=a,
+                reach=max(1.0, 1 / ratio) if "antialias" in more else 1.0,
+                inside="exclude_outside" in more,
+            )
             for n, m, ratio in pairs
         )
         return rows, columns, tuple(out)
@@ -542,14 +547,19 @@ class OnnxNode(FileNode):
         """Return the shape of a resize's result, and the factors of rows and columns."""
         channels, *size = x.cube
         old = self.kind == "Upsample"
+        axes = [int(axis) % 4 for axis in self.attributes.get("axes", range(4))]
         last = self.constant(len(self.values) - 1)
-        by_size = not old and len(self.values) == 4 and last is not None and last.array.size == 4
+        by_size = not old and len(self.values) == 4 and last is not None and last.array.size == len(axes)
         scales = last if old else self.constant(2) if len(self.values) > 2 and not by_size else None
         if by_size and last is not None:
-            out = [int(n) for n in last.array]
+            policy = self._text("keep_aspect_ratio_policy", "stretch")
+            resize_sizes(self.label, x.shape, (1, channels, *size), policy)
+            given = dict(zip(axes, last.array.tolist(), strict=True))
+            out = [int(given.get(axis, n)) for axis, n in enumerate((1, channels, *size))]
             ratios = [n / m for n, m in zip(out[2:], size, strict=True)]
-        elif scales is not None and scales.array.size == 4:
-            _, deep, *ratios = [float(n) for n in scales.array]
+        elif scales is not None and scales.array.size == len(axes):
+            given = dict(zip(axes, scales.array.tolist(), strict=True))
+            _, deep, *ratios = [float(given.get(axis, 1.0)) for axis in range(4)]
             out = [1, channels * round(deep), *(int(n * f) for n, f in zip(size, ratios, strict=True))]
         else:
             raise resize_sizes.error(self.label, x.shape, None)

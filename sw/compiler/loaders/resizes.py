@@ -6,10 +6,13 @@ the CNA, as in a product of two activations, with a kernel for each line along t
 For the columns of a map (C, H, W) its atoms are moved to a matrix of W rows with H * C channels, for its rows
 to one of H rows with W * C channels; the atoms of the product are moved back.  Zeros make whole atoms of the
 channels and whole weight tiles of the resized axis.
+
+A longer axis is divided into parts of the results, each with the elements that it needs.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +20,7 @@ import numpy as np
 from rkcosim.compiler.constraints.movements import order_in_memory, resize_matrix
 from rkcosim.compiler.graph import Concat, Graph, ModelError, Op, Pad, Slice, Tensor
 from rkcosim.compiler.graph_products import Factors, KernelAtoms, KernelTiles, Product
+from rkcosim.compiler.limits import MOST_DEPTH
 from rkcosim.compiler.loaders.node import Array, Cube, Shape
 from rkcosim.compiler.permutation import Permute, loops, moves
 from rkcosim.compiler.resampling import Resample, Sampling
@@ -63,11 +67,47 @@ def add_resize(graph: Graph, label: str, op: Op, rows: Sampling, columns: Sampli
         if _possible(graph, alone):
             graph.ops.append(alone)
         else:
-            size, out = x.cube[axis], made.cube[axis]
-            resize_matrix(label, places.method, AXES[axis], size, out)
-            products = _Products(graph, label, f"{op.name}.{AXES[axis]}")
-            products.resize(x, made, axis, places.matrix(size, out))
+            resize_matrix(label, places.method, AXES[axis], x.cube[axis], made.cube[axis], places.most)
+            matrix = places.matrix(x.cube[axis], made.cube[axis])
+            _add_products(graph, label, f"{op.name}.{AXES[axis]}", x, made, axis, matrix)
         x = made
+
+
+def _add_products(
+    graph: Graph, label: str, name: str, x: Tensor, y: Tensor, axis: int, matrix: Array
+) -> None:
+    """Add the products of an axis with at most `MOST_DEPTH` elements each; see `_Products.resize`."""
+    if x.cube[axis] <= MOST_DEPTH:
+        _Products(graph, label, name).resize(x, y, axis, matrix)
+        return
+    parts = []
+    for number, (first, last) in enumerate(divided(matrix)):
+        rows = matrix[first:last]
+        used = np.flatnonzero(rows.any(axis=0))
+        tile = channel_group()  # whole weight tiles, if the axis has as many elements
+        length = min(-(-(int(np.ptp(used)) + 1) // tile) * tile, x.cube[axis])
+        low = min(int(used[0]), x.cube[axis] - length)
+        source = _tensor(graph, x, f"{y.name}@elements{number}", _with(x.cube, axis, length))
+        begin = _with((0, 0, 0), axis, low)
+        graph.ops.append(Slice(f"{name}.{number}.elements", (x.name,), source.name, begin))
+        part = _tensor(graph, x, f"{y.name}@part{number}", _with(x.cube, axis, last - first))
+        _Products(graph, label, f"{name}.{number}").resize(source, part, axis, rows[:, low : low + length])
+        parts.append(part.name)
+    graph.ops.append(Concat(f"{name}.joined", tuple(parts), y.name, axis=axis))
+
+
+def divided(matrix: Array) -> list[tuple[int, int]]:
+    """Return ranges of results, each with at most `MOST_DEPTH` neighbouring elements.
+
+    They are about equally long: as many as needed for the longest axis, unless a part of it needs more.
+    """
+    count = -(-matrix.shape[1] // MOST_DEPTH)
+    while True:
+        ends = np.linspace(0, len(matrix), count + 1).astype(int)
+        ranges = [(int(a), int(b)) for a, b in itertools.pairwise(ends) if a < b]
+        if all(np.ptp(np.flatnonzero(matrix[a:b].any(axis=0))) < MOST_DEPTH for a, b in ranges):
+            return ranges
+        count += 1
 
 
 def _plain(places: Sampling, x: Tensor, y: Tensor, axis: int) -> bool:

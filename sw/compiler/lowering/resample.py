@@ -116,6 +116,8 @@ def axis_of(sampling: Sampling, size: int, out: int) -> Axis | None:
     """Return a resize of `size` to `out` elements as a convolution; None if it exceeds the limits."""
     if sampling.method == "nearest":
         return _nearest(sampling.picks, size)
+    if sampling.inside or sampling.reach > 1:
+        return None
     ratio = Fraction(sampling.step if out > 1 else 1.0).limit_denominator(MOST_PLACES)
     n, b = ratio.denominator, ratio.numerator
     if abs(float(ratio) - sampling.step) * (out - 1) > 1e-4 or b < 1:

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from rkcosim.compiler.limits import MAX_NOTCH, MAX_SIZE
 from rkcosim.compiler.matmul.shape import CHANNEL_STEP, MatmulError, ProductShape
-from rkcosim.compiler.tiling import BANK_BYTES, BANKS, ENTRY_BYTES, STRIPE
+from rkcosim.compiler.tiling import BANKS, ENTRY_BYTES, STRIPE, bank_bytes
 
 MAX_KERNELS = 8192
 """Channels of one task: the DPU's field has 13 bits."""
@@ -94,9 +94,9 @@ def _cuts(shape: ProductShape) -> Iterator[_Cut]:
     for depth in sorted(depths, reverse=True) if shape.divisible else [shape.k]:
         group_bytes = shape.kind.group * depth * shape.kind.bits // 8
         for data_banks in range(1, BANKS):
-            ring = (BANKS - data_banks) * BANK_BYTES
+            ring = (BANKS - data_banks) * bank_bytes()
             rows = min(
-                shape.m, MAX_SIZE, data_banks * BANK_BYTES // ENTRY_BYTES // _row_entries(shape, depth)
+                shape.m, MAX_SIZE, data_banks * bank_bytes() // ENTRY_BYTES // _row_entries(shape, depth)
             )
             if group_bytes > ring:
                 rows = min(rows, STRIPE)  # a group larger than its banks is streamed, only with one stripe
@@ -147,7 +147,7 @@ def _group_cycles(shape: ProductShape, cut: _Cut, stripes: int, depth: int) -> f
     if cut.resident or not stripes:
         return stripes * stripe
     weights = kind.group * depth * kind.bits // 8
-    spare = max((BANKS - cut.data_banks) * BANK_BYTES - weights, 0)
+    spare = max((BANKS - cut.data_banks) * bank_bytes() - weights, 0)
     late = (weights - spare) / CORE_BYTES - stripe
     return max(stripes * stripe + max(late, 0.0), weights / CORE_BYTES)
 

@@ -17,11 +17,12 @@ from rkcosim.compiler.quantization.prepare import Normalisation, for_inputs, pre
 from rkcosim.compiler.quantization.quantizer import Method, Settings, between, quantize_model
 from rkcosim.compiler.quantization.scores import Score
 from rkcosim.compiler.quantization.selection import Selection, method_text, range_options, select_ranges
-from rkcosim.compiler.quantization.trials import Advice, Trial
+from rkcosim.compiler.quantization.trials import Advice, Cost, Trial
 
 __all__ = [
     "Accuracy",
     "Advice",
+    "Cost",
     "Figures",
     "FloatModel",
     "Layer",

@@ -62,8 +62,8 @@ def runs_of_cut(
     learnt: Sequence[Sample],
     fresh: Sequence[Sample],
     settings: Settings,
-) -> list[dict[str, Array]]:
-    """Return the outputs of a model whose part in front of a cut is quantised.
+) -> tuple[list[dict[str, Array]], bytes]:
+    """Return the outputs of a model whose part in front of a cut is quantised, and the file of this part.
 
     Parameters
     ----------
@@ -83,16 +83,18 @@ def runs_of_cut(
     """
     inputs = [item.name for item in model.proto.graph.input]
     front = OnnxModel(_between(model.proto, inputs, cut))
-    found = front.run_quantised(front.quantize(learnt, settings), fresh)
+    made = front.quantize(learnt, settings)
+    found = front.run_quantised(made, fresh)
     ends = [name for name in model.outputs if name not in cut]
     rest = _between(model.proto, list(cut), ends)
     takes = {item.name for item in rest.graph.input}
     given: list[Mapping[str, Array]] = [{**sample, **one} for sample, one in zip(fresh, found, strict=True)]
     computed = run_outputs(rest, [{name: one[name] for name in takes} for one in given])
-    return [
+    whole = [
         {name: {**one, **more}[name] for name in model.outputs}
         for one, more in zip(found, computed, strict=True)
     ]
+    return whole, made
 
 
 def _between(proto: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]) -> onnx.ModelProto:

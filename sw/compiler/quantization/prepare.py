@@ -20,6 +20,12 @@ from rkcosim.compiler.options import load_options
 OPSET = 13
 """First operator set of ONNX whose QuantizeLinear and DequantizeLinear have a scale for each channel."""
 
+QUANTISERS, CONSTANT = ("_scale", "_zero_point"), "@constant"
+"""Endings that onnxruntime's quantiser gives to names of values, and the one that sets constants apart."""
+
+NORMALISATION_OPSET = 17
+"""First operator set of ONNX with LayerNormalization."""
+
 ON_CODES = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 """Operators of quantised models."""
 
@@ -145,10 +151,10 @@ def prepared(data: bytes, normalisations: Sequence[Normalisation] = ()) -> onnx.
         raise ModelError(
             "the model is already quantised; `rkcosim accuracy` compares it with its float original"
         )
-    proto = _recent(proto)
+    proto = _with_normalisations(_recent(proto))
     if normalisations:
         _normalise(proto, normalisations)
-    return inferred(_named(_optimised(proto)))
+    return inferred(_apart(_named(_optimised(proto))))
 
 
 def _named(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -158,6 +164,26 @@ def _named(proto: onnx.ModelProto) -> onnx.ModelProto:
         if not node.name and node.output and node.output[0] not in taken:
             node.name = node.output[0]
             taken.add(node.name)
+    return proto
+
+
+def _apart(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Rename constants that have the name that onnxruntime's quantiser gives to a scale or zero point.
+
+    Models with subgraphs, which may read the constants, stay as they are.
+    """
+    if any(attribute.HasField("g") for node in proto.graph.node for attribute in node.attribute):
+        return proto
+    values = {name for node in proto.graph.node for name in node.output}
+    values.update(item.name for item in proto.graph.input)
+    made = {name + suffix for name in values for suffix in QUANTISERS}
+    for item in proto.graph.initializer:
+        if item.name in made:
+            for node in proto.graph.node:
+                for place, name in enumerate(node.input):
+                    if name == item.name:
+                        node.input[place] = name + CONSTANT
+            item.name += CONSTANT
     return proto
 
 
@@ -174,6 +200,15 @@ def _recent(proto: onnx.ModelProto) -> onnx.ModelProto:
             f"the model has operator set {version}, quantisation needs {OPSET}, and onnx cannot convert it: "
             f"{text}"
         ) from error
+
+
+def _with_normalisations(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Declare the operator set of LayerNormalization, which reading makes of one that is written out."""
+    if any(node.op_type == "LayerNormalization" for node in proto.graph.node):
+        for item in proto.opset_import:
+            if item.domain in ("", "ai.onnx"):
+                item.version = max(item.version, NORMALISATION_OPSET)
+    return proto
 
 
 def _normalise(proto: onnx.ModelProto, normalisations: Sequence[Normalisation]) -> None:

@@ -23,6 +23,7 @@ from rkcosim.base import progress
 from rkcosim.compiler.graph import ModelError
 from rkcosim.compiler.host_runtimes import import_onnxruntime, missing
 from rkcosim.compiler.quantization.ranges import narrowed
+from rkcosim.compiler.quantization.sharing import shared_ranges
 
 Method = Literal["minmax", "percentile", "entropy", "mse"]
 Sample = Mapping[str, npt.NDArray[Any]]
@@ -39,6 +40,9 @@ AT_OUTPUTS = (
 """Functions of one number that onnxruntime does not quantise.  Results that are outputs of the model are
 quantised here, so that the NPU computes them on bytes; between other layers their neighbours' quantisation
 does that already."""
+
+NEVER = ("LayerNormalization",)
+"""Operators that onnxruntime quantises and the NPU has only in fp16."""
 
 BEFORE_OUTPUT = "_QuantizeLinear_Input"
 """Suffix that onnxruntime gives to the tensor that becomes an output of the model."""
@@ -60,6 +64,8 @@ class Settings:
         Whether weights have a scale for each output channel.
     keep
         Names of nodes that stay in floating point.
+    share
+        Names of Concats whose inputs have the range of the result (`sharing`).
     like
         The bytes of the same model that was quantised for other shapes: activations get its scales and zero
         points, and no ranges are measured. Empty for none.
@@ -69,6 +75,7 @@ class Settings:
     percentile: float = 99.99
     per_channel: bool = True
     keep: tuple[str, ...] = ()
+    share: tuple[str, ...] = ()
     like: bytes = b""
 
 
@@ -118,7 +125,8 @@ def quantize_model(
     Raises
     ------
     ModelError
-        If there are no samples, a node to be kept does not exist, or onnxruntime fails or is not installed.
+        If there are no samples, a node of `keep` or a Concat of `share` does not exist, or onnxruntime fails
+        or is not installed.
     """
     settings = settings or Settings()
     if not samples:
@@ -127,6 +135,7 @@ def quantize_model(
     if unknown := [name for name in settings.keep if name not in nodes]:
         raise ModelError(f"no node of the model is named '{unknown[0]}', so it cannot stay in floating point")
     quantisation = _import()
+    shared = shared_ranges(proto, settings.share, samples) if settings.share else {}
     method = {
         "minmax": quantisation.CalibrationMethod.MinMax,
         "percentile": quantisation.CalibrationMethod.Percentile,
@@ -158,11 +167,10 @@ def quantize_model(
             elif settings.method in ("entropy", "mse"):
                 reader = _Reader(samples, shown)
                 ranges = narrowed(quantisation, source, reader, Path(folder), settings.method)
-                extra["TensorQuantOverrides"] = {
-                    name: [{"rmin": np.float32(low), "rmax": np.float32(high)}]
-                    for name, (low, high) in ranges.items()
-                }
+                extra["TensorQuantOverrides"] = _overrides({**ranges, **shared})
                 given = given[:1]
+            elif shared:
+                extra["TensorQuantOverrides"] = _overrides(shared)
             quantisation.quantize_static(
                 source,
                 str(target),
@@ -187,10 +195,18 @@ def quantize_model(
     return finished
 
 
+def _overrides(ranges: Mapping[str, tuple[float, float]]) -> dict[str, list[dict[str, Any]]]:
+    """Return ranges of tensors as onnxruntime's quantiser takes them."""
+    return {
+        name: [{"rmin": np.float32(low), "rmax": np.float32(high)}] for name, (low, high) in ranges.items()
+    }
+
+
 def _quantised_types(quantisation: Any) -> list[str]:
-    """Return the operators that onnxruntime quantises unless it is told others."""
+    """Return the operators that onnxruntime quantises unless it is told others, without `NEVER`."""
     registry = quantisation.registry
-    return list({**registry.QLinearOpsRegistry, **registry.QDQRegistry})
+    known = {**registry.QLinearOpsRegistry, **registry.QDQRegistry}
+    return [name for name in known if name not in NEVER]
 
 
 def _inside(proto: onnx.ModelProto) -> list[str]:

@@ -114,6 +114,8 @@ def quantize_tflite(original: FloatTflite, samples: Sequence[Sample], settings: 
         raise ModelError("quantisation needs at least one calibration sample")
     if settings.method != "minmax":
         raise ModelError(f"the method '{settings.method}' is not available for TFLite models, only minmax")
+    if settings.share:
+        raise ModelError("in a TFLite model, the inputs of a Concat have the scale of its result already")
     results = {
         original.model.tensors[number].name for node in original.model.nodes for number in node.outputs
     }

@@ -6,6 +6,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What an inference takes: estimated cycles of the NPU, and operators on the host."""
+
+    cycles: int
+    host_operators: int
+
+
 @dataclass
 class Trial:
     """A change that was tried.
@@ -24,6 +32,8 @@ class Trial:
         Standard error of the difference of `error` from that of the model without the change.
     advised
         Whether the change makes the outputs better by more than the noise.
+    cost
+        What an inference takes; None if that is unknown.
     """
 
     text: str
@@ -32,6 +42,7 @@ class Trial:
     sqnr: float | None
     noise: float = 0.0
     advised: bool = False
+    cost: Cost | None = None
 
 
 @dataclass
@@ -48,6 +59,9 @@ class Advice:
         All changes that were tried, the best first.
     failed
         Changes that could not be made, with the reason.
+    together
+        Advised changes that were made one after the other, each kept if it makes the outputs better by more
+        than the noise once more; None if fewer than two were kept.
     """
 
     calibrated: int
@@ -55,11 +69,13 @@ class Advice:
     before: Trial
     trials: list[Trial]
     failed: list[str] = field(default_factory=list)
+    together: Trial | None = None
 
     @property
     def advised(self) -> list[Trial]:
         """The changes that make the outputs better by more than the noise, the best first."""
-        return [trial for trial in self.trials if trial.advised]
+        every = [*self.trials, *([self.together] if self.together else [])]
+        return sorted((trial for trial in every if trial.advised), key=lambda trial: trial.error)
 
     def as_json(self) -> dict[str, Any]:
         """Return everything in a form for `json.dump`."""

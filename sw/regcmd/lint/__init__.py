@@ -19,6 +19,7 @@ from rkcosim.regcmd.lint import (  # noqa: F401  (they fill the table)
     silicon,
     words,
 )
+from rkcosim.regcmd.lint.causes import with_causes
 from rkcosim.regcmd.lint.rule import RULES, Check, Finding
 from rkcosim.regcmd.lint.traffic import Access, accesses
 from rkcosim.regcmd.machine import Start, starts_of
@@ -43,7 +44,7 @@ def lint(program: Program, only: Iterable[str] | None = None) -> list[Finding]:
     Returns
     -------
     Findings by task and word, at each place errors first.  If a task runs again, the same finding is
-    reported once.
+    reported once.  Consequences of a wrong word elsewhere name it (`Finding.follows`).
 
     Raises
     ------
@@ -81,7 +82,7 @@ def lint(program: Program, only: Iterable[str] | None = None) -> list[Finding]:
             whole.rule = item
             item.check(whole)
     rank = {severity: number for number, severity in enumerate(SEVERITIES)}
-    unique = dict.fromkeys(findings)
+    unique = dict.fromkeys(with_causes(program, starts, findings))
     return sorted(
         unique, key=lambda f: (f.task, rank[f.severity], -1 if f.word is None else f.word, f.rule, f.path)
     )

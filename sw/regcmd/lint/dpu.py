@@ -227,7 +227,9 @@ def _operands(check: Check) -> None:
             wanted.append((1, "BS_OW_CFG", "OW_SRC"))
         for bit, register, name in wanted:
             if not use & 7:
-                check.say(f"waits for {client}, which is off", "DPU", register, name)
+                off = rdma is not None and rdma.view(f"{client}_CFG", f"{client}_DISABLE")
+                also = (f"DPU_RDMA.{client}_CFG.{client}_{'DISABLE' if off else 'DATA_USE'}",)
+                check.say(f"waits for {client}, which is off", "DPU", register, name, also=also)
             elif client == "NRDMA" and use & 2 and rdma is not None and not rdma.floats:
                 check.say("NRDMA reads nothing for integers if bit 1 of its use is 1", "DPU", register, name)
             elif not use >> bit & 1:

@@ -26,6 +26,7 @@ class Finding:
     message : text with the numbers of this case.
     also : paths of the other sides of a contradiction, one of which may be the wrong one.
     code : name of the diagnostic that the hardware raises; "" if it raises none.
+    follows : (task, word) of the wrong word whose consequence this finding is; None if it is none.
     """
 
     rule: str
@@ -40,6 +41,7 @@ class Finding:
     message: str
     also: tuple[str, ...] = ()
     code: str = ""
+    follows: tuple[int, int] | None = None
 
     @property
     def path(self) -> str:
@@ -48,7 +50,8 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """Every member, ready for `json.dump`."""
-        return self.__dict__ | {"also": list(self.also)}
+        follows = None if self.follows is None else list(self.follows)
+        return self.__dict__ | {"also": list(self.also), "follows": follows}
 
     def __str__(self) -> str:
         place = "host" if self.task == HOST else f"task {self.task}"
@@ -58,7 +61,8 @@ class Finding:
         value = "" if self.value is None else f" = {_number(self.value)}"
         what = f" {self.path}{value}:" if self.path else ""
         also = f" (or {', '.join(self.also)})" if self.also else ""
-        return f"{self.severity}: {place}:{what} {self.message}{also} [{self.rule}]"
+        cause = f", follows from task {self.follows[0]}, word {self.follows[1]}" if self.follows else ""
+        return f"{self.severity}: {place}:{what} {self.message}{also}{cause} [{self.rule}]"
 
 
 def _number(value: int) -> str:

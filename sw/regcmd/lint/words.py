@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rkcosim.golden.task.rules import ERROR, NOTE, WARNING
-from rkcosim.regcmd.disassembler import Command
+from rkcosim.regcmd.disassembler import Command, disassemble
 from rkcosim.regcmd.lint.rule import Check, rule
 from rkcosim.regcmd.machine import HOST, is_start
-from rkcosim.regcmd.program import ListedTask, link_of
+from rkcosim.regcmd.program import ListedTask, Program, link_of
 from rkcosim.regcmd.tasks import FETCH_BYTES, words_of_amount
-from rkcosim.regcmd.word import FETCH_WORDS, target_code
+from rkcosim.regcmd.word import FETCH_WORDS, WORD_BYTES, target_code, words_from_bytes
 from rkcosim.spec.regs import registers
 from rkcosim.spec.types import LUT_ENTRIES
+
+_MOST_SKIPPED = 256
+"""How many words before the address of a list are examined at most."""
 
 
 def _each(check: Check) -> list[tuple[int, Command]]:
@@ -218,6 +223,51 @@ def _links(check: Check) -> None:
         message = f"the next task cannot be read: {program.stopped}"
         word = _word_of(program.tasks[last], "BASE_ADDRESS")
         check.say(message, "PC", "BASE_ADDRESS", task=last, word=word, value=address)
+
+
+def skipped(program: Program) -> Iterator[tuple[int, int, list[Command]]]:
+    """Yield the links that lead into a list behind its beginning.
+
+    The words before the address would have to be the end of another list, or no command words.
+
+    Returns
+    -------
+    Number of the task that has the link, number of the word, and the words between the beginning of the list
+    and the address, for each such link.
+    """
+    for index in range(1, len(program.tasks) if program.chained else 0):
+        address, word = program.tasks[index].address, _word_of(program.tasks[index - 1], "BASE_ADDRESS")
+        if address is not None and word is not None and (lost := _before(program, address)):
+            yield index - 1, word, lost
+
+
+def _before(program: Program, address: int) -> list[Command]:
+    """Return the register writes that lie directly before an address in the known memory."""
+    for start, data in program.contents:
+        if start <= address <= start + len(data):
+            end = address - start
+            before = data[max(end % WORD_BYTES, end - _MOST_SKIPPED * WORD_BYTES) : end]
+            found: list[Command] = []
+            for word in reversed(words_from_bytes(bytes(before))):
+                (command,) = disassemble([word])
+                if command.kind != "register" or not command.canonical:
+                    break
+                found.append(command)
+            return found[::-1]
+    return []
+
+
+@rule("chain.beginning", WARNING, "[HW 1.6]", whole=True)
+def _beginning(check: Check) -> None:
+    """A link should lead to the beginning of a list: the words before it are not executed, and the registers
+    that they write keep their values."""
+    for index, word, lost in skipped(check.program):
+        address = check.program.tasks[index + 1].address or 0
+        begins = address - len(lost) * WORD_BYTES
+        message = (
+            f"0x{address:X} lies in a list: {len(lost)} register writes from 0x{begins:X} on are skipped"
+        )
+        check.say(message, "PC", "BASE_ADDRESS", task=index, word=word, value=address)
 
 
 @rule("chain.first", ERROR, "[HW 10.3], [HW 1.4]", whole=True)

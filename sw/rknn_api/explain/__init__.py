@@ -1,4 +1,4 @@
-"""Explanation of lines in the log of a driver, runtime or compiler, of codes, registers and words.
+"""Explanation of lines of a driver, runtime, compiler or run, of codes, registers and words.
 
 Interrupt events and registers come from the register description, job flags from the kernel
 interface, codes from the header and the system's table of errors; each module names the source of its lines.
@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import re
 
-from rkcosim.rknn_api.explain import codes, compiler, driver, runtime, words
+from rkcosim.rknn_api.explain import codes, compiler, driver, runtime, simulator, words
 from rkcosim.rknn_api.explain.codes import MEANINGS
 from rkcosim.rknn_api.explain.explanation import Explanation, Rules, events
 
 __all__ = ["MEANINGS", "RULES", "Explanation", "events", "explain"]
 
-RULES: Rules = {**driver.RULES, **runtime.RULES, **compiler.RULES, **words.RULES, **codes.RULES}
+RULES: Rules = {
+    **simulator.RULES,
+    **driver.RULES,
+    **runtime.RULES,
+    **compiler.RULES,
+    **words.RULES,
+    **codes.RULES,
+}
 """All patterns in the order in which they are tried on a line, and functions that explain a match."""
 
 

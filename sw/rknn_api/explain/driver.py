@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rkcosim.regcmd.job import fold_interrupts, interrupt_names
+from rkcosim.regcmd.job import fold_interrupts
 from rkcosim.rknn_api.explain.codes import ERESTARTSYS, errno_text
 from rkcosim.rknn_api.explain.explanation import (
     HEX,
@@ -15,6 +15,7 @@ from rkcosim.rknn_api.explain.explanation import (
     status_lines,
     verdict,
 )
+from rkcosim.spec.interrupts import interrupt_names
 
 
 def flags(value: int) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rkcosim.regcmd.job import interrupt_names
+from rkcosim.spec.interrupts import interrupt_names
 from rkcosim.spec.regs import registers
 
 HEX = r"(?:0x)?[0-9a-fA-F]+"

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rkcosim.measure.perf.estimator.accesses import Coefficients
 from rkcosim.measure.perf.estimator.features import CONV, FLYING, POOL
-from rkcosim.measure.perf.estimator.turns import Coefficients
 from rkcosim.measure.perf.gate import read_baseline
 from rkcosim.measure.perf.page import read_stored, write_stored
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 
@@ -16,11 +17,13 @@ from rkcosim.compiler.steps import HostStep, layer_names
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.models.hosted import HostWork, host_work_of_plan
 from rkcosim.measure.perf.attribution import HOST, Attribution, Ran, attribute, together
+from rkcosim.measure.perf.estimator.accesses import Coefficients, Memory
 from rkcosim.measure.perf.estimator.coefficients import stored
 from rkcosim.measure.perf.estimator.features import BEAT, POOL, LoadedFirst, TaskShape
 from rkcosim.measure.perf.estimator.flows import NO_LISTS, Lists, flow
+from rkcosim.measure.perf.estimator.hardware import RK3588_RATES, Hardware
 from rkcosim.measure.perf.estimator.tasks import jobs_of
-from rkcosim.measure.perf.estimator.turns import Coefficients, Memory, Span, spans
+from rkcosim.measure.perf.estimator.turns import Span, spans
 from rkcosim.rknn_file.opening import open_model
 from rkcosim.spec.octets import OctetRate
 
@@ -105,17 +108,22 @@ def task_time(shape: TaskShape, memory: Memory, c: Coefficients, lists: Lists = 
 
     No other core uses the memory.
     """
-    return _time(shape, spans([[flow(shape, memory, c, lists)]], memory, c)[0][0], memory)
+    return _time_alone(shape, memory, tuple(c.items()), lists)
+
+
+@lru_cache(maxsize=4096)
+def _time_alone(shape: TaskShape, memory: Memory, c: tuple[tuple[str, float], ...], lists: Lists) -> Time:
+    """Many tasks of a network are equal, and most of the tasks of one plan are those of another one."""
+    coefficients = dict(c)
+    span = spans([[flow(shape, memory, coefficients, lists)]], memory, coefficients)[0][0]
+    return _time(shape, span, memory)
 
 
 def shared_times(parts: Sequence[Sequence[TaskShape]], memory: Memory, c: Coefficients) -> list[list[Time]]:
     """Estimate the tasks of cores that start one after the other and share DRAM."""
     if len(parts) == 1:
-        known: dict[tuple[TaskShape, Lists], Time] = {}  # most tasks of a large product are equal
-        for of in zip(parts[0], lists_of(parts[0]), strict=True):
-            if of not in known:
-                known[of] = task_time(of[0], memory, c, of[1])
-        return [[known[of] for of in zip(parts[0], lists_of(parts[0]), strict=True)]]
+        alone = zip(parts[0], lists_of(parts[0]), strict=True)
+        return [[task_time(shape, memory, c, lists) for shape, lists in alone]]
     flows = [
         [
             flow(shape, memory, c, lists, c["gap"] + shape.lut_words if number else core * c["kick_next"])
@@ -205,6 +213,7 @@ def estimate_model(
     coefficients: Coefficients | None = None,
     as_boards: bool = False,
     copies: int = 1,
+    hardware: Hardware = RK3588_RATES,
 ) -> Estimate:
     """Estimate a model file, a compiled model, its plan, or a matrix product.
 
@@ -223,6 +232,8 @@ def estimate_model(
         work in lock step; otherwise as the RTL does.
     copies
         Number of cores that each run all of a plan for one core at the same time.
+    hardware
+        Rates of the parts of a core.
 
     Raises
     ------
@@ -237,7 +248,9 @@ def estimate_model(
     if isinstance(model, bytes):
         model = open_model(model, cores=cores)
     if isinstance(model, BatchModel):
-        one = estimate_model(model.one, dram=dram, coefficients=c, as_boards=as_boards, copies=copies)
+        one = estimate_model(
+            model.one, dram=dram, coefficients=c, as_boards=as_boards, copies=copies, hardware=hardware
+        )
         samples = model.batch
         return replace(one, cycles=one.cycles * samples, jobs=one.jobs * samples, samples=samples)
     work = model.plan if isinstance(model, CompiledModel) else model
@@ -245,7 +258,8 @@ def estimate_model(
     jobs: list[int] = []
     starts: dict[int, int] = {}  # by task, from the start of its job
     shared_by: dict[int, int] = {}  # layer that cores share -> cycles
-    for first, parts in jobs_of(work):
+    for first, known in jobs_of(work):
+        parts = [[replace(task, shape=hardware.of(task.shape)) for task in part] for part in known]
         shapes = [[task.shape for task in part] for part in parts] * copies
         if as_boards:
             shapes = [[LoadedFirst.of(shape) for shape in part] for part in shapes]
@@ -266,8 +280,8 @@ def estimate_model(
         for core, (part, of) in enumerate(zip(parts, times, strict=True)):
             at = 0.0
             for task, (gap, time) in zip(part, of, strict=True):
-                taken = round(time.cycles), round(gap), time.of
-                tasks.append(TaskEstimate(index, task.layer, task.name, core, *taken, task.shape))
+                figures = round(time.cycles), round(gap), time.of
+                tasks.append(TaskEstimate(index, task.layer, task.name, core, *figures, task.shape))
                 at += gap
                 starts[index] = round(at)
                 at += time.cycles
@@ -283,8 +297,8 @@ def estimate_model(
         of_layer = [task for task in tasks if task.layer == number]
         cycles = shared_by.get(number, sum(task.cycles for task in of_layer))
         macs = sum(work.tasks[task.index].macs for task in of_layer)
-        known = None if isinstance(step, HostStep) else cycles
-        layers.append(_layer(number, names[number], step.kind, of_layer, starts, known, macs))
+        taken = None if isinstance(step, HostStep) else cycles
+        layers.append(_layer(number, names[number], step.kind, of_layer, starts, taken, macs))
     layers += [
         _layer(-1, op.name, op.kind, [], {}, None, 0) for op in work.graph.host_ops if op.kind == "Softmax"
     ]

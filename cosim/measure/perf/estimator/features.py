@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rkcosim.compiler.tiling import bank_bytes
 from rkcosim.measure.perf.attribution import Cause
 from rkcosim.spec.octets import REGISTERS, Stage, octet_rate
 from rkcosim.spec.regs import registers
-from rkcosim.spec.types import ALTERNATE, ATOM, BANK_BYTES, DEPTHWISE, STRIPE
+from rkcosim.spec.types import ALTERNATE, ATOM, DEPTHWISE, STRIPE
 
 Values = Mapping[str, Mapping[str, int]]
 """Block -> register -> 32-bit value; missing registers count as 0."""
@@ -111,6 +112,8 @@ class TaskShape:
 
     weights_first: ClassVar[bool] = False
     """Whether the array waits for all weights of the task, if they fit their ring (`LoadedFirst`)."""
+    tile_cycles: ClassVar[float] = 1.0
+    """Cycles of the array for a pixel and a weight tile (`hardware`)."""
 
     @property
     def stripes(self) -> int:
@@ -385,7 +388,7 @@ def _conv(r: _Registers, words: int, lut_words: int) -> TaskShape:
         spread=shifts.get(r.get("CNA", "CONV_CON3", "DECONV_Y_STRIDE"), 0) if deconv else 0,
         weight_bytes=0 if reuse else max(total, needed),
         group_bytes=group_bytes,
-        ring_bytes=r.get("CNA", "CBUF_CON0", "WEIGHT_BANK") * BANK_BYTES,
+        ring_bytes=r.get("CNA", "CBUF_CON0", "WEIGHT_BANK") * bank_bytes(),
         weight_head=LONGEST - r.get("CNA", "DCOMP_ADDR0", "DECOMPRESS_ADDR0") % BLOCK // 2,
         peak_macs=64 if depthwise else group * 32 if code != 7 else group * 16,
         **_features(r, stored, bits),

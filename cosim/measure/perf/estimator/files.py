@@ -59,7 +59,7 @@ def estimate_file(
     plans
         Plans with which the model is estimated.
     what_if
-        Whether other bandwidths, clocks, numbers of cores and divisions of CBUF are estimated as well.
+        Whether other bandwidths, clocks, cores, divisions of CBUF and larger NPUs are estimated as well.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def estimate_file(
     if what_if:
         if plan != "ours":
             raise ValueError("what-if varies the plan of this compiler, not 'rknn'")
-        with progress.step("what if: other memory, clocks, cores and splits"):
+        with progress.step("what if: other memory, clocks, cores, splits and larger NPUs"):
             others = list(variants(data, clock, memory, cores, chosen))
     document = as_json(name, chosen, clock, others)
     document["plan"] = plan

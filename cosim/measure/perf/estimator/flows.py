@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from rkcosim.measure.perf.estimator.features import BEAT, CONV, FLYING, LONGEST, STRIPE, TaskShape
-from rkcosim.measure.perf.estimator.turns import (
+from rkcosim.measure.perf.estimator.accesses import (
     FEATURES,
     OPERANDS,
     TABLES,
@@ -18,6 +17,7 @@ from rkcosim.measure.perf.estimator.turns import (
     Step,
     Wishes,
 )
+from rkcosim.measure.perf.estimator.features import BEAT, CONV, FLYING, LONGEST, STRIPE, TaskShape
 
 READ_AHEAD = 256
 """Largest number of beats in flight of a loader (spec/config.py)."""
@@ -52,7 +52,8 @@ def flow(shape: TaskShape, m: Memory, c: Coefficients, lists: Lists = NO_LISTS, 
 
 
 def _convolution(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: float) -> Flow:
-    slots = STRIPE * s.tiles
+    tile = STRIPE * s.tile_cycles
+    slots = tile * s.tiles
     weights, here = s.weight_bytes / BEAT, s.group_bytes / BEAT if s.weight_bytes else 0.0
     ring = s.ring_bytes / BEAT + READ_AHEAD
     table, operand = s.table_bytes / BEAT, s.operand_bytes / BEAT
@@ -81,7 +82,7 @@ def _convolution(s: TaskShape, m: Memory, c: Coefficients, lists: Lists, gap: fl
                 first_tile = max(tiles - here * (1 - 1 / s.tiles), 0.0)
                 all_first = s.weights_first and s.weight_bytes <= s.ring_bytes
                 needs[slots].append((WEIGHTS, weights if all_first else first_tile))
-                needs[STRIPE] = [*needs.get(STRIPE, []), (WEIGHTS, tiles)]
+                needs[tile] = [*needs.get(tile, []), (WEIGHTS, tiles)]
             if not group and s.feature_beats:
                 top, low = _rows(s, n)
                 needs[slots].append((FEATURES, _beats(s, max(top, s.first_rows if n == 0 else 0))))

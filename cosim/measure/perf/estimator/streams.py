@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from rkcosim.engines.library import DramConfig
 from rkcosim.golden.task.shapes import ConvShape
+from rkcosim.measure.perf.estimator.accesses import Coefficients
 from rkcosim.measure.perf.estimator.coefficients import stored
 from rkcosim.measure.perf.estimator.estimate import Estimate, LayerEstimate, TaskEstimate, job_times
 from rkcosim.measure.perf.estimator.features import TaskShape, task_shape
-from rkcosim.measure.perf.estimator.turns import Coefficients
 from rkcosim.regcmd.lint import ERROR, lint
 from rkcosim.regcmd.machine import HOST, Start, starts_of
 from rkcosim.regcmd.program import ListedTask, Program

@@ -41,6 +41,7 @@ def planned_tasks(plan: Plan) -> list[PlannedTask]:
     for task, builder in zip(plan.tasks, plan.builders(BASES), strict=True):
         values: dict[str, dict[str, int]] = defaultdict(dict)
         accesses = 0
+        # A task of a .rknn file keeps registers of the one before, which its words do not have.
         for number, (block, register, value) in enumerate(task.values(BASES)):
             values[block][register] = value
             if register.startswith("LUT_ACCESS") and not accesses:

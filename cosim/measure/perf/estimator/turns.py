@@ -3,24 +3,30 @@
 Between two events (a stripe's input has arrived, the array or the DPU has finished one, a write is done) all
 rates are constant.  The pending reads and the pending writes of each core get equal shares of DRAM's
 beats; the read clients of a core are served round-robin, burst by burst (cosim/engines/harness/dram.h).
+If one core is alone, what repeats is not simulated again (`periods`).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from rkcosim.engines.library import DramConfig
-from rkcosim.measure.perf.estimator.features import BEAT, CONV, POOL
-
-Coefficients = Mapping[str, float]
-"""Fitted delays in cycles, by name."""
-
-NONE = 1e-9
-"""Tolerance: beats or cycles below this count as zero."""
+from rkcosim.measure.perf.estimator.accesses import (
+    FEATURES,
+    LISTS,
+    NONE,
+    WEIGHTS,
+    Coefficients,
+    Flow,
+    Memory,
+    Step,
+    Wishes,
+)
+from rkcosim.measure.perf.estimator.features import CONV, POOL
+from rkcosim.measure.perf.estimator.periods import PLACES, Periods, Skip, State
 
 STILL = 1000
 """Livelock guard: an error after this many events at one cycle."""
@@ -28,170 +34,8 @@ STILL = 1000
 REGISTER_CYCLES = 130
 """Cycles in which the registers of a task are written, one per cycle, before the next list is requested."""
 
-FEATURES, WEIGHTS, TABLES, OPERANDS, LISTS = range(5)
-"""Read clients of a core in round-robin order."""
-
 STATES = {FEATURES: "feature", WEIGHTS: "weight"}
 """State of the array (`rkcosim.spec.regs.events.ARRAY_STATES`) that waits for a client."""
-
-Wishes = Sequence[tuple[int, float]]
-"""(read client, beats): number of beats of a task that must have been read, or may be requested."""
-
-
-@dataclass(frozen=True)
-class Memory:
-    """DRAM and the cores' ports, in cycles of the NPU.
-
-    Members
-    -------
-    beat : cycles per beat at the peak rate, which the cores share.
-    core : smallest number of cycles per beat of one core, both directions together.
-    port : smallest number of cycles per beat of one direction of one core.
-    read, write : latencies.
-    outstanding : largest number of write bursts in flight.
-    way : cycles from a core's port to DRAM; part of both latencies (cosim/engines/harness/port.h).
-    config : the configuration that it was made from; None: the default one.
-    """
-
-    beat: float
-    core: float
-    port: float
-    read: int
-    write: int
-    outstanding: int
-    way: int
-    config: DramConfig | None = None
-
-    @classmethod
-    def of(cls, dram: DramConfig) -> Memory:
-        """Return the memory of a configuration."""
-        peak = dram.peak_bytes_per_cycle * dram.efficiency
-        return cls(
-            BEAT / peak,
-            BEAT / dram.core_bytes_per_cycle,
-            max(BEAT / dram.port_bytes_per_cycle, 1.0),
-            dram.read_latency,
-            dram.write_latency,
-            min(dram.write_outstanding, dram.client_write_outstanding),
-            way_to_dram(min(dram.read_latency, dram.write_latency)),
-            dram,
-        )
-
-    @property
-    def alone(self) -> float:
-        """Cycles per beat of a core if no other core uses DRAM."""
-        return max(self.beat, self.core, self.port)
-
-    @property
-    def queue(self) -> int:
-        """Largest number of write beats between a core and DRAM (`depth` in cosim/engines/harness/dram.h)."""
-        return self.way + 2
-
-
-def way_to_dram(latency: int) -> int:
-    """Return the largest power of two below a latency, at most 32 (`lookahead_of` in harness/port.h)."""
-    way = 32
-    while way >= latency:
-        way //= 2
-    return way
-
-
-@dataclass(frozen=True)
-class Reads:
-    """The reads of one client for a task.
-
-    Members
-    -------
-    allow : beats that it requests at first.
-    at : cycles from the task's start until the first of them arrives.
-    burst : beats per burst.
-    pace : largest number of beats per cycle.
-    head : beats of the first burst; 0: as the others.
-    tail, tail_burst : number of the last beats, and beats per burst among them.
-    window : largest number of beats in flight, 0 for no limit; once these have been read, it is the largest
-        number of beats per latency.
-    """
-
-    allow: float = 0.0
-    at: float = 0.0
-    burst: float = 16.0
-    pace: float = 1.0
-    head: float = 0.0
-    tail: float = 0.0
-    tail_burst: float = 16.0
-    window: float = 0.0
-
-    def pace_at(self, read: float, latency: float) -> float:
-        """Return the largest number of beats per cycle after `read` beats."""
-        return min(self.pace, self.window / latency) if 0 < self.window <= read + NONE else self.pace
-
-    def burst_at(self, read: float) -> float:
-        """Return the beats of the burst that begins after `read` beats."""
-        if self.head and read < NONE:
-            return self.head
-        return self.tail_burst if self.tail and self.allow - read <= self.tail + NONE else self.burst
-
-
-@dataclass(frozen=True)
-class Step:
-    """A stripe of a task on the array, or a part of a stripe.
-
-    Members
-    -------
-    needs : (client, beats) that must have been read before it begins.
-    allows : (client, beats) that may be requested once it has begun.
-    work : cycles of the array.
-    first, last : whether it begins or ends a stripe.
-    land : cycles from the arrival of the last beat that it needs to its beginning.
-    placed : cycles from the task's start until its input is in CBUF, without any wait.
-    drain : cycles of the DPU after the last part.
-    drain_needs, drain_allows : `needs` and `allows` of the DPU.
-    writes, bursts : beats and bursts written after that.
-    """
-
-    needs: Wishes
-    work: float
-    drain: float
-    writes: float
-    bursts: float
-    allows: Wishes = ()
-    first: bool = True
-    last: bool = True
-    land: float = 0.0
-    placed: float = 0.0
-    drain_needs: Wishes = ()
-    drain_allows: Wishes = ()
-
-
-@dataclass(frozen=True)
-class Flow:
-    """The accesses and the work of a task.
-
-    Members
-    -------
-    gap : cycles before its start, from the end of the previous task or the job's first cycle.
-    reads : one entry per read client.
-    steps : stripes of the task, or parts of them.
-    drain, pipe : cycles from the array to the DPU, and from there to the bus.
-    behind : cycles from the response of its last write to its end.
-    give_way : number of unread beats of features at which the weights after the first group are requested.
-    weights : beats of weights that are requested then.
-    little : the task reads so few beats that the order in which clients are served changes its duration.
-    lists : beats of commands that are fetched `REGISTER_CYCLES` after the start.
-    kind : kind of the task.
-    """
-
-    gap: float
-    reads: Sequence[Reads]
-    steps: Sequence[Step]
-    drain: float
-    pipe: float
-    behind: float
-    give_way: float = 0.0
-    weights: float = 0.0
-    little: bool = False
-    lists: float = 0.0
-    kind: str = CONV
 
 
 @dataclass(frozen=True)
@@ -240,11 +84,12 @@ class _Core:
         self.drained: list[float] = []
         self.sent: list[float] = []  # earliest cycles at which the bus has accepted each stripe
         self.room = float(self.bus.queue)
-        self.waiting: deque[tuple[float, Step]] = deque()  # steps for the DPU, with their first cycle
-        self.draining: Step | None = None
+        self.waiting: deque[tuple[float, int]] = deque()  # first cycle and index of the DPU's steps
+        self.draining: int | None = None
         self.drain_at = 0.0
         self.ends: dict[tuple[str, str], float] = {}
         self.lands, self.lacks = self.begin, "none"  # until when a step's input lands; what it lacked
+        self.periods, self.looked = Periods(flow), -1  # and the last step at which a period was looked for
 
     def _ask(self, now: float, wishes: Wishes) -> None:
         for who, beats in wishes:
@@ -262,7 +107,8 @@ class _Core:
 
     def _dpu_needs(self) -> Wishes:
         """Return the beats that the DPU waits for, if it is idle."""
-        return self.waiting[0][1].drain_needs if self.waiting and not self.draining else ()
+        idle = self.waiting and self.draining is None
+        return self.flow.steps[self.waiting[0][1]].drain_needs if idle else ()
 
     def move(self, now: float) -> bool:
         """Do everything that is possible at this cycle; return whether there was anything."""
@@ -291,13 +137,12 @@ class _Core:
                 self.spans.append(Span(now - self.begin, self.ends))
                 self._next(now)
             else:
-                step = flow.steps[self.step]
-                if step.last:
-                    self.waiting.append((now + flow.drain + flow.pipe, step))
+                if flow.steps[self.step].last:
+                    self.waiting.append((now + flow.drain + flow.pipe, self.step))
                 self.step += 1
             return True
         if self.step == len(flow.steps):
-            if self.waiting or self.draining or self.under_way:
+            if self.waiting or self.draining is not None or self.under_way:
                 return False
             # The way to DRAM is part of a write's latency, even if the write had to wait there.
             written = max(self.sent[-1], now - self.bus.way) if self.sent else now
@@ -322,20 +167,22 @@ class _Core:
         return True
 
     def _dpu(self, now: float) -> bool:
-        if self.draining:
+        if self.draining is not None:
             if self.drain_at > now + NONE:
                 return False
-            if self.draining.writes:
-                self._write(now, self.draining)
+            step = self.flow.steps[self.draining]
+            if step.writes:
+                self._write(now, step)
             self.draining = None
             return True
         if not self.waiting or self._held() > 1 or (len(self.sent) > 1 and self.sent[-2] > now + NONE):
             return False
-        ready, step = self.waiting[0]
+        ready, index = self.waiting[0]
+        step = self.flow.steps[index]
         if ready > now + NONE or self._missing(step.drain_needs) is not None:
             return False
         self.waiting.popleft()
-        self.draining, self.drain_at = step, now + step.drain
+        self.draining, self.drain_at = index, now + step.drain
         self.drained.append(self.drain_at - self.flow.pipe)
         self._ask(now + step.drain, step.drain_allows)
         return True
@@ -409,7 +256,7 @@ class _Core:
             soon.append(self.at - now)
         if self.grants:
             soon.append(self.grants[0][0] - now)
-        if self.draining:
+        if self.draining is not None:
             soon.append(self.drain_at - now)
         elif self.waiting:
             if self.waiting[0][0] > now + NONE:
@@ -469,7 +316,7 @@ class _Core:
 
     def _output(self, now: float) -> str:
         """Return the output's state (`rkcosim.spec.regs.events.OUTPUT_STATES`)."""
-        if self.draining or (self.flow.kind == POOL and self.working):
+        if self.draining is not None or (self.flow.kind == POOL and self.working):
             return "work"
         if self._missing(self._dpu_needs()) is not None:
             return "operand"
@@ -478,6 +325,75 @@ class _Core:
         if self.flow.kind != CONV and self._missing(self._array_needs()) is not None:
             return "operand"
         return "write" if self.under_way and self.step == len(self.flow.steps) else "none"
+
+    # Periods.
+
+    def skip(self, now: float) -> float:
+        """Skip the periods that follow if the array has come to another stripe; return their cycles."""
+        if not self.periods or not self.looked < self.step < len(self.flow.steps):
+            return 0.0
+        self.looked = self.step
+        if not self.flow.steps[self.step].first:
+            return 0.0
+        whole = zip(self.read, self.allowed, self.periods.totals, strict=True)
+        free = any(read < allowed >= total for read, allowed, total in whole)
+        state = State(self.step, now, tuple(self.read), free, dict(self.ends), self._form(now))
+        found = self.periods.find(state)
+        if found is None:
+            return 0.0
+        self._advance(found)
+        return found.cycles
+
+    def _form(self, now: float) -> Hashable:
+        """Return the state relative to this step and to this cycle."""
+
+        def later(cycle: float) -> float:
+            return round(max(cycle - now, -self.bus.way), PLACES)
+
+        periods = self.periods
+        of, base = periods.forms, periods.bases[self.step]
+        limited = [allowed < total for allowed, total in zip(self.allowed, periods.totals, strict=True)]
+
+        def ahead(who: int, beats: float) -> float:
+            return round(beats - base[who] * limited[who], PLACES)
+
+        return (
+            (of[self.step], self.working, self.waited, self.lacks, self.gives_way),
+            (later(self.at), later(self.lands)) if self.working else None,
+            (self.stripe - len(self.drained), *map(later, self.drained[-2:])),
+            tuple(map(later, self.sent[-2:])),
+            tuple((later(ready), of[index]) for ready, index in self.waiting),
+            (of[self.draining], later(self.drain_at)) if self.draining is not None else None,
+            tuple((round(left, PLACES), burst) for left, burst in self.under_way),
+            round(self.room, PLACES),
+            tuple((later(at), who, ahead(who, beats)) for at, who, beats in sorted(self.grants)),
+            tuple(
+                (ahead(who, read), ahead(who, most)) if limited[who] else read < most
+                for who, (read, most) in enumerate(zip(self.read, self.allowed, strict=True))
+            ),
+        )
+
+    def _advance(self, by: Skip) -> None:
+        """Move everything to what comes behind some steps."""
+        totals, bases = self.periods.totals, self.periods.bases
+        need = [b - a for a, b in zip(bases[self.step], bases[self.step + by.steps], strict=True)]
+        more = [beats * (most < total) for beats, most, total in zip(need, self.allowed, totals, strict=True)]
+        stripes = sum(step.first for step in self.flow.steps[self.step + 1 : self.step + by.steps + 1])
+        self.step += by.steps
+        self.looked = self.step
+        self.stripe += stripes
+        self.at, self.lands = self.at + by.cycles, self.lands + by.cycles
+        self.drain_at += by.cycles
+        self.read = [read + beats for read, beats in zip(self.read, by.read, strict=True)]
+        self.allowed = [most + beats for most, beats in zip(self.allowed, more, strict=True)]
+        self.grants = [(at + by.cycles, who, beats + more[who]) for at, who, beats in self.grants]
+        self.drained = [at + by.cycles for at in [0.0] * stripes + self.drained]
+        self.sent = [at + by.cycles for at in self.sent[-2:]]
+        self.waiting = deque((ready + by.cycles, index + by.steps) for ready, index in self.waiting)
+        if self.draining is not None:
+            self.draining += by.steps
+        for pair, cycles in by.ends.items():
+            self.ends[pair] = self.ends.get(pair, 0.0) + cycles
 
 
 def _shares(wishes: Sequence[Sequence[float]], bus: Memory) -> dict[tuple[int, int], float]:
@@ -519,6 +435,8 @@ def spans(parts: Sequence[Sequence[Flow]], bus: Memory, c: Coefficients) -> list
         for core in cores:
             while core.move(now):
                 pass
+        if len(cores) == 1:
+            now += cores[0].skip(now)
         wishes = [core.wishes() for core in cores]
         rates = _shares([both for _, *both in wishes], bus)
         moves = []

@@ -1,17 +1,22 @@
-"""Estimates of the same model with other memory, clocks, numbers of cores and divisions of CBUF."""
+"""Estimates of the same model with other memory, clocks, cores and divisions of CBUF, and on larger NPUs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rkcosim.base.files import is_container
-from rkcosim.compiler.tiling import BANKS, fixed_weight_banks
+from rkcosim.compiler.batch import BatchModel
+from rkcosim.compiler.tiling import BANKS, banks_of, fixed_weight_banks
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf.estimator.estimate import Estimate, estimate_model
+from rkcosim.measure.perf.estimator.hardware import Hardware
+from rkcosim.measure.perf.page import read_stored
 from rkcosim.rknn_file import is_rknn
 from rkcosim.rknn_file.opening import open_model
+from rkcosim.spec.types import BANK_BYTES
 
 TRANSFER_BYTES = 8
 """Bytes per transfer of the RK3588's four 16-bit channels together [HW 11]."""
@@ -19,9 +24,33 @@ REACHED = 0.7
 """Share of the transfer rate that the vendor's estimate assumes: 23.65 of 33.8 GB/s [HW 12.6]."""
 CLOCK_MHZ = 1000.0
 """The clock at which a cycle is one nanosecond; the DRAM model's figures are given for it."""
+JUDGED = Path(__file__).with_name("whatif.json")
+"""How far rows are from the RTL with the change; written by `python -m benchmarks.rtl_changes`."""
+CORES = 3
+"""Cores of the RK3588's NPU."""
+TWICE = Hardware(array=2, tables=2, lanes=2)
+PARTS = {
+    "array: 2 weight tiles a cycle (2048 MACs of int8)": Hardware(array=2),
+    "tables: 4 elements a cycle": Hardware(tables=2),
+    "CORE and DPU: 16 elements a cycle": Hardware(lanes=2),
+    "array, tables, CORE and DPU twice": TWICE,
+}
+"""Larger NPUs by the names of their rows."""
+CBUF_TWICE = "CBUF: 768 KiB (12 banks of 64 KiB)"
+ALL_TWICE = "all of these and the bandwidth twice"
 CLOCKS = (200.0, 600.0, 800.0, 1000.0)
 SPLITS = (2, 4, 6, 8, 10)
 """Numbers of banks for weights that are tried."""
+
+
+def said_judgement() -> str:
+    """Return in words how far the rows are from the RTL with the change."""
+    found = read_stored(JUDGED, 1, "write it again: python -m benchmarks.rtl_changes")
+    return (
+        f"these rows against the RTL with the change: at most {found['largest']:.2%} apart in "
+        f"{found['count']} runs (memory, cores, CBUF, tables); there is no RTL of a larger array or DPU, or "
+        "of more than 3 cores"
+    )
 
 
 class SpeedError(ValueError):
@@ -114,8 +143,19 @@ def variants(
         if clock != clock_mhz:
             found = estimate_model(compiled, dram=at_clock(memory, clock))
             yield row("clock", f"{clock:g} MHz", found, clock)
+    for name, hardware in PARTS.items():
+        yield row("parts", name, estimate_model(compiled, dram=dram, hardware=hardware))
     if is_container(model) or is_rknn(model):
         return  # the number of cores and the division of CBUF of a compiled model are fixed
+    with banks_of(2 * BANK_BYTES):
+        larger = open_model(model, cores=cores)
+        yield row("parts", CBUF_TWICE, estimate_model(larger, dram=dram))
+        yield row("parts", ALL_TWICE, estimate_model(larger, dram=dram.faster(2.0), hardware=TWICE))
+    if cores == 1 and not isinstance(compiled, BatchModel):
+        for copies in (CORES, 2 * CORES):
+            found = estimate_model(compiled, dram=dram, copies=copies)
+            each = replace(found, cycles=round(found.cycles / copies))
+            yield row("together", f"{copies} inferences on {copies} cores, time divided by {copies}", each)
     for count in (1, 2, 3):
         if count != cores:
             found = estimate_model(open_model(model, cores=count), dram=dram)

@@ -1,64 +1,30 @@
-"""A debugging session: positions, steps forwards and backwards, breakpoints, values."""
+"""A debugging session on the golden model: positions, steps forwards and backwards, breakpoints."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from rkcosim.debug.against import Deviation, Reference, Tolerance, deviation
-from rkcosim.debug.breakpoints import (
-    Breakpoint,
-    BreakpointError,
-    overlaps,
-    parse_breakpoint,
-    register_named,
-    watched,
-)
-from rkcosim.debug.causes import MOST_TRIALS, Inquiry, inquire, worded_operands
-from rkcosim.debug.expressions import DIFFERENCE, GOLDEN, MEMORY, REFERENCE, ExpressionError, evaluate
+from rkcosim.debug.base import BaseSession, Held, Stop, Unit, short_number
+from rkcosim.debug.breakpoints import Breakpoint, BreakpointError, overlaps, register_named
+from rkcosim.debug.deviations.against import Deviation, Reference, Tolerance, deviation
+from rkcosim.debug.deviations.causes import MOST_TRIALS, Inquiry, inquire, worded_operands
+from rkcosim.debug.deviations.patterns import patterns
+from rkcosim.debug.expressions import ExpressionError
+from rkcosim.debug.golden.stepped import Executed, LoggedMemory, SteppedKick
 from rkcosim.debug.opening import Debugged
-from rkcosim.debug.patterns import patterns
-from rkcosim.debug.places import ListingPlace, SourceText, task_title
-from rkcosim.debug.stepped import Executed, SteppedKick
+from rkcosim.debug.places import ListingPlace
+from rkcosim.debug.scope import TensorScope
+from rkcosim.debug.window import write_window
 from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.golden.task.registers import View
-from rkcosim.regcmd.job import interrupt_names
+from rkcosim.spec.interrupts import interrupt_names
 from rkcosim.spec.regs import registers
 
-Unit = Literal["word", "task", "node", "interrupt"]
 
-END_REASONS = ("end", "hang", "error")
-"""Reasons of a stop after which nothing can run on."""
-
-
-@dataclass
-class Stop:
-    """Why the run stands where it is.
-
-    Members
-    -------
-    reason : "entry", "step", "breakpoint", "deviation", "interrupt", "diagnostic", "pause", "start", "end",
-        "hang" or "error".
-    text : the reason for people.
-    place : the position.
-    breakpoints : numbers of the breakpoints.
-    deviation : the deviation from the reference, if it is the reason.
-    """
-
-    reason: str
-    text: str
-    place: ListingPlace
-    breakpoints: list[int] = field(default_factory=list)
-    deviation: Deviation | None = None
-
-
-class Session:
-    """What is debugged, and where it stands.
+class Session(BaseSession):
+    """A session on the task-level golden model.
 
     Parameters
     ----------
@@ -70,20 +36,13 @@ class Session:
     def __init__(
         self, work: Debugged, references: Sequence[Reference] = (), tolerance: Tolerance | None = None
     ) -> None:
-        self.work, self.source = work, SourceText.of(work)
-        self.references = {one.place.name: one for one in references}
-        self.tolerance = tolerance or Tolerance()
-        self.breakpoints: dict[int, Breakpoint] = {}
-        self._numbers = 0
+        super().__init__(work, references, tolerance)
         self._job = 0
         self._kicks: dict[int, SteppedKick] = {}
-        self._golden: dict[str, NDArray[Any]] | None = None
-        self._written: dict[str, int] = {}
-        self.asked_to_pause = threading.Event()
-        if references:
-            self.set_breakpoint("deviation")
         self.kick  # noqa: B018 - raises for a stream that cannot be stepped through
         self.stop = Stop("entry", "at the first word", self.place)
+        if references:
+            self.set_breakpoint("deviation")
 
     # -- where it stands -------------------------------------------------------------------------
 
@@ -108,26 +67,39 @@ class Session:
         return ListingPlace(self._job, task, word)
 
     @property
-    def line(self) -> int:
-        """Line of the listing, from 1."""
-        return self.source.line_of(self.place)
-
-    @property
-    def title(self) -> str:
-        """The task for people."""
-        return task_title(self.work, self._job, self.place.task)
-
-    @property
-    def node(self) -> str:
-        """The node of the task, "" if it has none."""
-        nodes = self.work.jobs[self._job].nodes
-        task = self.place.task
-        return nodes[task] if task < len(nodes) else ""
-
-    @property
     def finished(self) -> bool:
         """Whether nothing can run on."""
         return bool(self.kick.end) and (self.kick.end != "done" or self._job + 1 >= len(self.work.jobs))
+
+    @property
+    def memory(self) -> LoggedMemory:
+        """The memory of the job's core."""
+        return self.kick.memory
+
+    def history_lines(self) -> list[str]:
+        """Return how far back the kept states reach and what they cost, one line each."""
+        reach = self.kick.reach
+        tasks = ", ".join(map(str, reach.tasks))
+        return [
+            f"states at the starts of tasks {tasks}; the start of the job is always reached, by running "
+            "again",
+            f"{reach.states:,} bytes of states, {reach.overwritten:,} bytes of overwritten memory",
+        ]
+
+    def register_blocks(self) -> list[str]:
+        """Return the names of the blocks whose registers have groups."""
+        return list(self.kick.device.space.blocks)
+
+    def held_registers(self, block: str, group: int | None = None) -> Held:
+        """Return the registers of a block that were written; None: of the group that is being written."""
+        space = self.kick.device.space
+        if block not in space.blocks:
+            return Held("", space.plain)
+        state = space.blocks[block]
+        number = state.pointer if group is None else group
+        return Held(
+            f"group {number}{' (being written)' if number == state.pointer else ''}", state.groups[number]
+        )
 
     def state_lines(self) -> list[str]:
         """Return what the blocks of the core do or wait for, and the interrupt state, one line each."""
@@ -147,52 +119,9 @@ class Session:
             )
         return lines
 
-    # -- breakpoints -----------------------------------------------------------------------------
-
-    def set_breakpoint(self, text: str, temporary: bool = False) -> Breakpoint:
-        """Set the breakpoint that a text describes (`parse_breakpoint`); raises BreakpointError."""
-        here = self.place if self._kicks else None
-        return self._set(
-            parse_breakpoint(self._numbers + 1, text, self.work, self.source, here=here), temporary
-        )
-
-    def watch(self, text: str, access: str = "write") -> Breakpoint:
-        """Stop at accesses to memory, or at writes of a register; raises BreakpointError."""
-        try:
-            return self._set(watched(self._numbers + 1, text, access, self.work))
-        except BreakpointError:
-            if access != "write" or "." not in text.split(" if ")[0]:
-                raise
-        return self.set_breakpoint(text)
-
-    def _set(self, made: Breakpoint, temporary: bool = False) -> Breakpoint:
-        if made.condition:
-            try:
-                evaluate(made.condition, SessionScope(self, {"value": 0, "old": 0}))
-            except ExpressionError as error:
-                raise BreakpointError(f"the condition has no value: {error}") from None
-        if made.kind == "deviation" and not self.references:
-            raise BreakpointError("there is no reference: `against FILE.npz` reads one")
-        made.temporary = temporary
-        self._numbers += 1
-        self.breakpoints[made.number] = made
-        return made
-
-    def delete(self, number: int) -> None:
-        """Delete a breakpoint; raises BreakpointError if there is none with the number."""
-        if self.breakpoints.pop(number, None) is None:
-            known = ", ".join(map(str, self.breakpoints)) or "none"
-            raise BreakpointError(f"there is no breakpoint {number}; there are {known}")
-
-    def compare_with(self, references: Sequence[Reference], tolerance: Tolerance | None = None) -> None:
-        """Compare with references from now on, and stop where a task deviates."""
-        self.references = {one.place.name: one for one in references}
-        self.tolerance = tolerance or self.tolerance
-        if not any(one.kind == "deviation" for one in self.breakpoints.values()):
-            self.set_breakpoint("deviation")
-
-    def _active(self) -> list[Breakpoint]:
-        return [one for one in self.breakpoints.values() if one.enabled]
+    def write_waveform(self, cycles: int, path: Path) -> tuple[int, int]:
+        """Write a waveform of the RTL from the start of the task on (`BaseSession.write_waveform`)."""
+        return write_window(self.work.jobs[self.job].stream, self.place.task, cycles, path)
 
     # -- forwards --------------------------------------------------------------------------------
 
@@ -210,6 +139,8 @@ class Session:
         """
         if count < 1:
             raise ValueError(f"steps are counted from 1 on, not {count}")
+        if unit == "cycle":
+            raise ValueError("the golden model counts no cycles: debug on the RTL with --engine verilator")
         for _ in range(count):
             before, node = self.place, self.node
 
@@ -238,10 +169,14 @@ class Session:
     def _forward(self, arrived: Callable[[ListingPlace], str], fine: bool, interrupt: bool = False) -> Stop:
         """Run until something stops the run."""
         self.asked_to_pause.clear()
+        known = bool(self.kick.end)  # why it stands has been told; a program goes on after it
         while True:
-            if self.kick.end == "done" and self._job + 1 < len(self.work.jobs):
-                self._job += 1
-                stop = self._position_hit() or self._arrived(arrived)
+            if self.kick.end == "done" and not self.kick.interrupt and not known and self.work.program:
+                text = f"all tasks of job {self._job} have ended without an interrupt{self._masked()}"
+                return self._stopped("hang", text)
+            if (self.kick.end == "done" or known) and self._next_job():
+                known = False
+                stop = self._job_hit() or self._position_hit() or self._arrived(arrived)
                 if stop is not None:
                     return stop
             if self.finished:
@@ -251,6 +186,21 @@ class Session:
                 return stop
             if self.asked_to_pause.is_set():
                 return self._stopped("pause", "paused")
+
+    def _next_job(self) -> bool:
+        """Go to the next job, which a program may have to start first; False if there is none."""
+        program = self.work.program
+        if self._job + 1 == len(self.work.jobs) and program is not None:
+            if program.wait(self.work, self.asked_to_pause):
+                self.source.add_job(self.work, len(self.work.jobs) - 1)
+        if self._job + 1 == len(self.work.jobs) or (self.kick.end != "done" and program is None):
+            return False
+        self._job += 1
+        return True
+
+    def _job_hit(self) -> Stop | None:
+        hits = [one for one in self._active() if one.kind == "job" and self._holds(one, {})]
+        return self._stopped("breakpoint", f"job {self._job} begins, {self.title}", hits) if hits else None
 
     def _arrived(self, arrived: Callable[[ListingPlace], str]) -> Stop | None:
         return self._stopped("step", self.title) if not self.kick.end and arrived(self.place) else None
@@ -313,21 +263,12 @@ class Session:
                     old = olds.get(one.number, 0)
                     if self._holds(one, {"value": value, "old": old}):
                         name = one.text.removeprefix("write of ")
-                        return f"{name} = {_number(value)} (before: {_number(old)})"
+                        return f"{name} = {short_number(value)} (before: {short_number(old)})"
         return ""
-
-    def _holds(self, one: Breakpoint, names: Mapping[str, Any]) -> bool:
-        """Whether the condition of a breakpoint is true; one without a value counts as true."""
-        if not one.condition:
-            return True
-        try:
-            return bool(np.all(evaluate(one.condition, SessionScope(self, names))))
-        except ExpressionError:
-            return True
 
     def _value_of(self, one: Breakpoint) -> int:
         assert one.register is not None
-        scope = SessionScope(self)
+        scope = self.scope()
         path = one.register.path if one.part is None else f"{one.register.path}.{one.part.name}"
         try:
             return scope.register(path, None)
@@ -340,26 +281,23 @@ class Session:
         hits = [one for one in self._active() if one.place == self.place and self._holds(one, {})]
         return self._stopped("breakpoint", self.title, hits) if hits else None
 
+    def _masked(self) -> str:
+        """Return why a job that has ended raised no interrupt, "" if it raised one."""
+        if self.kick.interrupt:
+            return ""
+        came = ", ".join(interrupt_names(self.kick.device.raw))
+        return f": the mask lets none of {came} through" if came else ": there was no event"
+
     def _at_end(self) -> Stop:
-        kick = self.kick
+        kick, program = self.kick, self.work.program
+        if program is not None and not program.ended and self.asked_to_pause.is_set():
+            return self._stopped("pause", "the program runs, and has started no further job")
         if kick.end in ("hang", "error"):
             return self._stopped(kick.end, kick.reason)
         count = sum(len(job.program.tasks) for job in self.work.jobs)
-        status = f"interrupt status 0x{kick.interrupt:X}"
-        if not kick.interrupt:
-            came = ", ".join(interrupt_names(kick.device.raw))
-            status += f": the mask lets none of {came} through" if came else ": there was no event"
-        return self._stopped("end", f"all {count} tasks have run, {status}")
-
-    def _stopped(
-        self, reason: str, text: str, hits: Sequence[Breakpoint] = (), found: Deviation | None = None
-    ) -> Stop:
-        for one in hits:
-            one.hits += 1
-            if one.temporary:
-                self.breakpoints.pop(one.number, None)
-        self.stop = Stop(reason, text, self.place, [one.number for one in hits], found)
-        return self.stop
+        status = f"interrupt status 0x{kick.interrupt:X}{self._masked()}"
+        ended = "" if program is None else f"; {program.ended}"
+        return self._stopped("end", f"all {count} tasks have run, {status}{ended}")
 
     # -- backwards -------------------------------------------------------------------------------
 
@@ -367,6 +305,8 @@ class Session:
         """Go back by words, tasks or nodes; at the first word nothing changes."""
         if count < 1:
             raise ValueError(f"steps are counted from 1 on, not {count}")
+        if unit == "cycle":
+            raise ValueError("the golden model counts no cycles: debug on the RTL with --engine verilator")
         for _ in range(count):
             target = self._before(unit)
             if target is None:
@@ -494,55 +434,25 @@ class Session:
             self.kick.go_to(here.task, here.word + (1 if ended else 0))
         return result
 
-    def named_address(self, address: int) -> str:
-        """Return what is at an address, as ", tensor y + 0x40"; "" if nothing is known."""
-        for name, place in self.work.tensors.items():
-            first, end = place.span
-            if first <= address < end:
-                right = ""
-                if name in self.references:
-                    wrong = self.tolerance.wrong(place.read(self.kick.memory), self.references[name].want)
-                    right = ", as the reference" if not wrong.any() else ", not as the reference"
-                return f", {name} + 0x{address - first:X}{right}"
-        for name, region in self.work.regions.items():
-            if region.address <= address < region.address + region.data.size:
-                return f", {name} + 0x{address - region.address:X}"
-        return ""
-
     # -- values ----------------------------------------------------------------------------------
 
-    def evaluate(self, text: str) -> Any:
-        """Return the value of an expression; raises ExpressionError."""
-        return evaluate(text, SessionScope(self))
+    def scope(self, more: Mapping[str, Any] | None = None) -> SessionScope:
+        """Return the names of expressions here."""
+        return SessionScope(self, more)
 
     def view(self, block: str, group: int | None = None) -> View:
         """Return the registers of a block with groups; None: the group that is being written."""
         state = self.kick.device.space.blocks[block]
         return View(block, dict(state.groups[state.pointer if group is None else group]))
 
-    def golden(self) -> dict[str, NDArray[Any]]:
-        """Return every tensor of the graph-level golden model; raises ExpressionError for a stream."""
-        if self.work.golden is None:
-            raise ExpressionError(
-                f"{self.work.name} is a stream: there is no network that the golden model could "
-                "compute; `against FILE.npz` reads tensors for `reference` and `diff`"
-            )
-        if self._golden is None:
-            self._golden = self.work.golden()
-        return self._golden
 
+class SessionScope(TensorScope):
+    """The names of expressions in a session on the golden model; see `rkcosim.debug.expressions.Scope`."""
 
-def _number(value: int) -> str:
-    return f"0x{value:X}" if abs(value) > 4095 else str(value)
-
-
-class SessionScope:
-    """The names of expressions in a session; see `rkcosim.debug.expressions.Scope`."""
-
-    def __init__(self, session: Session, more: Mapping[str, Any] | None = None) -> None:
-        self.session, self.more = session, dict(more or {})
+    session: Session
 
     def register(self, path: str, group: int | None) -> int:
+        """Return `BLOCK.REGISTER` or `BLOCK.REGISTER.FIELD` of a group; None: the group in use."""
         try:
             register, one = register_named(path)
         except BreakpointError as error:
@@ -575,54 +485,8 @@ class SessionScope:
             return registers()[block][name].encode(**state.status(device.core_fits(block)))
         return device.space.value(block, name)
 
-    def tensor(self, name: str, of: str) -> Any:
-        session = self.session
-        place = session.work.tensors.get(name)
-        if place is None and name in session.work.regions and of == MEMORY:
-            region = session.work.regions[name]
-            return session.kick.memory.view(region.address, region.data.size).copy()
-        if place is None and name in session.references:
-            place = session.references[name].place
-        if place is None:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, [*session.work.tensors, *session.work.regions], n=3, cutoff=0.4)
-            raise ExpressionError(
-                f"there is no tensor {name!r}" + (f"; there is {', '.join(near)}" if near else "")
-            )
-        if of == GOLDEN or (of == DIFFERENCE and name not in session.references):
-            tensors = session.golden()
-            if name not in tensors:
-                raise ExpressionError(f"the golden model computes no tensor {name!r}")
-            theirs: NDArray[Any] = np.asarray(tensors[name]).reshape(place.cube)
-        elif of in (REFERENCE, DIFFERENCE):
-            if name not in session.references:
-                raise ExpressionError(f"the reference has no tensor {name!r}; `against FILE.npz` reads it")
-            theirs = session.references[name].want
-        if of in (GOLDEN, REFERENCE):
-            return theirs
-        try:
-            ours = place.read(session.kick.memory)
-        except MemoryFault as fault:
-            raise ExpressionError(f"{name}: {fault}") from None
-        if of == MEMORY:
-            return ours
-        wide = np.float64 if ours.dtype.kind == "f" else np.int64
-        return ours.astype(wide) - theirs.astype(wide)
-
     def names(self) -> Mapping[str, Any]:
-        place = self.session.place
+        """Return plain names with their values."""
         device = self.session.kick.device
-        return {
-            "job": place.job,
-            "task": place.task,
-            "word": place.word,
-            "core": device.core_index,
-            "raw": device.raw,
-            "status": self.session.kick.interrupt,
-            **self.more,
-        }
-
-    def tensor_names(self) -> list[str]:
-        work = self.session.work
-        return [*work.tensors, *work.regions, *(n for n in self.session.references if n not in work.tensors)]
+        state = {"core": device.core_index, "raw": device.raw, "status": self.session.kick.interrupt}
+        return {**state, **super().names()}

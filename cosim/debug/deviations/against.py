@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rkcosim.base.files import open_regular
+from rkcosim.debug.deviations.patterns import Pattern
+from rkcosim.debug.golden.stepped import SteppedKick
 from rkcosim.debug.opening import Debugged
-from rkcosim.debug.patterns import Pattern
-from rkcosim.debug.stepped import SteppedKick
 from rkcosim.debug.tensors import MemoryImage, TensorError, TensorPlace
 from rkcosim.regcmd.lint.rule import Check
 from rkcosim.regcmd.lint.traffic import accesses

@@ -6,28 +6,28 @@ import cmd
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
 from rkcosim.base import BAD_INPUT, DEVICE_ERROR, Error
-from rkcosim.debug.against import Deviation, Tolerance, outputs_after_tasks, read_references
-from rkcosim.debug.places import task_title
-from rkcosim.debug.session import Session, Stop, Unit
+from rkcosim.debug.base import BaseSession, Stop, Unit
+from rkcosim.debug.clients.info import KNOWN, CommandError
+from rkcosim.debug.deviations.against import Deviation, Tolerance, outputs_after_tasks, read_references
+from rkcosim.debug.texts import deviation_lines, shown
 from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.spec.regs import registers
 from rkcosim.waves.whole_file import whole_file
 
-SHOWN = 400
-"""Elements of an array that are printed; the others are left out."""
-
-UNITS: dict[str, Unit] = {"word": "word", "task": "task", "node": "node", "interrupt": "interrupt"}
-
-
-class CommandError(Error, ValueError):
-    """A command cannot be carried out; the message says why."""
+UNITS: dict[str, Unit] = {
+    "word": "word",
+    "task": "task",
+    "node": "node",
+    "interrupt": "interrupt",
+    "cycle": "cycle",
+}
 
 
 class Terminal(cmd.Cmd):
@@ -46,7 +46,7 @@ class Terminal(cmd.Cmd):
 
     prompt = "(rkcosim) "
 
-    def __init__(self, session: Session, out: TextIO | None = None) -> None:
+    def __init__(self, session: BaseSession, out: TextIO | None = None) -> None:
         super().__init__(stdout=out or sys.stdout)
         self.session = session
         self.worst = 0
@@ -102,15 +102,26 @@ class Terminal(cmd.Cmd):
         return [name for name in names if name.startswith(text)]
 
     def completedefault(self, text: str, line: str, begin: int, end: int) -> list[str]:
-        """Return registers, tensors and nodes that begin with a text."""
+        """Return what may continue a text: words of a command, registers, fields, tensors and nodes."""
+        before = line[:begin]
+        if before and not before.strip(" -").count(" ") and not before.endswith(" "):  # reverse-st
+            return [name[begin:] for name in self.completenames(line[:end])]
+        command = self._whole(before.split()[0]) if before.split() else ""
+        if command == "info" and len(before.split()) == 1:
+            return [word for word in KNOWN if word.startswith(text)]
+        block, dot, rest = text.partition(".")
+        if dot and block in registers().blocks:
+            register, second, _ = rest.partition(".")
+            known = [one.path for one in registers()[block]]
+            if second and register in registers()[block]:
+                known = [f"{block}.{register}.{name}" for name in registers()[block][register].fields]
+            return [name for name in known if name.startswith(text)]
         known = [
+            *(PLACES if command in ("break", "tbreak", "until", "list") else ()),
             *self.session.work.tensors,
             *dict.fromkeys(node for job in self.session.work.jobs for node in job.nodes if node),
             *registers().blocks,
         ]
-        block, dot, _ = text.partition(".")
-        if dot and block in registers().blocks:
-            known = [register.path for register in registers()[block]]
         return [name for name in known if name.startswith(text)]
 
     def default(self, line: str) -> None:
@@ -174,10 +185,16 @@ class Terminal(cmd.Cmd):
         if stop.reason == "deviation":
             self.worst, self._found = max(self.worst, 1), stop.deviation
             self.say("`why` describes the deviation and looks for the cause")
+        if stop.reason == "difference":
+            self.worst = max(self.worst, 1)
+            self.say("`difference` goes to the first wrong write and looks for the stage that made it")
         if stop.reason in ("hang", "error"):
             self.worst = DEVICE_ERROR
         line = session.line
         self.say(f"{session.title}")
+        more = session.position_text()
+        if more and (stop.reason == "step" or more not in stop.text):
+            self.say(more)
         self.say(f"{line:6}  {session.source.lines[line - 1]}")
 
     def _count(self, text: str) -> int:
@@ -199,7 +216,8 @@ class Terminal(cmd.Cmd):
     # -- forwards and backwards ------------------------------------------------------------------
 
     def do_step(self, text: str) -> None:
-        """step [word|task|node|interrupt] [N]: run N words on (or tasks, nodes, up to the interrupt)."""
+        """step [word|task|node|interrupt|cycle] [N]: run N words on (or tasks, nodes, up to the interrupt, or
+        cycles of the RTL)."""
         self.tell(self.session.step(*self._unit(text, "word")))
 
     def do_next(self, text: str) -> None:
@@ -224,7 +242,7 @@ class Terminal(cmd.Cmd):
         self.tell(self.session.proceed())
 
     def do_reverse_step(self, text: str) -> None:
-        """reverse-step [word|task|node] [N]: go back by N command words (or tasks, nodes)."""
+        """reverse-step [word|task|node|cycle] [N]: go back by N command words (or tasks, nodes, cycles)."""
         self.tell(self.session.step_back(*self._unit(text, "word")))
 
     def do_reverse_next(self, text: str) -> None:
@@ -243,9 +261,10 @@ class Terminal(cmd.Cmd):
     # -- breakpoints -----------------------------------------------------------------------------
 
     def do_break(self, text: str) -> None:
-        """break PLACE [if EXPRESSION]: stop before a LINE, `task N`, `task N@JOB` or `node NAME`; after a
-        write of BLOCK.REGISTER or BLOCK.REGISTER.FIELD (in the condition `value` is what is written, `old`
-        what was there); at an `interrupt`, a `diagnostic` or a `deviation` from the reference."""
+        """break PLACE [if EXPRESSION]: stop before a LINE, `task N`, `task N@JOB`, `node NAME` or each `job`;
+        after a write of BLOCK.REGISTER or BLOCK.REGISTER.FIELD (in the condition `value` is what is written,
+        `old` what was there); at an `interrupt`, a `diagnostic` or a `deviation` from the reference; on the
+        RTL in `cycle N`, and after the first task with a `difference` from the golden model."""
         made = self.session.set_breakpoint(text)
         self.say(f"breakpoint {made.number}: {made}")
 
@@ -330,7 +349,7 @@ class Terminal(cmd.Cmd):
         if count * size > 1 << 16:
             raise CommandError(f"at most {1 << 16} bytes are shown, not {count * size}")
         try:
-            raw = self.session.kick.memory.read(address, count * size)
+            raw = self.session.memory.read(address, count * size)
         except MemoryFault as fault:
             raise CommandError(str(fault)) from None
         kind = {"x": "u", "d": "i", "u": "u", "f": "f"}[form]
@@ -354,92 +373,18 @@ class Terminal(cmd.Cmd):
         return value
 
     def do_info(self, text: str) -> None:
-        """info breakpoints|registers [BLOCK [GROUP]]|state|tensors|regions|tasks|nodes|threads|line|history:
-        what is known of these."""
+        """info breakpoints|registers [BLOCK [GROUP]]|block NAME|state|tensors|regions|tasks|nodes|threads|
+        layout TENSOR [FIRST [COUNT]]|line|counters|history: what is known of these; `info block DPU.pipe` has
+        signals of the RTL, and `info counters` what its core has counted from the start of the job on."""
         word, _, rest = text.partition(" ")
-        known: dict[str, Callable[[str], None]] = {
-            "breakpoints": self._info_breakpoints,
-            "registers": self._info_registers,
-            "state": lambda _: self._lines(self.session.state_lines()),
-            "tensors": self._info_tensors,
-            "regions": self._info_regions,
-            "tasks": self._info_tasks,
-            "nodes": self._info_nodes,
-            "threads": self._info_threads,
-            "line": lambda _: self.say(f"line {self.session.line}, {self.session.place}"),
-            "history": self._info_history,
-        }
-        fit = [name for name in known if word and name.startswith(word)]
-        if word not in known and len(fit) != 1:
-            raise CommandError(f"info {word}: there are {', '.join(known)}")
-        known[word if word in known else fit[0]](rest.strip())
+        fit = [name for name in KNOWN if word and name.startswith(word)]
+        if word not in KNOWN and len(fit) != 1:
+            raise CommandError(f"info {word}: there are {', '.join(KNOWN)}")
+        self._lines(KNOWN[word if word in KNOWN else fit[0]](self.session, rest.strip()))
 
     def _lines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.say(line)
-
-    def _info_breakpoints(self, _: str) -> None:
-        for one in self.session.breakpoints.values():
-            times = "once" if one.hits == 1 else f"{one.hits} times"
-            self.say(f"{one.number:3}  {one}, stopped {times}")
-        if not self.session.breakpoints:
-            self.say("no breakpoints")
-
-    def _info_registers(self, text: str) -> None:
-        words = text.split()
-        blocks = registers().blocks
-        named = [words[0].upper()] if words else self.session.title.partition(": ")[2].split()
-        if wrong := [name for name in named if name not in blocks]:
-            raise CommandError(f"no block {wrong[0]}; there are {', '.join(blocks)}")
-        if len(words) > 1 and words[1] not in ("0", "1"):
-            raise CommandError(f"a block has the register groups 0 and 1, not {words[1]!r}")
-        group = int(words[1]) if len(words) > 1 else None
-        for name in named:
-            self._lines(register_lines(self.session, name, group))
-
-    def _info_tensors(self, _: str) -> None:
-        for name, place in self.session.work.tensors.items():
-            made = (
-                "input"
-                if place.task is None
-                else f"of task {place.task}" + (f"@{place.job}" if place.job else "")
-            )
-            right = ", has a reference" if name in self.session.references else ""
-            self.say(
-                f"{name}: {'x'.join(map(str, place.cube))} {place.dtype} at 0x{place.span[0]:08X}, "
-                f"{made}{right}"
-            )
-
-    def _info_regions(self, _: str) -> None:
-        for name, region in self.session.work.regions.items():
-            self.say(f"{name}: {region.data.size} bytes at 0x{region.address:08X}")
-
-    def _info_tasks(self, _: str) -> None:
-        here = self.session.place
-        for number, job in enumerate(self.session.work.jobs):
-            for task in range(len(job.program.tasks)):
-                mark = "*" if (number, task) == (here.job, here.task) else " "
-                head = f"job {number}, " if len(self.session.work.jobs) > 1 else ""
-                self.say(f"{mark} {head}{task_title(self.session.work, number, task)}")
-
-    def _info_nodes(self, _: str) -> None:
-        for number, job in enumerate(self.session.work.jobs):
-            for node in dict.fromkeys(job.nodes):
-                tasks = [str(task) for task, name in enumerate(job.nodes) if name == node]
-                self.say(f"{node or '(no node)'}: job {number}, tasks {', '.join(tasks)}")
-
-    def _info_threads(self, _: str) -> None:
-        for number, job in enumerate(self.session.work.jobs):
-            mark = "*" if number == self.session.job else " "
-            self.say(f"{mark} job {number}: core {job.stream.core}, {len(job.program.tasks)} tasks")
-
-    def _info_history(self, _: str) -> None:
-        reach = self.session.kick.reach
-        tasks = ", ".join(map(str, reach.tasks))
-        self.say(
-            f"states at the starts of tasks {tasks}; the start of the job is always reached, by running again"
-        )
-        self.say(f"{reach.states:,} bytes of states, {reach.overwritten:,} bytes of overwritten memory")
 
     def do_backtrace(self, text: str) -> None:
         """backtrace: the word, its task, its node and its job."""
@@ -502,18 +447,29 @@ class Terminal(cmd.Cmd):
             raise CommandError("no task has deviated from a reference; `against FILE.npz` reads one")
         self._lines(deviation_lines(self.session, found))
 
+    def do_thread(self, text: str) -> None:
+        """thread [JOB]: show another of the jobs that run at the same time, each on its core."""
+        if text and not text.isdecimal():
+            raise CommandError(f"{text!r} is not the number of a job")
+        if text:
+            self.session.choose(int(text))
+        self._lines(KNOWN["threads"](self.session, ""))
+
+    def do_difference(self, text: str) -> None:
+        """difference: on the RTL, go to the first write of the last wrong result that was found, and look for
+        the stage that made it."""
+        self._lines(self.session.first_wrong_lines())
+        self.tell(self.session.stop)
+
     # -- the RTL ---------------------------------------------------------------------------------
 
     def do_trace(self, text: str) -> None:
-        """trace from here for N cycles FILE (or trace N FILE): write a waveform of the RTL, from the start of
-        this task on."""
-        from rkcosim.debug.window import write_window
-
+        """trace from here for N cycles FILE (or trace N FILE): write a waveform of the RTL, which begins with
+        this cycle, or in a session on the golden model with the start of this task."""
         found = re.fullmatch(r"(?:from\s+here\s+for\s+)?(\d+)(?:\s+cycles)?\s+(?:to\s+)?(\S.*)", text.strip())
         if found is None:
             raise CommandError("trace from here for N cycles FILE")
-        stream, task = self.session.work.jobs[self.session.job].stream, self.session.place.task
-        first, end = write_window(stream, task, int(found[1]), Path(found[2]))
+        first, end = self.session.write_waveform(int(found[1]), Path(found[2]))
         self.say(f"cycles {first} to {end - 1} -> {found[2]}")
 
     def do_quit(self, text: str) -> bool:
@@ -540,6 +496,9 @@ class Terminal(cmd.Cmd):
                 self.say(re.sub(r"\s+", " ", getattr(self, name).__doc__ or ""))
 
 
+PLACES = ("task", "node", "job", "interrupt", "diagnostic", "deviation", "cycle")
+"""Words with which a place of a breakpoint may begin."""
+
 SHORT = {
     "b": "break", "br": "break", "tb": "tbreak", "s": "step", "si": "step", "stepi": "step", "n": "next",
     "ni": "next", "c": "continue", "p": "print", "inspect": "print", "output": "print", "bt": "backtrace",
@@ -549,65 +508,3 @@ SHORT = {
     "u": "until", "w": "watch", "eof": "EOF", "dis": "disable",
 }  # fmt: skip
 """Other words for commands, as gdb has them."""
-
-
-def shown(value: Any, form: str = "") -> str:
-    """Return a value as text: numbers (hexadecimal for "x"), arrays with at most `SHOWN` elements."""
-    if isinstance(value, np.ndarray):
-        with np.printoptions(threshold=SHOWN, linewidth=110, edgeitems=4):
-            return f"{'x'.join(map(str, value.shape))} {value.dtype}\n{value}"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return f"0x{value:X}" if form == "x" else f"{value} (0x{value:X})" if value > 9 else str(value)
-    return str(value)
-
-
-def register_lines(session: Session, block: str, group: int | None = None) -> list[str]:
-    """Return the registers of a block that were written, with their fields and codes, one line each."""
-    space, lines = session.kick.device.space, []
-    if block in space.blocks:
-        state = space.blocks[block]
-        number = state.pointer if group is None else group
-        lines.append(f"{block}, group {number}{' (being written)' if number == state.pointer else ''}:")
-        held = state.groups[number]
-        for register in registers()[block]:
-            if register.offset in held:
-                lines.append(f"  {register.path} {field_text(register, held[register.offset])}")
-        return lines
-    lines.append(f"{block}:")
-    for register in registers()[block]:
-        if register.offset in space.plain:
-            lines.append(f"  {register.path} {field_text(register, space.plain[register.offset])}")
-    return lines
-
-
-def field_text(register: Any, word: int) -> str:
-    """Return the fields of a register word as `NAME=VALUE`, with names of codes."""
-    parts = []
-    for name, value in register.decode(word).items():
-        codes = {code: known for known, code in (register.fields[name].enum or {}).items()}
-        parts.append(f"{name}={codes.get(value, f'0x{value:X}' if value > 255 else value)}")
-    return " ".join(parts)
-
-
-def deviation_lines(session: Session, found: Deviation, most: int = 8) -> list[str]:
-    """Return how a task deviates, what it reads, and which fields could be the cause, one line each."""
-    result = session.examine(found)
-    lines = [f"{task_title(session.work, found.job, found.task)} deviates: {found}", "how:"]
-    lines += [f"  {pattern.text}" for pattern in found.patterns]
-    if result.operands:
-        lines += ["what the task reads:", *(f"  {line}" for line in result.operands)]
-    untried = f", {result.untried} less likely ones were not" if result.untried else ""
-    lines.append(
-        f"fields that could be the cause ({result.tried} values were tried on the golden model{untried}):"
-    )
-    for number, cause in enumerate(result.causes[:most], 1):
-        lines.append(f"  {number}. {cause}")
-    if not result.causes:
-        lines.append("  none: no single field makes the result better; compare the contents of the operands")
-    elif not result.causes[0].explains:
-        lines.append(
-            "  no single field makes every element right: compare the contents of the operands as well"
-        )
-    return lines

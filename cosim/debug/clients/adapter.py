@@ -11,18 +11,21 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rkcosim.base import Error
-from rkcosim.debug.against import Tolerance, read_references
+from rkcosim.debug.base import BaseSession, Stop
 from rkcosim.debug.breakpoints import BreakpointError, register_named
+from rkcosim.debug.clients.memory_view import FIRST_REFERENCE, MemoryView, Variable
+from rkcosim.debug.clients.terminal import Terminal
+from rkcosim.debug.deviations.against import Tolerance, read_references
 from rkcosim.debug.opening import open_debugged
-from rkcosim.debug.places import ListingPlace
-from rkcosim.debug.session import Session, Stop
-from rkcosim.debug.terminal import Terminal, field_text, shown
+from rkcosim.debug.places import ListingPlace, task_title
+from rkcosim.debug.program import open_program
+from rkcosim.debug.sessions import session_on
+from rkcosim.debug.texts import field_text, shown
 from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.spec.regs import registers
 
@@ -31,6 +34,15 @@ MOST_MESSAGE = 1 << 24
 
 MOST_HEADER = 4096
 """Maximum number of bytes of the header of a message."""
+
+FRAMES = 16
+"""Numbers of stack frames that each job has."""
+
+SIGNALS, PARTS = 1 << 20, 1000
+"""Reference of the first block with signals, and the references that each block has."""
+
+FIRST_BLOCK, FIRST_GROUP = 4, 100
+"""References of variables: of the first block's registers, and of the first group of the first block."""
 
 SOURCE = 1
 """Reference of the listing, which clients get by the request `source`."""
@@ -86,19 +98,6 @@ def write_message(stream: BinaryIO, message: dict[str, Any]) -> None:
     stream.flush()
 
 
-@dataclass(frozen=True)
-class Variable:
-    """A line of a client's view of variables; `children` is the reference of what it contains, 0 for none."""
-
-    name: str
-    value: str
-    children: int = 0
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as the protocol has it."""
-        return {"name": self.name, "value": self.value, "variablesReference": self.children}
-
-
 class Adapter:
     """Serves one client, until it disconnects or its input ends.
 
@@ -106,12 +105,23 @@ class Adapter:
     ----------
     read, write : the client's messages, and where ours go.
     session : what is debugged; None: the request `launch` says it (`program`, `against`, `tolerance`,
-        `relative`, `input`, `seed`, `cores`).
+        `relative`, `input`, `seed`, `cores`, `engine`; or `command`, a program and its arguments).
+    engine : name of the engine if `launch` does not say it; None: the golden model.
+    may_start : whether `launch` may name a program to start, as a client may that started the debugger.
     """
 
-    def __init__(self, read: BinaryIO, write: BinaryIO, session: Session | None = None) -> None:
+    def __init__(
+        self,
+        read: BinaryIO,
+        write: BinaryIO,
+        session: BaseSession | None = None,
+        engine: str | None = None,
+        *,
+        may_start: bool = True,
+    ) -> None:
         self._read, self._write = read, write
-        self._session = session
+        self._session, self._engine, self._may_start = session, engine, may_start
+        self._memory: MemoryView | None = None
         self._number = 0
         self._lock = threading.Lock()
         self._running: threading.Thread | None = None
@@ -140,6 +150,8 @@ class Adapter:
                 self._event("output", {"category": "stderr", "output": f"{error}\n"})
         finally:
             self._halt()
+            if self._session is not None:
+                self._session.close()
 
     def _send(self, message: dict[str, Any]) -> None:
         with self._lock:
@@ -174,11 +186,18 @@ class Adapter:
             after()
 
     @property
-    def session(self) -> Session:
+    def session(self) -> BaseSession:
         """What is debugged."""
         if self._session is None:
             raise ProtocolError("nothing is debugged yet: launch comes first")
         return self._session
+
+    @property
+    def memory(self) -> MemoryView:
+        """The memory of what is debugged."""
+        if self._memory is None:
+            self._memory = MemoryView(self.session)
+        return self._memory
 
     # -- the life of a session -------------------------------------------------------------------
 
@@ -186,21 +205,43 @@ class Adapter:
         return CAPABILITIES, None
 
     def _on_launch(self, arguments: dict[str, Any]) -> Any:
-        if "program" in arguments:
+        if "command" in arguments or "program" in arguments:
+            if self._session is not None:
+                self._session.close()
+                self._session, self._memory = None, None
+            self._session = self._opened(arguments)
+        self._stop_at_entry = bool(arguments.get("stopOnEntry", True))
+        if self._session is None:
+            raise ProtocolError("launch needs a program: a stream, a capture or a model")
+        return None, lambda: self._event("initialized")
+
+    def _opened(self, arguments: dict[str, Any]) -> BaseSession:
+        """Open what a request names: a program, or a file with its references."""
+        engine = arguments.get("engine", self._engine)
+        engine = None if engine is None else str(engine)
+        if "command" in arguments:
+            if not self._may_start:
+                raise ProtocolError("a program is named on the command line of rkcosim debug --port")
+            command = arguments["command"]
+            if not isinstance(command, list) or not command:
+                raise ProtocolError("command is a list: a program and its arguments")
+            work = open_program([str(one) for one in command], int(arguments.get("cores", 3)), quiet=True)
+        else:
             work = open_debugged(
                 Path(str(arguments["program"])),
                 inputs=[Path(str(one)) for one in arguments.get("input", [])],
                 seed=int(arguments.get("seed", 0)),
                 cores=int(arguments.get("cores", 1)),
             )
+        try:
             against = arguments.get("against")
             known = [] if against is None else read_references(Path(str(against)), work)
             tolerance = Tolerance(float(arguments.get("tolerance", 0)), float(arguments.get("relative", 0)))
-            self._session = Session(work, known, tolerance)
-        self._stop_at_entry = bool(arguments.get("stopOnEntry", True))
-        if self._session is None:
-            raise ProtocolError("launch needs a program: a stream, a capture or a model")
-        return None, lambda: self._event("initialized")
+            return session_on(engine, work, known, tolerance)
+        except BaseException:
+            if work.program is not None:
+                work.program.close()
+            raise
 
     def _on_attach(self, arguments: dict[str, Any]) -> Any:
         return self._on_launch(arguments)
@@ -337,7 +378,9 @@ class Adapter:
     # -- what is shown ---------------------------------------------------------------------------
 
     def _source(self) -> dict[str, Any]:
-        return {"name": f"{self.session.work.name} (listing)", "sourceReference": SOURCE}
+        # A program adds jobs: the listing with them has another reference, so that clients ask for it.
+        number = SOURCE if self.session.work.program is None else len(self.session.work.jobs)
+        return {"name": f"{self.session.work.name} (listing)", "sourceReference": number}
 
     def _on_source(self, arguments: dict[str, Any]) -> Any:
         return {"content": "\n".join(self.session.source.lines) + "\n"}, None
@@ -351,66 +394,109 @@ class Adapter:
         return {"threads": named}, None
 
     def _on_stackTrace(self, arguments: dict[str, Any]) -> Any:
-        session, place = self.session, self.session.place
-        if int(arguments.get("threadId", self._thread)) != self._thread:
+        session = self.session
+        job = int(arguments.get("threadId", self._thread)) - 1
+        if job not in session.running_jobs:
             return {"stackFrames": [], "totalFrames": 0}, None
-        line = session.line
+        place = session.position_of(job)
+        line = session.source.line_of(place)
         first = session.source.line_of(ListingPlace(place.job, place.task, 0))
-        names = [(session.source.lines[line - 1], line), (session.title, first)]
-        if session.node:
-            names.append((f"node {session.node}", first))
+        more = session.position_text() if job == session.job else ""
+        names = [
+            (session.source.lines[line - 1], line),
+            (task_title(session.work, place.job, place.task) + (f" ({more})" if more else ""), first),
+        ]
+        if node := session.node_of(place):
+            names.append((f"node {node}", first))
         names.append((f"job {place.job}, core {session.work.jobs[place.job].stream.core}", 1))
         frames = [
-            {"id": number + 1, "name": name, "line": at, "column": 1, "source": self._source()}
+            {"id": FRAMES * job + number + 1, "name": name, "line": at, "column": 1, "source": self._source()}
             for number, (name, at) in enumerate(names)
         ]
         return {"stackFrames": frames, "totalFrames": len(frames)}, None
 
     def _on_scopes(self, arguments: dict[str, Any]) -> Any:
-        names = ("State", "Tensors", *(f"{name} registers" for name in self.session.kick.device.space.blocks))
+        session = self.session
+        job = int(arguments.get("frameId", 1)) // FRAMES
+        if job in session.running_jobs:
+            session.choose(job)
+        names = ["State", "Tensors", "Memory", *(f"{name} registers" for name in session.register_blocks())]
         scopes = [
             {"name": name, "variablesReference": number, "expensive": number == 2}
             for number, name in enumerate(names, 1)
         ]
+        scopes += [
+            {"name": f"{name} signals", "variablesReference": SIGNALS + number * PARTS, "expensive": True}
+            for number, name in enumerate(session.signal_blocks())
+        ]
         return {"scopes": scopes}, None
 
     def _on_variables(self, arguments: dict[str, Any]) -> Any:
-        return {
-            "variables": [one.as_json() for one in self._variables(int(arguments["variablesReference"]))]
-        }, None
+        reference = int(arguments["variablesReference"])
+        if reference >= SIGNALS:
+            found = self._signals(*divmod(reference - SIGNALS, PARTS))
+        elif reference >= FIRST_REFERENCE:
+            part = int(arguments.get("start") or 0), int(arguments.get("count") or 0)
+            found = self.memory.variables(reference, *part)
+        else:
+            found = self._variables(reference)
+        return {"variables": [one.as_json() for one in found]}, None
 
     def _variables(self, reference: int) -> list[Variable]:
-        """Return the children of a scope: 1 the state, 2 the tensors, from 3 on the blocks.
+        """Return the children of a scope: 1 the state, 2 the tensors, 3 the memory, then the blocks.
 
         100 and more are the two groups of a block.
         """
-        session, blocks = self.session, list(self.session.kick.device.space.blocks)
+        session, blocks = self.session, list(self.session.register_blocks())
         if reference == 1:
             return [Variable(*_halves(line)) for line in session.state_lines()]
         if reference == 2:
+            return self.memory.tensors()
+        if reference == 3:
+            return self.memory.regions()
+        number = reference - FIRST_BLOCK
+        if 0 <= number < len(blocks):
+            halves = [session.held_registers(blocks[number], group).title.partition(" (") for group in (0, 1)]
             return [
-                Variable(name, f"{'x'.join(map(str, place.cube))} {place.dtype} at 0x{place.span[0]:08X}")
-                for name, place in session.work.tensors.items()
+                Variable(name, text.rstrip(")"), FIRST_GROUP + 2 * number + group)
+                for group, (name, _, text) in enumerate(halves)
             ]
-        if 3 <= reference < 3 + len(blocks):
-            state = session.kick.device.space.blocks[blocks[reference - 3]]
-            texts = ("is written" * (group == state.pointer) or "other group" for group in (0, 1))
-            return [
-                Variable(f"group {g}", text, 100 + 2 * (reference - 3) + g) for g, text in enumerate(texts)
-            ]
-        if 100 <= reference < 100 + 2 * len(blocks):
-            name, group = blocks[(reference - 100) // 2], reference % 2
-            held = session.kick.device.space.blocks[name].groups[group]
+        if 0 <= reference - FIRST_GROUP < 2 * len(blocks):
+            number, group = divmod(reference - FIRST_GROUP, 2)
+            held = session.held_registers(blocks[number], group).words
             return [
                 Variable(register.name, field_text(register, held[register.offset]))
-                for register in registers()[name]
+                for register in registers()[blocks[number]]
                 if register.offset in held
             ]
         raise ProtocolError(f"there is nothing with the reference {reference}")
 
+    def _signals(self, block: int, part: int) -> list[Variable]:
+        """Return the signals of a block: part 0 its own and its parts, from 1 on those of a part."""
+        blocks = self.session.signal_blocks()
+        if block >= len(blocks):
+            raise ProtocolError(f"there is no block {block} with signals")
+        signals = self.session.inside(blocks[block])
+        parts = sorted({name.partition(".")[0] for name, _ in signals if "." in name})
+        if part:
+            if part > len(parts):
+                raise ProtocolError(f"{blocks[block]} has no part {part}")
+            head = f"{parts[part - 1]}."
+            return [Variable(n.removeprefix(head), shown(v)) for n, v in signals if n.startswith(head)]
+        own = [Variable(name, shown(value)) for name, value in signals if "." not in name]
+        first = SIGNALS + block * PARTS
+        return [*own, *(Variable(name, "", first + number) for number, name in enumerate(parts, 1))]
+
+    def _on_readMemory(self, arguments: dict[str, Any]) -> Any:
+        offset, count = int(arguments.get("offset") or 0), int(arguments["count"])
+        return self.memory.read(str(arguments["memoryReference"]), offset, count), None
+
     def _on_evaluate(self, arguments: dict[str, Any]) -> Any:
         text = str(arguments["expression"]).strip()
         if arguments.get("context") != "repl":
+            if text in self.session.work.tensors:
+                (found,) = [one.as_json() for one in self.memory.tensors() if one.name == text]
+                return {"result": found.pop("value"), **found}, None
             return {"result": shown(self.session.evaluate(text)), "variablesReference": 0}, None
         out, before = StringIO(), self.session.place
         terminal = Terminal(self.session, out)
@@ -453,6 +539,7 @@ REASONS = {
     "hang": "exception",
     "error": "exception",
     "deviation": "exception",
+    "difference": "exception",
     "diagnostic": "exception",
 }
 """Reasons of the protocol for those of a session that it does not have."""
@@ -467,6 +554,7 @@ CAPABILITIES: dict[str, Any] = {
     "supportsTerminateRequest": True,
     "supportsLoadedSourcesRequest": True,
     "supportsExceptionInfoRequest": True,
+    "supportsReadMemoryRequest": True,
     "exceptionBreakpointFilters": [
         {"filter": "diagnostic", "label": "Diagnostics of the device", "default": True},
         {"filter": "interrupt", "label": "Interrupts", "default": False},
@@ -474,7 +562,12 @@ CAPABILITIES: dict[str, Any] = {
 }
 
 
-def serve_port(port: int, make: Callable[[], Session | None], told: Callable[[str], None]) -> None:
+def serve_port(
+    port: int,
+    make: Callable[[], BaseSession | None],
+    told: Callable[[str], None],
+    engine: str | None = None,
+) -> None:
     """Serve clients on a port of the loopback interface, one after the other, until interrupted.
 
     Parameters
@@ -482,6 +575,7 @@ def serve_port(port: int, make: Callable[[], Session | None], told: Callable[[st
     port : its number; 0: any free one.
     make : makes the session of each client.
     told : called with a line that has the port.
+    engine : as for `Adapter`.
     """
     with socket.create_server(("127.0.0.1", port)) as server:
         told(f"listening on 127.0.0.1:{server.getsockname()[1]}")
@@ -489,4 +583,4 @@ def serve_port(port: int, make: Callable[[], Session | None], told: Callable[[st
             client, _ = server.accept()
             # A client that is gone raises an error when what is left for it is flushed.
             with suppress(OSError), client, client.makefile("rb") as read, client.makefile("wb") as write:
-                Adapter(read, write, make()).serve()
+                Adapter(read, write, make(), engine, may_start=False).serve()

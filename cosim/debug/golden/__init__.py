@@ -1,0 +1,1 @@
+"""Sessions on the golden model, word by word."""
