@@ -6,6 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -174,9 +175,29 @@ class BaseSession(ABC):
         """Return what the position has beside the line, "" for nothing."""
         return ""
 
+    def counter_lines(self) -> list[str]:
+        """Return the performance counters of the core that is shown, by block and without zeros."""
+        raise ValueError("the golden model has no cycles: debug on the RTL with --engine verilator")
+
     def first_wrong_lines(self) -> list[str]:
         """Go to the first wrong write of a result; return it and the stage that made it, one line each."""
         raise ValueError("the golden model has no cycles: debug on the RTL with --engine verilator")
+
+    @abstractmethod
+    def write_waveform(self, cycles: int, path: Path) -> tuple[int, int]:
+        """Write a waveform of a number of cycles of the RTL; the position remains.
+
+        Returns
+        -------
+        The first cycle, and the one after the last.
+
+        Raises
+        ------
+        WindowError
+            for a number of cycles that is out of range, or a place that the RTL does not reach.
+        SpecError, WaveformError
+            for a file that cannot be written.
+        """
 
     # -- running ---------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ CHUNK = 4096
 """Cycles between two looks at the log of tasks."""
 
 MAX_CYCLES = 10_000_000
-"""Bound of the cycles until the task starts."""
+"""Bound of the cycles until the task starts, and of those of a window."""
 
 
 class WindowError(Error, ValueError):
@@ -52,9 +52,7 @@ def write_window(
     SpecError, WaveformError
         for a file or an engine with which no waveform can be written.
     """
-    if not 1 <= cycles <= max_cycles:
-        raise WindowError(f"a window has 1 to {max_cycles} cycles, not {cycles}")
-    TraceSpec(path)  # refuses the name of the file before anything runs
+    check_window(cycles, path, max_cycles)
     with closing(_opened(engine, stream, traced=True)) as device:
         first = _start_of(device, stream, task, max_cycles)
     spec = TraceSpec(path, scopes=scopes, start=When.parse(first), stop=When.parse(first + cycles))
@@ -64,6 +62,13 @@ def write_window(
             if device.run_until_irq(1 << stream.core, first + cycles - device.cycle):
                 device.run(max(0, first + cycles - device.cycle))
     return first, first + cycles
+
+
+def check_window(cycles: int, path: Path, max_cycles: int = MAX_CYCLES) -> None:
+    """Raise WindowError or SpecError for a window that cannot be written, before anything runs."""
+    if not 1 <= cycles <= max_cycles:
+        raise WindowError(f"a window has 1 to {max_cycles} cycles, not {cycles}")
+    TraceSpec(path)
 
 
 def _opened(engine: str | None, stream: StreamContents, **settings: Any) -> Any:

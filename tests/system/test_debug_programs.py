@@ -33,8 +33,11 @@ DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two programs in C: `rknpu` for the driver's ioctls, `classify` for the library."""
-    made = tmp_path_factory.mktemp("programs")
+    return compiled(tmp_path_factory.mktemp("programs"))
+
+
+def compiled(made: Path) -> Path:
+    """Fill a folder with two programs in C: `rknpu` for the driver's ioctls, `classify` for the library."""
     (made / "npu_registers.h").write_text(cheader.header())
     device, rknn = ROOT / "examples" / "device", ROOT / "examples" / "rknn"
     command = ["cc", "-O1", "-I", made, "-o", made / "rknpu", device / "rknpu_program.c"]

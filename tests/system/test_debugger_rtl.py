@@ -20,6 +20,9 @@ from rkcosim.debug.rtl.held import contents
 from rkcosim.debug.rtl.session import RtlSession
 from rkcosim.engines.engine import open_engine
 from rkcosim.engines.library import MAX_LOOKAHEAD
+from rkcosim.spec.regs import counter_registers
+from rkcosim.verify.crosscheck.kick import start
+from rkcosim.waves.spec import TraceSpec, When
 from tests.unit.test_debug_adapter import client
 
 STREAMS = Path(__file__).resolve().parents[2] / "examples/streams"
@@ -125,6 +128,31 @@ def test_registers_of_both_groups_are_those_that_the_core_uses(session: RtlSessi
     assert session.inside("DPU") and session.inside("CBUF")
 
 
+def test_waveform_and_counters_of_a_cycle_are_those_of_a_plain_run(
+    session: RtlSession, tmp_path: Path
+) -> None:
+    session.step("cycle", 640)
+    before, cycle = everything(session), session.run.cycle
+    out = io.StringIO()
+    commands = ["info counters", f"trace from here for 20 cycles {tmp_path / 'here.vcd'}", "info counters"]
+    assert Terminal(session, out).run_lines(commands, "commands") == 0
+    assert f"cycles {cycle} to {cycle + 19} -> " in out.getvalue()
+    assert everything(session) == before
+    spec = TraceSpec(tmp_path / "plain.vcd", start=When.parse(cycle), stop=When.parse(cycle + 20))
+    stream = session.work.jobs[0].stream
+    for trace in (spec, None):
+        with open_engine(cores=1, on_diagnostic="go on", trace=trace) as engine:
+            stream.load_into(engine.memory)
+            start(engine, stream.kick, stream.core, stream.writes)
+            if trace is None:
+                engine.counter_window(0).write32(counter_registers()["CONTROL"]["SWITCH"].offset, 1)
+            engine.run_to(cycle if trace is None else cycle + 20)
+            counted = engine.block_counters(0)
+    assert (tmp_path / "here.vcd").read_bytes() == (tmp_path / "plain.vcd").read_bytes()
+    feature = ", ".join(f"{name} {value}" for name, value in counted.states["CNA_FEATURE"].items() if value)
+    assert feature and out.getvalue().count(f"CNA_FEATURE: {feature}\n") == 2
+
+
 def test_a_hang_says_who_waits_for_whom_as_the_end_of_a_run() -> None:
     work = open_debugged(STREAMS / "no_interrupt.json")
     session = RtlSession(work)
@@ -169,9 +197,16 @@ def test_engines_that_cannot_be_saved_are_refused(digits: Debugged, engine: str)
 
 def test_the_golden_model_has_no_cycles_and_no_signals(digits: Debugged) -> None:
     session, out = Session(digits), io.StringIO()
-    for command in ("step cycle 3", "info block DPU", "difference", "break cycle 5", "thread 4"):
+    for command in (
+        "step cycle 3",
+        "info block DPU",
+        "difference",
+        "break cycle 5",
+        "thread 4",
+        "info counters",
+    ):
         assert Terminal(session, out).run_lines([command], "commands") == 2, command
-    assert np.count_nonzero([line.startswith("error: ") for line in out.getvalue().splitlines()]) == 5
+    assert np.count_nonzero([line.startswith("error: ") for line in out.getvalue().splitlines()]) == 6
 
 
 def test_an_editor_sees_cycles_and_signals() -> None:

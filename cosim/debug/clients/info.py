@@ -129,6 +129,7 @@ KNOWN: dict[str, Callable[[BaseSession, str], Iterator[str]]] = {
     "nodes": _nodes,
     "threads": _threads,
     "line": _line,
+    "counters": lambda session, _: iter(session.counter_lines()),
     "history": lambda session, _: iter(session.history_lines()),
 }
 """Function of each word: (session, what follows the word) -> lines."""

@@ -374,8 +374,8 @@ class Terminal(cmd.Cmd):
 
     def do_info(self, text: str) -> None:
         """info breakpoints|registers [BLOCK [GROUP]]|block NAME|state|tensors|regions|tasks|nodes|threads|
-        layout TENSOR [FIRST [COUNT]]|line|history: what is known of these; `info block DPU.pipe` has signals
-        of the RTL."""
+        layout TENSOR [FIRST [COUNT]]|line|counters|history: what is known of these; `info block DPU.pipe` has
+        signals of the RTL, and `info counters` what its core has counted from the start of the job on."""
         word, _, rest = text.partition(" ")
         fit = [name for name in KNOWN if word and name.startswith(word)]
         if word not in KNOWN and len(fit) != 1:
@@ -464,15 +464,12 @@ class Terminal(cmd.Cmd):
     # -- the RTL ---------------------------------------------------------------------------------
 
     def do_trace(self, text: str) -> None:
-        """trace from here for N cycles FILE (or trace N FILE): write a waveform of the RTL, from the start of
-        this task on."""
-        from rkcosim.debug.window import write_window
-
+        """trace from here for N cycles FILE (or trace N FILE): write a waveform of the RTL, which begins with
+        this cycle, or in a session on the golden model with the start of this task."""
         found = re.fullmatch(r"(?:from\s+here\s+for\s+)?(\d+)(?:\s+cycles)?\s+(?:to\s+)?(\S.*)", text.strip())
         if found is None:
             raise CommandError("trace from here for N cycles FILE")
-        stream, task = self.session.work.jobs[self.session.job].stream, self.session.place.task
-        first, end = write_window(stream, task, int(found[1]), Path(found[2]))
+        first, end = self.session.write_waveform(int(found[1]), Path(found[2]))
         self.say(f"cycles {first} to {end - 1} -> {found[2]}")
 
     def do_quit(self, text: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rkcosim.debug.base import BaseSession, Held, Stop, Unit, short_number
@@ -15,6 +16,7 @@ from rkcosim.debug.golden.stepped import Executed, LoggedMemory, SteppedKick
 from rkcosim.debug.opening import Debugged
 from rkcosim.debug.places import ListingPlace
 from rkcosim.debug.scope import TensorScope
+from rkcosim.debug.window import write_window
 from rkcosim.golden.task.errors import MemoryFault
 from rkcosim.golden.task.registers import View
 from rkcosim.spec.interrupts import interrupt_names
@@ -116,6 +118,10 @@ class Session(BaseSession):
                 f"enabled: {enabled}"
             )
         return lines
+
+    def write_waveform(self, cycles: int, path: Path) -> tuple[int, int]:
+        """Write a waveform of the RTL from the start of the task on (`BaseSession.write_waveform`)."""
+        return write_window(self.work.jobs[self.job].stream, self.place.task, cycles, path)
 
     # -- forwards --------------------------------------------------------------------------------
 

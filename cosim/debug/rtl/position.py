@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +18,16 @@ from rkcosim.debug.rtl.blocks import BLOCKS, CoreSignals
 from rkcosim.debug.rtl.held import RegisterContents, contents
 from rkcosim.debug.rtl.run import CoreRun, RtlRun
 from rkcosim.debug.scope import TensorScope
+from rkcosim.debug.window import check_window
 from rkcosim.engines.engine import open_engine
 from rkcosim.engines.protocol import require
 from rkcosim.golden.task.registers import View
 from rkcosim.regcmd.job import interrupt_names
-from rkcosim.spec.regs import registers
+from rkcosim.spec.regs import counter_registers, registers
+from rkcosim.waves.spec import TraceSpec, When
 
 if TYPE_CHECKING:
+    from rkcosim.engines.block_counters import BlockCounters
     from rkcosim.engines.soc import SocEngine
 
 
@@ -201,6 +205,58 @@ class RtlPosition(BaseSession):
         """Return what the blocks wait for, as at the end of a run that hangs; the position remains."""
         text: str = self.run.aside(lambda: self.engine.block_state(self.core_run.core))
         return text.splitlines()
+
+    def counter_lines(self) -> list[str]:
+        """Return the performance counters of the core that is shown, by block and without zeros.
+
+        The job runs again from its start up to the present cycle, because counters that are on cost time.
+        """
+        here, core = self.run.cycle, self.core_run.core
+
+        def counted() -> BlockCounters:
+            self.run.go_to(self.run.first_cycle)
+            if here > self.run.first_cycle:
+                switch = counter_registers()["CONTROL"]["SWITCH"]
+                self.engine.counter_window(core).write32(switch.offset, switch.encode(ENABLE=1, CLEAR=1))
+                self.engine.run_to(here)
+            found = self.engine.block_counters(core)
+            self.run.go_to(self.run.first_cycle)  # where the counters were off
+            return found
+
+        found: BlockCounters = self.run.aside(counted)
+        groups = {
+            **found.states,
+            "bytes": found.bytes,
+            "MACs": found.macs,
+            "highest levels": found.levels,
+            "tasks": found.tasks,
+        }
+        lines = [f"cycles: {found.cycles:,}"]
+        for group, values in groups.items():
+            told = ", ".join(f"{name} {value:,}" for name, value in values.items() if value)
+            lines.append(f"{group}: {told or 'all 0'}")
+        return lines
+
+    def write_waveform(self, cycles: int, path: Path) -> tuple[int, int]:
+        """Write a waveform from the present cycle on, and return to it (`BaseSession.write_waveform`).
+
+        The job runs again from its start up to there. In the cycle in which it starts the waveform begins
+        with the next one.
+        """
+        check_window(cycles, path)
+        engine, first = self.engine, max(self.run.cycle, self.run.first_cycle + 1)
+        end = first + cycles
+
+        def traced() -> None:
+            self.run.go_to(self.run.first_cycle)  # the tracks of tasks count from there, while a trace waits
+            engine.trace(TraceSpec(path, start=When.parse(first), stop=When.parse(end)))
+            try:
+                engine.run_to(end)
+            finally:
+                engine.tracing.end()
+
+        self.run.aside(traced)
+        return first, end
 
     def history_lines(self) -> list[str]:
         """Return how far back the kept states reach and what they cost, one line each."""
