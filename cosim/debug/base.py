@@ -205,7 +205,6 @@ class BaseSession(ABC):
     def proceed(self) -> Stop:
         """Run to the next breakpoint or to the end."""
 
-    @abstractmethod
     def step(self, unit: Unit = "word", count: int = 1) -> Stop:
         """Run on by words, tasks, nodes or cycles, or to the job's interrupt; breakpoints on the way count.
 
@@ -214,10 +213,27 @@ class BaseSession(ABC):
         ValueError
             for a count below 1, or a unit that there is not.
         """
+        self._check_steps(unit, count)
+        return self._step(unit, count)
+
+    def step_back(self, unit: Unit = "word", count: int = 1) -> Stop:
+        """Go back by words, tasks, nodes or cycles; at the first word nothing changes; raises as `step`."""
+        self._check_steps(unit, count)
+        return self._step_back(unit, count)
+
+    def _check_steps(self, unit: Unit, count: int) -> None:
+        if count < 1:
+            raise ValueError(f"steps are counted from 1 on, not {count}")
+        if unit == "cycle" and not self.has_cycles:
+            raise ValueError("the golden model counts no cycles: debug on the RTL with --engine verilator")
 
     @abstractmethod
-    def step_back(self, unit: Unit = "word", count: int = 1) -> Stop:
-        """Go back by words, tasks, nodes or cycles; at the first word nothing changes."""
+    def _step(self, unit: Unit, count: int) -> Stop:
+        """Carry out `step` with a count and a unit that are possible."""
+
+    @abstractmethod
+    def _step_back(self, unit: Unit, count: int) -> Stop:
+        """Carry out `step_back` with a count and a unit that are possible."""
 
     @abstractmethod
     def proceed_back(self) -> Stop:

@@ -129,18 +129,7 @@ class Session(BaseSession):
         """Run to the next breakpoint or to the end."""
         return self._forward(lambda place: "", fine=False)
 
-    def step(self, unit: Unit = "word", count: int = 1) -> Stop:
-        """Run on by words, tasks or nodes, or to the job's interrupt; breakpoints on the way count.
-
-        Raises
-        ------
-        ValueError
-            for a count below 1.
-        """
-        if count < 1:
-            raise ValueError(f"steps are counted from 1 on, not {count}")
-        if unit == "cycle":
-            raise ValueError("the golden model counts no cycles: debug on the RTL with --engine verilator")
+    def _step(self, unit: Unit, count: int) -> Stop:
         for _ in range(count):
             before, node = self.place, self.node
 
@@ -301,12 +290,7 @@ class Session(BaseSession):
 
     # -- backwards -------------------------------------------------------------------------------
 
-    def step_back(self, unit: Unit = "word", count: int = 1) -> Stop:
-        """Go back by words, tasks or nodes; at the first word nothing changes."""
-        if count < 1:
-            raise ValueError(f"steps are counted from 1 on, not {count}")
-        if unit == "cycle":
-            raise ValueError("the golden model counts no cycles: debug on the RTL with --engine verilator")
+    def _step_back(self, unit: Unit, count: int) -> Stop:
         for _ in range(count):
             target = self._before(unit)
             if target is None:

@@ -97,16 +97,7 @@ class RtlSession(RtlPosition):
         """Run to the next breakpoint or to the end."""
         return self._forward(lambda event: "", LAST_CYCLE)
 
-    def step(self, unit: Unit = "word", count: int = 1) -> Stop:
-        """Run on by writes of words, tasks, nodes or cycles, or to the interrupt; breakpoints count.
-
-        Raises
-        ------
-        ValueError
-            for a count below 1.
-        """
-        if count < 1:
-            raise ValueError(f"steps are counted from 1 on, not {count}")
+    def _step(self, unit: Unit, count: int) -> Stop:
         if unit == "cycle":
             return self._forward(lambda event: "", self.run.cycle + count)
         for _ in range(count):
@@ -365,10 +356,7 @@ class RtlSession(RtlPosition):
 
     # -- backwards -------------------------------------------------------------------------------
 
-    def step_back(self, unit: Unit = "word", count: int = 1) -> Stop:
-        """Go back by writes of words, tasks, nodes or cycles; at the start nothing changes."""
-        if count < 1:
-            raise ValueError(f"steps are counted from 1 on, not {count}")
+    def _step_back(self, unit: Unit, count: int) -> Stop:
         if unit == "interrupt":
             raise ValueError("there is no way back by interrupts: reverse-continue with `break interrupt`")
         if unit == "cycle":
