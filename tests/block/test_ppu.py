@@ -410,6 +410,15 @@ def test_without_floats():
 PLAIN = Task(Pool(INT8, MAX, (2, 2), (2, 2), (0, 0), (2, 2), 0), (4, 4), 32)
 
 
+def test_small_tasks_in_a_row():
+    """Tasks that take turns between memory and the DPU, and between sizes of the window and types."""
+    small = replace(PLAIN, size=(3, 5), channels=16, pool=replace(PLAIN.pool, stride=(1, 2), out=(2, 2)))
+    pads = Pool(INT8, AVERAGE, (3, 3), (2, 2), (1, 1), (2, 3), 7, (21845, 21845))
+    padded, places = replace(small, pool=pads, group=1), replace(small, index=True)
+    tasks = [small, padded, places, small, replace(small, group=1), places, small, padded]
+    assert not _run(tasks, random.Random(11), 0.0)[1]
+
+
 def test_two_by_two_streams_at_one_atom_a_cycle():
     """A 2x2 stride 2 pool takes about one cycle per input atom in steady state, for all types."""
     for kind, method in ((INT8, MAX), (FP16, AVERAGE)):
