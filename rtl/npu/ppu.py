@@ -1,7 +1,7 @@
 """PPU: pooling over separable windows [HW 9].
 
-An input atom takes four cycles, and a fifth if it completes an output atom; more if more windows are open in
-x or y, each of which takes a cycle [HW 9.10].  The last step processes 64 bits per cycle.
+An input atom takes four cycles, and a fifth if it completes an output atom; more if more windows are open
+in x or y, each of which takes a cycle [HW 9.10].  The last step processes 64 bits per cycle.
 """
 
 # No postponed annotations here: Amaranth reads the members of a component from the annotations.

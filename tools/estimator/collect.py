@@ -2,7 +2,7 @@
 
 python -m tools.estimator.collect            # the whole set: about 45 million cycles
 python -m tools.estimator.collect --check 8  # a few layers; their cycles must equal the stored ones
-python -m tools.estimator.collect --kind pool  # only layers with tasks of this kind, after a change of the PPU
+python -m tools.estimator.collect --kind pool  # only layers with tasks of the kind, after a change of the PPU
 """
 
 from __future__ import annotations

@@ -28,8 +28,6 @@ LITTLE = 1024
 """If a task's input has fewer beats, the order in which clients are served affects its duration."""
 SURFACE_CYCLES = 1.0
 """Cycles of each surface of a pooling in addition to its rows."""
-
-
 FINISH_CYCLES = 2
 """Cycles per output atom of the last step of the PPU, which processes 64 bits per cycle."""
 
