@@ -60,11 +60,9 @@ def test_the_stored_errors_are_those_of_the_page(plan: expected.Plan) -> None:
 
 def test_what_the_readme_says_follows_the_stored_errors() -> None:
     longer = [network.longer for network in board_errors("ours").networks]
-    said = re.search(
-        r"published boards took (\d+) % less to (\d+) % longer", (ROOT / "README.md").read_text()
-    )
+    said = re.search(r"published boards took (\d+) to (\d+) % longer", (ROOT / "README.md").read_text())
     assert said is not None
-    assert (-int(said[1]), int(said[2])) == (round(100 * min(longer)), round(100 * max(longer)))
+    assert (int(said[1]), int(said[2])) == (round(100 * min(longer)), round(100 * max(longer)))
 
 
 def test_rows_on_the_page_about_boards_are_those_of_the_measured_table() -> None:
@@ -123,7 +121,7 @@ def test_estimates_say_it(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["estimate", str(DIGITS), "--json", str(out)])
     assert result.exit_code == 0, result.output
     data = json.loads(out.read_text())
-    assert data["board"] == board_json(data["cycles"], data["jobs"])
+    assert data["board"].items() >= board_json(data["cycles"], data["jobs"]).items()
     assert data["dram"]["gigabytes_per_second"] == DramConfig().core_bytes_per_cycle
     assert time_line(data["cycles"], data["jobs"]) in result.output
     assert published_line() in result.output

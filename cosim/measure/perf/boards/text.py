@@ -248,7 +248,8 @@ def _bounds(results: Sequence[Result]) -> list[str]:
 
 
 def _ratios(results: Iterable[Result]) -> list[str]:
-    far = [result for result in results if result.ratio and result.ratio > NAMED_RATIO and result.ran]
+    ran = [result for result in results if result.ran is not None and result.ran.spent]
+    far = [result for result in ran if result.ratio and result.ratio > NAMED_RATIO]
     if not far:
         return []
     return [
