@@ -66,8 +66,8 @@ KNOWN: tuple[Known, ...] = (
     Known(
         "max pooling",
         "either",
-        "boards take 4.4 cycles for 16 bytes of input in 2x2 windows of fp16 and 6 to 7 in 5x5 windows of "
-        "int8; the PPU of the RTL takes less",
+        "the PPU's rate was fitted to poolings of three profiles, with other constants of profiling than "
+        "those of all layers [HW 9.10]",
         lambda row: row.operation == "maxpool",
     ),
     Known(
