@@ -124,6 +124,8 @@ SPEED_ONLY = {
     "rtl/core.py: QUIET_CYCLES": "when a core says that it is idle, outside of tasks",
     "rtl/npu/csc.py: STRIPE_LATENCY": "a sum of two that are listed",
     "rtl/npu/csc_task.py: GO_LATENCY": "says when the constants of a task are valid, for an assertion",
+    "rtl/npu/cna_settings.py: BEGIN_LATENCY": "says when the settings of a task are valid, for an assertion",
+    "rtl/npu/cna_settings.py: CHECK_LATENCY": "says when its settings can be checked, for an assertion",
     "spec/octets.py: LUT_CYCLES": "says what the RTL takes, for the causes of cycles",
     "spec/octets.py: DIVISION_CYCLES": "says what the RTL takes, for the causes of cycles",
 }
