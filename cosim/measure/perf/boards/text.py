@@ -148,10 +148,7 @@ def section(
         "The last columns have the held-back rows without any term beside the NPU's time, and with the 23.65 "
         "bytes per nanosecond of the vendor's formula as well.",
         "",
-        "Terms of time outside of the NPU, fitted to the fitted half of their rows with RKNN's plan "
-        "(`python -m tools.calibrate`):",
-        "",
-        *terms_table(results),
+        "What a time includes beside the NPU's is in the table of terms [as RKNN plans](#as-rknn-plans).",
         "",
         *table(
             ("row", "type", "board, us", "ours, us", "error", "from", "formula", "times formula", "half"),
@@ -210,7 +207,17 @@ def _names(result: Result) -> set[str]:
 def plan_section(results: Sequence[Result], found: Sequence[FamilyErrors]) -> str:
     """Return the section `rknn`: the rows with the plans of the software that was measured."""
     heads_of_rows = ("row", "type", "board, us", "estimated, us", "error", "tasks", "half")
-    return "\n".join([*_families(found), "", *table(heads_of_rows, map(_plan_cells, results))])
+    text = [
+        *_families(found),
+        "",
+        "Terms of time outside of the NPU. Fitted ones are fitted to the fitted half of their rows with this "
+        "plan (`python -m tools.calibrate`), and judged here by the other rows that include them:",
+        "",
+        *terms_table(results),
+        "",
+        *table(heads_of_rows, map(_plan_cells, results)),
+    ]
+    return "\n".join(text)
 
 
 def _plan_cells(result: Result) -> Sequence[str]:
