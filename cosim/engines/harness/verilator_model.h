@@ -27,6 +27,7 @@
 #endif
 #ifdef RKCOSIM_CELL
 #include "npu_cell_dpi.h"
+#include "npu_dpu_cell_dpi.h"
 #endif
 #ifdef RKCOSIM_PROBES
 #include "svdpi.h"
@@ -149,9 +150,11 @@ public:
         writer.flush();
         a(own.bytes);
 #ifdef RKCOSIM_CELL
-        std::vector<uint8_t> bytes(cells.state_bytes());
-        cells.save(bytes.data());
-        a(bytes);
+        for_each_set([&a](auto& set) {
+            std::vector<uint8_t> bytes(set.state_bytes());
+            set.save(bytes.data());
+            a(bytes);
+        });
 #endif
     }
     void archive(StateReader& a) {
@@ -169,9 +172,11 @@ public:
         unknown = true;
         a.failed |= own.failed;
 #ifdef RKCOSIM_CELL
-        a(bytes);
-        if (bytes.size() == cells.state_bytes()) cells.restore(bytes.data());
-        else a.failed = true;
+        for_each_set([&a, &bytes](auto& set) {
+            a(bytes);
+            if (bytes.size() == set.state_bytes()) set.restore(bytes.data());
+            else a.failed = true;
+        });
 #endif
     }
 #endif
@@ -310,6 +315,7 @@ private:
 #endif
 #ifdef RKCOSIM_CELL
         npu_cells_use(&cells);
+        npu_dpu_cells_use(&dpu_cells);
 #endif
     }
 
@@ -321,6 +327,11 @@ private:
     Probes& probes;
 #ifdef RKCOSIM_CELL
     NpuCells cells;  // of this core; the model holds only their numbers
+    NpuDpuCells dpu_cells;
+    template <class F> void for_each_set(F work) {
+        work(cells);
+        work(dpu_cells);
+    }
 #endif
     // A separate context per model, because cores are evaluated in several threads; Verilator itself uses one
     // thread.
