@@ -35,8 +35,8 @@ class DpuPipe(wiring.Component):
         Whether there is floating-point arithmetic.  Without it, values of the float domain take the way of
         integers and pass BS, BN and EW unchanged.
     external : bool
-        The stages are an instance of `npu_dpu_cell` (`rkcosim.rtl.npu.dpu_cell`), which the engine provides;
-        only with `floats`.
+        The stages are an instance of `npu_dpu_cell` (`rkcosim.rtl.npu.dpu_cell`) and the lanes of the float
+        unit one of `npu_dpu_float_cell` (`FloatUnit`), which the engine provides; only with `floats`.
 
     Members
     -------
@@ -76,7 +76,8 @@ class DpuPipe(wiring.Component):
         m = Module()
         m.submodules.bs_table = bs_table = OperandTable()
         m.submodules.bn_table = bn_table = OperandTable()
-        m.submodules.floats = floats = FloatUnit() if self._floats else NoFloatUnit()
+        unit = FloatUnit(external=self._external) if self._floats else NoFloatUnit()
+        m.submodules.floats = floats = unit
         m.submodules.operand = operand = EwOperand()
         made = external_stages(m) if self._external else stages(m, floats=self._floats)
         bs, bn, lut, ew, output = made.bs, made.bn, made.lut, made.ew, made.output

@@ -57,9 +57,9 @@ def program(tmp_path_factory) -> Path:
         pipe = DpuPipe(external=external)
         text = rtlil_of(pipe, TOP, ports=ports(pipe))
         models[prefix] = [write_verilog(text, work / f"{prefix}_text")]
-    models["Vcpp"].append(CELL / "npu_dpu_cell_cpp.sv")
+    models["Vcpp"] += sorted(CELL.glob("npu_dpu_*.sv"))
     bench = ROOT / "tests" / "block" / "dpu_cell_compare.cpp"
-    return cell_program(work, TOP, models, CELL.glob("npu_dpu_cell*.cpp"), bench)
+    return cell_program(work, TOP, models, CELL.glob("npu_dpu_*.cpp"), bench)
 
 
 def compared(program: Path, seed: int, cycles: int) -> None:

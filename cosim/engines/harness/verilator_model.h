@@ -315,7 +315,7 @@ private:
 #endif
 #ifdef RKCOSIM_CELL
         npu_cells_use(&cells);
-        npu_dpu_cells_use(&dpu_cells);
+        npu_dpu_cells_use(&dpu_cells, &dpu_float_cells);
 #endif
     }
 
@@ -328,9 +328,11 @@ private:
 #ifdef RKCOSIM_CELL
     NpuCells cells;  // of this core; the model holds only their numbers
     NpuDpuCells dpu_cells;
+    NpuDpuFloatCells dpu_float_cells;
     template <class F> void for_each_set(F work) {
         work(cells);
         work(dpu_cells);
+        work(dpu_float_cells);
     }
 #endif
     // A separate context per model, because cores are evaluated in several threads; Verilator itself uses one

@@ -1,6 +1,6 @@
 #include "npu_dpu_cell.h"
 
-#include <cmath>
+#include "npu_dpu_float32.h"
 
 namespace npu {
 
@@ -13,28 +13,6 @@ enum Algo { kMax = 0, kMin = 1, kAdd = 2, kMinus = 4, kAbs = 5, kNeg = 6 };
 enum Kind { kInt16 = 1, kFp16 = 2, kBf16 = 3, kInt32 = 4, kFp32 = 5, kInt4 = 6 };
 
 bool is_float(int kind) { return kind == kFp16 || kind == kBf16 || kind == kFp32; }
-
-// Reads fields one after the other from packed words, lowest bit first.
-class Bits {
-public:
-    explicit Bits(const uint32_t *words) : words_(words) {}
-    uint32_t take(int width) {
-        uint64_t both = words_[at_ >> 5];
-        if ((at_ & 31) + width > 32) both |= static_cast<uint64_t>(words_[(at_ >> 5) + 1]) << 32;
-        const uint64_t value = (both >> (at_ & 31)) & ((uint64_t{1} << width) - 1);
-        at_ += width;
-        return static_cast<uint32_t>(value);
-    }
-    uint8_t u8(int width) { return static_cast<uint8_t>(take(width)); }
-    uint16_t u16(int width) { return static_cast<uint16_t>(take(width)); }
-    int16_t i16() { return static_cast<int16_t>(take(16)); }
-    int32_t i32() { return static_cast<int32_t>(take(32)); }
-    int at() const { return at_; }
-
-private:
-    const uint32_t *words_;
-    int at_ = 0;
-};
 
 void read(Bits &bits, DpuScaleFields &to) {
     to.bypass = bits.u8(1);
@@ -63,24 +41,6 @@ void read(Bits &bits, DpuTableFields &to) {
     to.over_shift = bits.u8(5);
 }
 
-DpuShift shift_of(int count) {
-    count &= 63;
-    const uint64_t unit = count == 0 || count == 63 ? 0 : uint64_t{1} << count;
-    return {static_cast<int64_t>(((uint64_t{1} << 62) - 1) >> (63 - count)), static_cast<int64_t>(unit), count};
-}
-
-int64_t low_bits(int bits) { return (int64_t{1} << bits) - 1; }
-
-// value / 2^count with the rounding of a tie given; `round_shift` in rtl/npu/arith.py.
-inline int64_t shifted(int64_t value, const DpuShift &s, int64_t ties_up) {
-    return (value + ties_up + s.below) >> s.count;
-}
-
-// The same, half to even, for a value of at most 49 bits.
-inline int64_t to_even(int64_t value, const DpuShift &s, int64_t mask) {
-    return shifted(value, s, (value & s.unit & mask) != 0);
-}
-
 inline int64_t clamp(int64_t value, int64_t low, int64_t high) {
     const int64_t least = value < low ? low : value;
     return value > high ? high : least;
@@ -97,48 +57,6 @@ inline void finish(const int64_t *product, const int64_t *plain, const DpuScaleH
         const int64_t cut = plain[lane] ? p : p < 0 ? down : up;
         value[lane] = static_cast<int32_t>(clamp(cut, low, high));
     }
-}
-
-// The functions of binary32 below are those of rtl/npu/float32.py.
-
-inline uint32_t bits_of(float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-inline float float_of(uint32_t bits) {
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-inline bool is_nan(uint32_t bits) { return (bits & 0x7FFFFFFF) > 0x7F800000; }
-
-inline int32_t to_int32(uint32_t bits) {
-    if (is_nan(bits)) return 0;
-    const double whole = std::nearbyint(static_cast<double>(float_of(bits)));
-    if (whole >= 2147483648.0) return kHighest;
-    if (whole <= -2147483648.0) return kLowest;
-    return static_cast<int32_t>(whole);
-}
-
-inline uint32_t narrow_fp16(uint32_t value, uint32_t nan) {
-    const uint32_t biased = (value >> 23) & 0xFF;
-    const uint32_t down = biased > 112 ? 0 : biased < 113 - 31 ? 31 : 113 - biased;
-    const uint32_t whole = ((value & 0x7FFFFF) | (biased ? 0x800000u : 0)) << 8;
-    const uint32_t cut = whole >> down;
-    const uint32_t kept = cut | ((cut << down) != whole);
-    const uint32_t up = (kept >> 20) & ((kept & 0xFFFFF) != 0 || ((kept >> 21) & 1));
-    const uint32_t below = biased > 112 ? (biased - 113) & 31 : 0;
-    const uint32_t magnitude = ((below << 10) + (kept >> 21) + up) & 0x7FFF;
-    const uint32_t limited = biased > 142 ? 0x7C00 : magnitude;
-    return is_nan(value) ? nan : limited | (value >> 31) << 15;
-}
-
-inline uint32_t narrow_bf16(uint32_t value) {
-    const uint32_t up = (value >> 15) & ((value & 0x7FFF) != 0 || ((value >> 16) & 1));
-    return is_nan(value) ? 0x7FC0 : ((value >> 16) + up) & 0xFFFF;
 }
 
 // `value` with `minus` subtracted from its exponent field, modulo its width.

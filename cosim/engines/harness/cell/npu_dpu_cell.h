@@ -12,6 +12,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "npu_dpu_shift.h"
+
 namespace npu {
 
 constexpr int kDpuLanes = 8;
@@ -19,12 +21,6 @@ constexpr int kDpuSettingBits = 615;  // port `settings`; SETTINGS in rtl/npu/dp
 constexpr int kLutWidth = 2;          // elements that are looked up in a cycle
 constexpr int kLutSegments = 512;
 constexpr int kLutLargestStep = 22;
-
-// A right shift with rounding to nearest, ties to even; Shift in rtl/npu/arith.py.
-struct DpuShift {
-    int64_t below, unit;
-    int32_t count;
-};
 
 // Fields of BS or BN, in the order of the port.
 struct DpuScaleFields {
