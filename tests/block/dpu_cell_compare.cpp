@@ -86,10 +86,10 @@ private:
     }
 
     uint32_t real() {
-        if (chance(6)) {
+        if (chance(special_ ? 60 : 6)) {
             const uint32_t special[] = {0, 0x80000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001, 1, 0x80000001,
                                         0x4F000000, 0xCF000000, 0x477FF000, 0x33800000, 0x387FE000, 0x3F800000};
-            return special[rng_() % (sizeof special / sizeof *special)];
+            return special[rng_() % (chance(60) ? 4 : sizeof special / sizeof *special)];
         }
         uint32_t value = rng_();
         if (chance(80)) value = (value & 0x807FFFFF) | (100 + rng_() % 60) << 23;
@@ -102,9 +102,12 @@ private:
         return value;
     }
 
+    // A binary32, or the bits of an fp16, which the division takes.
+    uint32_t element() { return special_ && chance(40) ? half() : real(); }
+
     uint32_t half() {
         const uint32_t special[] = {0, 0x8000, 0x7C00, 0xFC00, 0x7E00, 1, 0x3C00, 0x7BFF};
-        return chance(10) ? special[rng_() % 8] : rng_() & 0xFFFF;
+        return chance(special_ ? 70 : 10) ? special[rng_() % (chance(60) ? 4 : 8)] : rng_() & 0xFFFF;
     }
 
     uint32_t get(const char *name) const {
@@ -171,7 +174,8 @@ private:
         }
         if (chance(70)) put("EW_CFG_EW_LUT_BYPASS", chance(50));
         if (chance(80)) put("EW_CFG_EW_BYPASS", 0);
-        plain_ = chance(30);  // elements reach EW, the tables and the converter as they are
+        special_ = chance(30);
+        plain_ = chance(special_ ? 80 : 30);  // elements reach EW, the tables and the converter as they are
         if (plain_) {
             put("BS_CFG_BS_BYPASS", 1);
             put("BN_CFG_BN_BYPASS", 1);
@@ -232,7 +236,7 @@ private:
     void draw_octet(int octets) {
         auto &a = rtl->source_payload;
         auto &b = cpp->source_payload;
-        for (int lane = 0; lane < 8; ++lane) a[lane] = floats_ ? real() : plain_ && chance(30) ? border() : integer(size_);
+        for (int lane = 0; lane < 8; ++lane) a[lane] = floats_ ? element() : plain_ && chance(30) ? border() : integer(size_);
         for (int n = 8; n < 12; ++n) {  // above 32 bits: usually the sign
             uint32_t low = a[2 * (n - 8)] >> 31 ? 0xFFFF : 0, high = a[2 * (n - 8) + 1] >> 31 ? 0xFFFF : 0;
             if (chance(20)) low = integer(16) & 0xFFFF, high = integer(16) & 0xFFFF;
@@ -271,7 +275,8 @@ private:
         both([](auto *m) { m->start = 0, m->active = 1; });
         const int given = chance(40) ? 100 : 60, taken = chance(40) ? 100 : 50, operands = chance(50) ? 100 : 50;
         const bool restless = chance(15);  // registers change during the task
-        const int length = 20 + static_cast<int>(rng_() % 100);
+        const bool divides = floats_ && get("EW_CFG_EW_ALU_ALGO") == 3;  // takes 28 cycles
+        const int length = (20 + static_cast<int>(rng_() % 100)) * (divides ? 4 : 1);
         const uint64_t before = delivered_;
         both([](auto *m) { m->source_valid = m->bs_valid = m->bn_valid = m->ew_valid = 0; });
         bool source = false, bs = false, bn = false, ew = false;
@@ -282,7 +287,7 @@ private:
             if (!bn && chance(operands)) draw_operands(rtl->bn_payload, cpp->bn_payload), bn = true;
             if (!ew && chance(operands)) {
                 for (int k = 0; k < 8; ++k)
-                    rtl->ew_payload[k] = cpp->ew_payload[k] = floats_ ? (chance(50) ? half() : real()) : integer(size_);
+                    rtl->ew_payload[k] = cpp->ew_payload[k] = floats_ ? (chance(50) ? half() : element()) : integer(size_);
                 ew = true;
             }
             if (restless && chance(5)) draw_registers(), show_registers();
@@ -340,7 +345,7 @@ private:
     std::mt19937 rng_;
     uint64_t registers_[kPorts] = {};
     bool floats_ = false;
-    bool plain_ = false;
+    bool plain_ = false, special_ = false;
     int size_ = 32, octet_ = 0;
     uint32_t number_ = 0;
     uint64_t delivered_ = 0;
