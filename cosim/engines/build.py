@@ -37,7 +37,7 @@ class Variant:
     engine : "verilator", "cxxrtl", "plain" (the reference of `rkcosim bench`, see PLAIN_FLAGS), "timing"
         (rkcosim.engines.timing; with the cell "cpp" the whole core), or "external" (DRAM and interconnect
         only).
-    cell : "cpp" for the array cell in C++, "rtl" for the cell as described in Amaranth.
+    cell : "cpp" for the cells in C++ (docs/engines.md), "rtl" for the cells as described in Amaranth.
     traced : includes the code that writes a waveform.
     probed : records the values that a lockstep run compares inside the core (Verilator only).
     watched : no clock is gated; instead, a register that changes while its group is asleep is reported on the

@@ -150,11 +150,10 @@ public:
         writer.flush();
         a(own.bytes);
 #ifdef RKCOSIM_CELL
-        for_each_set([&a](auto& set) {
-            std::vector<uint8_t> bytes(set.state_bytes());
-            set.save(bytes.data());
-            a(bytes);
-        });
+        std::vector<uint8_t> bytes(cell_bytes());
+        uint8_t* to = bytes.data();
+        for_each_set([&to](auto& set) { set.save(to), to += set.state_bytes(); });
+        a(bytes);
 #endif
     }
     void archive(StateReader& a) {
@@ -172,11 +171,10 @@ public:
         unknown = true;
         a.failed |= own.failed;
 #ifdef RKCOSIM_CELL
-        for_each_set([&a, &bytes](auto& set) {
-            a(bytes);
-            if (bytes.size() == set.state_bytes()) set.restore(bytes.data());
-            else a.failed = true;
-        });
+        a(bytes);
+        const uint8_t* from = bytes.data();
+        if (bytes.size() != cell_bytes()) a.failed = true;
+        else for_each_set([&from](auto& set) { set.restore(from), from += set.state_bytes(); });
 #endif
     }
 #endif
@@ -333,6 +331,11 @@ private:
         work(cells);
         work(dpu_cells);
         work(dpu_float_cells);
+    }
+    size_t cell_bytes() {
+        size_t bytes = 0;
+        for_each_set([&bytes](auto& set) { bytes += set.state_bytes(); });
+        return bytes;
     }
 #endif
     // A separate context per model, because cores are evaluated in several threads; Verilator itself uses one

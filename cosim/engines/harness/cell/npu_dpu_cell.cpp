@@ -204,7 +204,8 @@ void DpuCell::step(const DpuIn &in) {
         for (int k = 0; k < kLutWidth; ++k) s_.lut_value[kLutWidth * in.came + k] = s_.lut_result[k];
     if (in.look_up) {
         const int32_t nothing[kLutWidth] = {};
-        const int32_t *x = in.first ? entering : in.step ? s_.lut_value + kLutWidth * in.step : nothing;
+        const bool rest = in.step && in.step < kDpuLanes / kLutWidth;
+        const int32_t *x = in.first ? entering : rest ? s_.lut_value + kLutWidth * in.step : nothing;
         look_up(x, in.floats);
     }
     if (loads(6)) std::memcpy(s_.lut_value, entering, sizeof entering);
@@ -306,7 +307,7 @@ void DpuCell::look_up(const int32_t *elements, bool floats) {
             }
         }
         const bool hit[2] = {!(under[0] || over[0]), !(under[1] || over[1])};
-        int lo;
+        bool lo;
         if (under[0] && under[1]) lo = f.under_priority;
         else if (over[0] && over[1]) lo = f.over_priority;
         else if (hit[0] != hit[1]) lo = hit[1];
