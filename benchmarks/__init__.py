@@ -1,4 +1,4 @@
-"""Costs of the ways into the simulation: `python -m benchmarks.device`, `.events`, `.trace`.
+"""Costs of the ways into the simulation: `python -m benchmarks.device`, `.events`, `.trace`, `.growth`.
 
 `python -m benchmarks.onnx_nodes` runs the node tests of the package onnx, `python -m benchmarks.quantize`
 quantises networks and measures their accuracy, and `python -m benchmarks.zoo` measures networks that people

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from amaranth.hdl import Assert, Elaboratable, Module, Signal, Value, ValueLike
+from amaranth.hdl import Assert, Cat, Elaboratable, Module, Signal, Value, ValueLike
 from amaranth.lib import wiring
 
 Path = tuple[str | int, ...]
@@ -93,6 +93,8 @@ def ports(m: Module, platform: object, component: wiring.Component, *, withdrawn
     This holds for what the component offers and for what it is offered [AXI: A3.2.1; Amaranth streams]. Ports
     for accesses of registers never have a write and a read in the same cycle. After a cycle in which
     `withdrawn` is 1, what the component offers may be gone: it starts anew.
+
+    A block that tells the counters that it is idle has no task: none ends in that cycle, and it is not busy.
     """
     if isinstance(platform, Assertions):
         m.submodules[CHECKS] = _Ports(platform, component, Value.cast(withdrawn))
@@ -112,6 +114,7 @@ class _Ports(Elaboratable):
                 title = ".".join(map(str, (owner, *path)))
                 given = members["write"][0] == wiring.In
                 self._platform.claim(m, ~both, f"{title}: a write and a read in the same cycle", given)
+        self._idle(m, owner)
         for one in handshakes(self._component):
             name, title = one.name.replace(".", "_"), f"{owner}.{one.name}"
             waiting = Signal(name=f"{name}_waiting")
@@ -130,6 +133,20 @@ class _Ports(Elaboratable):
                 self._platform.claim(m, same, f"{title}: an offer changes before it is taken", one.given)
         return m
 
+    def _idle(self, m: Module, owner: str) -> None:
+        """The end of a task, and whether there is one, agree with the state that the counters see."""
+        members = self._component.signature.members
+        if "activity" not in members:
+            return
+        idle = self._component.activity.IDLE
+        if "control" in members:
+            done = self._component.control.done
+            self._platform.claim(
+                m, ~(done & idle), f"{owner}.control.done: a task ends while it is idle", False
+            )
+        if "busy" in members and members["busy"].flow == wiring.Out:
+            self._platform.claim(m, self._component.busy ^ idle, f"{owner}.busy: it is idle", False)
+
 
 def always(m: Module, platform: object, condition: ValueLike, text: str, *, given: bool = False) -> None:
     """Assert that a condition of one bit holds in every cycle.
@@ -141,6 +158,42 @@ def always(m: Module, platform: object, condition: ValueLike, text: str, *, give
     """
     if isinstance(platform, Assertions):
         platform.claim(m, Value.cast(condition), text, given)
+
+
+def stable(
+    m: Module,
+    platform: object,
+    values: Mapping[str, ValueLike],
+    name: str,
+    *,
+    after: ValueLike,
+    during: ValueLike = 1,
+) -> None:
+    """Assert that values which are read for many cycles change only in the cycles that are meant for it.
+
+    Parameters
+    ----------
+    values : the values by the names of a submodule and its port.
+    name : name of the component, for the message.
+    after : 1 in a cycle behind which they may change: the start of a task, or a step to the next place.
+    during : 0 in cycles without a task, in which they may change at any time.
+    """
+    if isinstance(platform, Assertions):
+        follows, during = Signal(name="stable_follows"), Value.cast(during).any()
+        m.d.sync += follows.eq(during & ~Value.cast(after).any())
+        for title, value in values.items():
+            before = Signal(len(Value.cast(value)), name=f"{title.replace('.', '_')}_before")
+            m.d.sync += before.eq(value)
+            same = ~follows | ~during | (before == value)
+            always(m, platform, same, f"{name}.{title}: it changes while it is in use")
+
+
+def behind(m: Module, platform: object, pulse: ValueLike, cause: ValueLike, cycles: int, name: str) -> None:
+    """Assert that a pulse comes so many cycles (at least one) behind its cause, and at no other time."""
+    if isinstance(platform, Assertions):
+        came = Signal(cycles, name="behind_causes")
+        m.d.sync += came.eq(Cat(Value.cast(cause).any(), came))
+        always(m, platform, ~Value.cast(pulse).any() | came[-1], f"{name}: a pulse at the wrong time")
 
 
 def has_room(m: Module, platform: object, queue: Any, name: str) -> None:

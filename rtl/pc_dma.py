@@ -3,7 +3,7 @@
 Semantics: [HW 1].
 """
 
-from amaranth import Module
+from amaranth import Const, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -181,5 +181,38 @@ class PcDma(wiring.Component):
             TASK=(lists.open & words.valid & words.enable) | lists.follows | lists.drains | lists.stuck,
             FETCH=lists.open & ~words.valid,
         )
+        self._assert(m, platform, regs, lists, words, active)
         assertions.ports(m, platform, self)
         return m
+
+    def _assert(
+        self,
+        m: Module,
+        platform: object,
+        regs: PcRegisters,
+        lists: ListSequence,
+        words: WordExecution,
+        active: ActiveTask,
+    ) -> None:
+        """What the parts show each other agrees in every cycle."""
+        states = (lists.idle, lists.open, lists.closes, lists.follows, lists.drains, lists.stuck)
+        ready = words.valid & active.settled
+        for holds, text in (
+            (sum(states) == 1, "lists: a kick is in one state"),
+            (~lists.begins | regs.kick, "lists.begins: no kick"),
+            (lists.begins | ~(lists.idle & lists.fetch), "lists.begins: a first list is fetched"),
+            (lists.drains | ~lists.ends, "lists.ends: the last task is not running"),
+            (active.active | ~active.ends, "active.ends: no task is running"),
+            (Const(self._relax) | (active.may_start ^ active.active), "active.may_start: no task is running"),
+            (words.held == (ready & words.enable), "words.held: an op-enable word"),
+            (
+                words.bus.write | ~(ready & words.write & ~words.dpu_busy),
+                "words.bus: only a busy DPU delays a write",
+            ),
+        ):
+            assertions.always(m, platform, holds, f"PcDma.{text}")
+        change = words.enables | active.ends
+        assertions.stable(m, platform, {"active.active": active.active}, "PcDma", after=change)
+        settings = {"registers.prefetch": regs.prefetch, "registers.slave_mode": regs.slave_mode}
+        write = self.port.write | words.links_base
+        assertions.stable(m, platform, settings, "PcDma", after=write)

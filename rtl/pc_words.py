@@ -162,5 +162,7 @@ class WordExecution(wiring.Component):
                 Value.cast(word).eq(pack_fields(_R.word, self.words.payload.word)),
                 last.eq(self.words.payload.last),
             ]
+        taken = self.words.valid & self.words.ready
+        assertions.stable(m, platform, {"decoder.table": decoder.table}, "WordExecution", after=taken)
         assertions.ports(m, platform, self)
         return m

@@ -6,7 +6,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from rkcosim.waves.pins import BEAT_BYTES, client_name, pin_names, require_group, spelled
+from rkcosim.spec.port_codes import client_name
+from rkcosim.waves.pins import BEAT_BYTES, pin_names, require_group, spelled
 from rkcosim.waves.ports import AXI_READ, AXI_WRITE, RESET, PortGroup
 from rkcosim.waves.reader import Reader, Repeats, Value
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 
+from rkcosim.spec.port_codes import diagnostic_name
 from rkcosim.spec.regs import registers
 from rkcosim.spec.regs.events import EVENTS, STALLS
 from rkcosim.waves.accesses import Access, core_accesses, value_text
@@ -23,15 +24,7 @@ from rkcosim.waves.bursts import BURST_PINS, Burst, Region, core_bursts, regions
 from rkcosim.waves.clocking import Edges, Regular, parse_time, periods, time_text
 from rkcosim.waves.files import WaveError, inspect
 from rkcosim.waves.jobs import Job, core_jobs
-from rkcosim.waves.pins import (
-    diagnostic_name,
-    event_place,
-    event_stretches,
-    has_group,
-    high_stretches,
-    pin_names,
-    spelled,
-)
+from rkcosim.waves.pins import event_place, event_stretches, has_group, high_stretches, pin_names, spelled
 from rkcosim.waves.portmap import PortMap, mapped
 from rkcosim.waves.ports import AXI_READ, CLOCK, LITE_WRITE, WATCH
 from rkcosim.waves.reader import Reader, Repeats

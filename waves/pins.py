@@ -1,9 +1,4 @@
-"""Names of the pins that the decoders use, and the meanings of their bits and numbers.
-
-The hardware's own tables of clients and diagnostics are in `rkcosim.rtl.layouts`, which imports Amaranth.
-Reading a waveform must not need that, so they are repeated here, and tests/unit/test_waves_decode.py compares
-them.
-"""
+"""Names of the pins that the decoders use, and the meanings of their bits."""
 
 from __future__ import annotations
 
@@ -13,34 +8,6 @@ from rkcosim.spec.regs.events import EVENTS, PORT
 from rkcosim.waves.files import WaveError
 from rkcosim.waves.ports import PortGroup
 from rkcosim.waves.reader import Reader
-
-READ_CLIENTS = ("FEATURE", "WEIGHT", "MRDMA", "BRDMA", "NRDMA", "ERDMA", "PPU", "PC")
-"""Clients by AXI read id (`rkcosim.rtl.layouts.ReadClient`)."""
-
-WRITE_CLIENTS = ("DPU", "PPU")
-"""Clients by AXI write id (`rkcosim.rtl.layouts.WriteClient`)."""
-
-DIAGNOSTICS = (
-    "NONE",
-    "UNKNOWN_WRITE",
-    "BANK_SUM",
-    "FEATURE_FOOTPRINT",
-    "WEIGHT_FOOTPRINT",
-    "RESERVED_MODE",
-    "UNALIGNED_ADDRESS",
-    "SIZE_MISMATCH",
-    "WRONG_CORE",
-    "READ_ERROR",
-    "WRITE_ERROR",
-    "UNDECODED_ACCESS",
-    "BAD_COMMAND",
-    "EMPTY_SIZE",
-    "REUSE_FOOTPRINT",
-    "WEIGHT_CODE",
-    "CORE_MISSING",
-    "NOT_BUILT",
-)
-"""Diagnostics by code (`rkcosim.rtl.layouts.DiagnosticCode`)."""
 
 BEAT_BYTES = 32
 """Bytes of a beat of the AXI data bus."""
@@ -151,14 +118,3 @@ def high_stretches(wave: Reader, name: str, bit: int) -> list[tuple[int, int]]:
                 begin = found.pop()[0]
             found.append((begin, end))
     return found
-
-
-def client_name(ident: int, *, write: bool) -> str:
-    """Return the name of an AXI client, `id n` for an unknown one."""
-    names = WRITE_CLIENTS if write else READ_CLIENTS
-    return names[ident] if ident < len(names) else f"id {ident}"
-
-
-def diagnostic_name(code: int) -> str:
-    """Return the name of a diagnostic code, `CODE_n` for an unknown one."""
-    return DIAGNOSTICS[code] if code < len(DIAGNOSTICS) else f"CODE_{code}"

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rkcosim.regcmd import decode_word, format_command
+from rkcosim.spec.port_codes import DIAGNOSTICS, READ_CLIENTS, WRITE_CLIENTS
 from rkcosim.spec.regs import Field, Register, registers
-from rkcosim.waves.pins import DIAGNOSTICS, READ_CLIENTS, WRITE_CLIENTS
 
 _FIELD = re.compile(
     r"(?:^|\.)(?:(?P<block>[A-Z][A-Z0-9_]*)\.registers|(?P<file>[a-z0-9_]+)_registers)"

@@ -44,6 +44,9 @@ class EstimateOptions(ModelOptions):
         "array, CBUF, rate of tables, lanes of the DPU or cores.",
         default=False,
     )
+    energy: bool = option(
+        "Also estimate the energy of NPU and DRAM by layer and block (an order of magnitude).", default=False
+    )
     roofline: Path | None = option("Draw the roofline with the layers to this SVG file.", writes=True)
     page: Page = None
 
@@ -53,6 +56,7 @@ class EstimateOptions(ModelOptions):
     "rkcosim estimate model.tflite --clock 600 --cores 3 --ddr 3200MT/s",
     "rkcosim estimate model.onnx --plan rknn --cores 3",
     "rkcosim estimate model.onnx --what-if --roofline roofline.svg",
+    "rkcosim estimate model.onnx --energy",
     "rkcosim estimate examples/streams/digits.json",
 )
 def estimate_command(asked: EstimateOptions) -> None:
@@ -69,7 +73,6 @@ def estimate_command(asked: EstimateOptions) -> None:
     from rkcosim.compiler.model import naming_model
     from rkcosim.measure.perf.boards.expected import published_line, time_line
     from rkcosim.measure.perf.estimator.files import estimate_file
-    from rkcosim.measure.perf.estimator.plans import SAID
     from rkcosim.measure.perf.estimator.whatif import CLOCK_MHZ, memory_at, parse_speed
     from rkcosim.measure.perf.page import check_section, write_section
 
@@ -92,7 +95,7 @@ def estimate_command(asked: EstimateOptions) -> None:
     result = found.document
     print_estimate(result)
     for plan, one in found.plans.items():
-        print(f"{SAID[plan]}: {time_line(one.estimate.cycles, one.submits, asked.clock)}")
+        print(f"{result['plans'][plan]['said']}: {time_line(one.estimate.cycles, one.submits, asked.clock)}")
         print(f"  {published_line(plan)}")
     _finish(asked, result)
     if asked.page:
@@ -161,6 +164,14 @@ def _finish(asked: EstimateOptions, result: dict[str, Any]) -> None:
     print(said_error())
     if result["warning"]:
         print(f"warning: {result['warning']}")
+    if asked.energy:
+        from rkcosim.measure.energy import energy_of
+        from rkcosim.measure.energy.text import print_energy
+        from rkcosim.measure.report.data import from_json
+
+        found = energy_of(from_json(result), asked.clock)
+        print_energy(results.console(), found)
+        result["energy"] = found.as_json()
     if asked.roofline:
         _draw_roofline(asked.roofline, result, asked.clock)
     asked.write(result, say=True)
@@ -213,7 +224,8 @@ def print_estimate(result: dict[str, Any]) -> None:
             name = results.shortened(row["name"], console)
             rows.append((number, name, *(row[member] for member in members), kilobytes))
     of = f"one sample of {result['samples']}" if result["samples"] > 1 else "one inference"
-    console.print(results.table(f"{result['model']}: estimate of {of}", heads, rows))
+    said = result["plans"][result["plan"]]["said"]
+    console.print(results.table(f"{result['model']}: estimate of {of}; {said}", heads, rows))
     cores = results.counted(result["cores"], "core")
     console.print(
         f"{result['cycles']:,} cycles = {result['milliseconds']:.3f} ms on {cores} at "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass
 from pathlib import Path
+from typing import Any
 
 from rkcosim.cli.app import Options, argument, command, option
 
@@ -38,10 +39,12 @@ class ReportOptions(Options):
 def report_command(asked: ReportOptions) -> None:
     """Make one HTML page of a run, or of two runs compared.
 
-    It contains a table of layers, the roofline, bytes, waits, time and memory.
+    It contains a table of layers, the roofline, bytes, waits, time, memory and an estimate of the energy.
     """
     from rkcosim.measure import report
+    from rkcosim.measure.energy.text import summary
     from rkcosim.measure.report import compare
+    from rkcosim.measure.report.energy import energy_or_none
 
     logs = [file for file in asked.files if file.suffix in EVENTS]
     runs = [file for file in asked.files if file.suffix not in EVENTS]
@@ -72,4 +75,9 @@ def report_command(asked: ReportOptions) -> None:
     with report.damaged(*asked.files):
         report.write(asked.output, run, log, asked.clock, advice)
     print(f"report of {run.title}: {asked.output}")
-    asked.write({"run": run.title, "output": str(asked.output), "spent": run.spent()})
+    said: dict[str, Any] = {"run": run.title, "output": str(asked.output), "spent": run.spent()}
+    if (energy := energy_or_none(run, asked.clock)) is not None:
+        for line in summary(energy):
+            print(line)
+        said["energy"] = energy.as_json()
+    asked.write(said)

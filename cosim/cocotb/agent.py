@@ -32,7 +32,6 @@ from rkcosim.engines.diagnostics import (
     LAG,
     Diagnostic,
     Fault,
-    code_name,
     make_diagnostic,
     refused_at,
     task_at,
@@ -41,6 +40,7 @@ from rkcosim.engines.library import DramConfig
 from rkcosim.engines.memory import PAGE
 from rkcosim.engines.system import RESET_CYCLES
 from rkcosim.regcmd import blocks_of_mask
+from rkcosim.spec.port_codes import diagnostic_name
 from rkcosim.spec.regs import Register, registers
 from rkcosim.spec.regs.options import chosen_options, options_mask
 from rkcosim.verify.crosscheck.kick import kick_writes
@@ -357,7 +357,7 @@ class NpuAgent:
         code, block, register, value = (
             int(getattr(self.dut, f"diag_{name}").value) for name in ("code", "block", "register", "value")
         )
-        now, core, write = self.cycle, self.core, DMA_ERRORS.get(code_name(code))
+        now, core, write = self.cycle, self.core, DMA_ERRORS.get(diagnostic_name(code))
         # The memory has one port, number 0, regardless of the core behind it.
         address = None if write is None else refused_at(self._faults(), 0, value, write, now)
         task = task_at(self.log.tasks, core, now - LAG)

@@ -16,8 +16,9 @@ from cocotb.triggers import RisingEdge, ValueChange
 
 from rkcosim.cocotb.agent import NpuAgent
 from rkcosim.cocotb.pins import EVENT_BITS, event_samples, high, pulses
-from rkcosim.engines.diagnostics import client_name, register_name
+from rkcosim.engines.diagnostics import register_name
 from rkcosim.regcmd import blocks_of_mask
+from rkcosim.spec.port_codes import client_name
 from rkcosim.spec.regs import registers
 from rkcosim.waves.pins import BEAT_BYTES
 

@@ -17,6 +17,7 @@ import numpy as np
 from rkcosim.engines import diagnostics as words
 from rkcosim.engines import library as lib
 from rkcosim.engines.diagnostics import Diagnostic, Fault, TaskSpan
+from rkcosim.spec.port_codes import DIAGNOSTICS, diagnostic_name
 
 MOST = 1 << 16
 """Number of records kept in each log, the oldest ones (MOST_DIAGNOSTICS of soc.h, MOST of dram.h)."""
@@ -181,7 +182,7 @@ class _Around:
     def diagnostic(self, record: Any) -> Diagnostic:
         """Return the text for a `DiagnosticEventC`, given as a tuple."""
         cycle, core, code, block, offset, value, _ = record
-        write = words.DMA_ERRORS.get(words.code_name(code))
+        write = words.DMA_ERRORS.get(diagnostic_name(code))
         address = None if write is None else self.address(core, value, write, cycle)
         task = self.task(core, cycle - words.LAG)
         return words.make_diagnostic(cycle, core, code, block, offset, value, task, address)
@@ -210,10 +211,8 @@ def read_log(call: Callable[[int, Any, int], int], struct: type[ct.Structure], f
         first, room = first + count, _ROOM_THEN
 
 
-def _dma_codes() -> tuple[Any, ...]:
-    from rkcosim.rtl.layouts import DiagnosticCode  # imports Amaranth, so only if there is a record
-
-    return tuple(int(getattr(DiagnosticCode, name)) for name in words.DMA_ERRORS)
+def _dma_codes() -> tuple[int, ...]:
+    return tuple(DIAGNOSTICS.index(name) for name in words.DMA_ERRORS)
 
 
 def _key(*columns: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
+from rkcosim.spec.port_codes import client_name, diagnostic_name
 from rkcosim.spec.regs import registers
 
 TEXTS = {
@@ -44,28 +45,6 @@ WRITE_FAULTS = (1, 3)
 
 DMA_ERRORS = {"READ_ERROR": False, "WRITE_ERROR": True}
 """Codes whose value is the id of an AXI client, and True if the client writes."""
-
-
-@cache
-def code_name(code: int) -> str:
-    """Return the name of a diagnostic code, `CODE_n` for an unknown one."""
-    from rkcosim.rtl.layouts import DiagnosticCode  # imports Amaranth, so only if there is a diagnostic
-
-    try:
-        return DiagnosticCode(code).name
-    except ValueError:
-        return f"CODE_{code}"
-
-
-@cache
-def client_name(client: int, *, write: bool) -> str:
-    """Return the name of the AXI client with an id."""
-    from rkcosim.rtl.layouts import ReadClient, WriteClient
-
-    try:
-        return (WriteClient if write else ReadClient)(client).name
-    except ValueError:
-        return f"id {client}"
 
 
 @cache
@@ -224,7 +203,7 @@ def make_diagnostic(
     task : index in its kick of the task that ran `LAG` cycles earlier.
     address : for a DMA error, the last address refused to its client (`value`).
     """
-    name = code_name(code)
+    name = diagnostic_name(code)
     text = TEXTS.get(name, "unknown diagnostic")
     write = DMA_ERRORS.get(name)
     client = "" if write is None else client_name(value, write=write)

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from rkcosim.base.numbered import Numbered
-from rkcosim.engines import diagnostics as words
 from rkcosim.engines import library as lib
 from rkcosim.engines import records
 from rkcosim.engines.diagnostics import Diagnostic, Fault
@@ -21,6 +20,7 @@ from rkcosim.engines.protocol import EngineError
 from rkcosim.engines.records import EVENT_NAMES
 from rkcosim.engines.system import System
 from rkcosim.engines.traces.engine import EngineTrace
+from rkcosim.spec.port_codes import client_name
 from rkcosim.spec.regs import registers
 from rkcosim.waves import events
 from rkcosim.waves.events import Event, EventLog, Text
@@ -253,7 +253,7 @@ def _decode(raw: npt.NDArray[Any]) -> EventLog:
         direction[mine] = directions["write" if write else "read"]
         for number in np.unique(raw["detail"][mine]):
             rows = mine[raw["detail"][mine] == number]
-            name = words.client_name(int(number), write=write)
+            name = client_name(int(number), write=write)
             client[rows] = clients[name]
             block[rows] = blocks[_block_of(name, write)]
     for flag, text in ((_OPEN, "open"), (_RESET, "reset")):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rkcosim.base.numbered import Numbered
-from rkcosim.engines import diagnostics as words
 from rkcosim.engines import library as lib
+from rkcosim.spec.port_codes import client_name
 from rkcosim.spec.regs.events import COUNTERS
 
 EVENT_NAMES = COUNTERS
@@ -131,7 +131,7 @@ def core_counters(
 
     def clients(name: str, *, write: bool) -> dict[str, int]:
         room = len(getattr(before if before is not None else now, name))
-        values = {words.client_name(index, write=write): less(name, index) for index in range(room)}
+        values = {client_name(index, write=write): less(name, index) for index in range(room)}
         return {client: count for client, count in values.items() if count}
 
     return CoreCounters(
@@ -150,6 +150,6 @@ def open_bursts(counts: Iterable[int]) -> dict[str, int]:
     for number, count in enumerate(counts):
         write = number >= lib.READ_IDS
         if count:
-            client = words.client_name(number - lib.READ_IDS if write else number, write=write)
+            client = client_name(number - lib.READ_IDS if write else number, write=write)
             found[f"{'writes' if write else 'reads'} of {client}"] = count
     return found

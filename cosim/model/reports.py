@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from rkcosim.compiler.quantization import Accuracy, Figures, Trial
     from rkcosim.compiler.quantization import Layer as QuantisedLayer
+    from rkcosim.measure.energy import RunEnergy
     from rkcosim.measure.models.accuracy_words import CodeRow
     from rkcosim.measure.models.compare import Comparison, LayerDifference
     from rkcosim.measure.models.run import ModelRun
@@ -225,6 +226,10 @@ class EstimateRow:
         Part of the cycles of all layers, 0 to 1; None for a layer of the host.
     spent
         Cycles by cause (`rkcosim.measure.perf.attribution.Cause`); empty for a layer of the host.
+    slots, loaded
+        Operand slots of the arrays, also empty ones; bytes of features and weights that go to CBUF.
+    itemsize
+        Bytes of an element of its result.
     """
 
     name: str
@@ -240,6 +245,9 @@ class EstimateRow:
     milliseconds: float | None
     share: float | None
     spent: dict[str, int]
+    slots: int
+    loaded: int
+    itemsize: int
 
 
 class Profile(Report):
@@ -286,6 +294,25 @@ class Profile(Report):
         """
         _check_clock(clock)
         return None if self.cycles is None else self.cycles / clock / 1000
+
+    def energy(self, clock: float = 1000.0) -> RunEnergy:
+        """Estimate the energy of the NPU and the DRAM from the counted events, in joules.
+
+        Parameters
+        ----------
+        clock
+            Clock of the NPU in MHz.
+
+        Raises
+        ------
+        ValueError
+            If the clock is not 10 to 5000 MHz, or the engine does not count cycles.
+        """
+        from rkcosim.measure.energy import energy_of
+        from rkcosim.measure.report.data import from_json
+
+        _check_clock(clock)
+        return energy_of(from_json(self.run.as_json()), clock)
 
     def board_milliseconds(self, clock: float = 1000.0) -> float | None:
         """Return the time with what a driver adds to each submit, at a clock in MHz; None without cycles.
@@ -576,6 +603,13 @@ class EstimateReport(Report):
     def board_milliseconds(self) -> float:
         """Time with what a driver adds to each submit."""
         return float(self.document["board"]["milliseconds"])
+
+    def energy(self) -> RunEnergy:
+        """Estimate the energy of the NPU and the DRAM at the clock of the estimate, in joules."""
+        from rkcosim.measure.energy import energy_of
+        from rkcosim.measure.report.data import from_json
+
+        return energy_of(from_json(self.document), self.document["clock_mhz"])
 
     @property
     def variants(self) -> list[dict[str, Any]]:

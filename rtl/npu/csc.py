@@ -25,7 +25,7 @@ from rkcosim.rtl.npu.array import CELL_LATENCY
 from rkcosim.rtl.npu.checks import SPACING, Check, add_checker
 from rkcosim.rtl.npu.cna_types import DEPTHWISE, one_of
 from rkcosim.rtl.npu.csc_pixels import PixelWalk
-from rkcosim.rtl.npu.csc_task import DECONV_SHIFTS, TaskConstants
+from rkcosim.rtl.npu.csc_task import DECONV_SHIFTS, GO_LATENCY, TaskConstants
 from rkcosim.rtl.npu.csc_weights import WeightWalk
 from rkcosim.rtl.regfile import config_signature
 from rkcosim.spec.config import NpuConfig
@@ -128,8 +128,10 @@ class SequenceController(wiring.Component):
             CORE=active & ~pixels.running,
         )
         self._feed_cell(m, constants.task, constants.go, weights.chunk, pixels.issued)
-        last_taken = self._hand_over(m, constants.go, pixels.issued)
+        last_taken = self._hand_over(m, platform, constants.go, pixels.issued)
 
+        go = constants.go
+        assertions.behind(m, platform, go, self.start, GO_LATENCY, "SequenceController.constants.go")
         finished = Signal()
         with m.If(last_taken):
             m.d.sync += finished.eq(1)
@@ -274,7 +276,7 @@ class SequenceController(wiring.Component):
                     m.d.sync += pattern.eq(Cat(Cat(pad[:8], odd).replicate(16), pad[:8].replicate(32)))
         return pattern
 
-    def _hand_over(self, m: Module, go: Value, issued: Value) -> Value:
+    def _hand_over(self, m: Module, platform: object, go: Value, issued: Value) -> Value:
         """Queue finished stripes for CORE; returns a pulse when the last one of the task is accepted."""
         entries = [Signal(StripeDone, name=f"stripe_{bank}", reset_less=True) for bank in range(2)]
         ready = Signal(2)
@@ -300,4 +302,8 @@ class SequenceController(wiring.Component):
             ]
         with m.If(delay[-1]):
             m.d.sync += ready.bit_select(delay_bank[-1], 1).eq(1)
+        offered = ready.bit_select(issued.bank, 1) & ~(taken & (head == issued.bank))
+        early = issued.valid & issued.first & offered
+        text = "SequenceController.core: a stripe is written over one that CORE has not accepted"
+        assertions.always(m, platform, ~early, text)
         return taken & self.core.stripe.payload.last

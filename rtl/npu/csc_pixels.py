@@ -221,6 +221,23 @@ class PixelWalk(wiring.Component):
             status.macs.eq(Mux(issue & real, macs, 0)),
             status.array_macs.eq(Mux(issue, task.group_kernels * task.group_channels, 0)),
         ]
+        loops = {
+            "stripe.last": stripe.last,
+            "tap.first": tap.first,
+            "tap.last": tap.last,
+            "channels.first": channels.first,
+            "channels.last": channels.last,
+            "channels.last_group": channels.last_group,
+        }
+        steps = self.go | tile_ends
+        assertions.stable(m, platform, loops, "PixelWalk", during=running, after=steps)
+        for name, here, entry in (
+            ("exists", operand.exists & operand.en, operand.entry),
+            ("two", operand.two, operand.entry2),
+        ):
+            beyond = here & (entry >= task.feature_entries)
+            text = f"PixelWalk.operand.{name}: the entry has no features"
+            assertions.always(m, platform, ~beyond, text)
         early = issued.valid & place.inside & (place.y >= self.rows_ready)
         assertions.always(m, platform, ~early, "PixelWalk.issued: a slot reads a row that has not arrived")
         drained = self.bank_free.bit_select(banks.bank, 1)

@@ -14,6 +14,9 @@ SLOTS = 16
 DECONV_SHIFTS = {0: 0, 1: 1, 3: 2, 7: 3}
 """log2 of the distance of input pixels in a transposed convolution, by DECONV stride field [HW 5.6]."""
 
+GO_LATENCY = 3
+"""Cycles from the start of a task until its constants are valid."""
+
 LINE_BITS = 42
 """Width of an address in CBUF: row of the input with its inserted pixels, times the row pitch."""
 
@@ -89,7 +92,7 @@ class TaskConstants(wiring.Component):
         of = TypeOf(con1.IN_PRECISION)
         colours = con1.ARGB_IN[:2]
 
-        phase = Signal(3)
+        phase = Signal(GO_LATENCY)
         m.d.sync += phase.eq(Cat(self.start, phase))
         # 1. Values that depend on the type, and values that do not depend on others.
         with m.If(phase[0]):
@@ -159,5 +162,5 @@ class TaskConstants(wiring.Component):
             | (kernel.WEIGHT_HEIGHT == 0)
             | (~wide & (kernel.WEIGHT_KERNELS == 0))
         )
-        m.d.comb += self.go.eq(phase[2] & ~nothing)
+        m.d.comb += self.go.eq(phase[-1] & ~nothing)
         return m

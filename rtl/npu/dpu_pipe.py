@@ -177,5 +177,12 @@ class DpuPipe(wiring.Component):
             self.result.payload.tag.eq(tag[STAGES]),
             self.result.payload.data.eq(Cat(*output.value)),
         ]
+        wanted = {
+            "floats.wants_bs": floats.wants_bs,
+            "floats.wants_bn": floats.wants_bn,
+            "bs.wanted": bs.wanted,
+            "bn.wanted": bn.wanted,
+        }
+        assertions.stable(m, platform, wanted, "DpuPipe", after=self.start)
         assertions.ports(m, platform, self)
         return m

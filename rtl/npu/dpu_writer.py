@@ -286,5 +286,10 @@ class StripeWriter(wiring.Component):
         with m.If(self.start):
             m.d.sync += over.eq(0)
         m.d.comb += self.finished.eq(over & ~surfaces.busy & ~packets.busy & writer.idle)
+        parts = {"packets": packets, "surfaces": surfaces}
+        upward = {f"{name}.upward": walk.stripe.upward for name, walk in parts.items()}
+        assertions.stable(m, platform, upward, "StripeWriter", after=self.start)
+        again = self.start | ~self.finished
+        assertions.stable(m, platform, {"finished": self.finished}, "StripeWriter", after=again)
         assertions.ports(m, platform, self)
         return m

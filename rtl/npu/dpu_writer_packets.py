@@ -198,6 +198,9 @@ class PacketWalk(wiring.Component):
                         m.d.sync += [y.eq(0), line.eq(0), area.eq(area + jump)]
         with m.If(start):
             m.d.sync += [signal.eq(0) for signal in (element, x, y, line, area, spot)]
+        # The atoms of the last read land in the first cycle of a full block; then nothing delays the walk.
+        lands = block.landing & block.full
+        assertions.behind(m, platform, lands, ~block.full, 1, "PacketWalk.block.landing")
         assertions.ports(m, platform, self)
         return m
 

@@ -1,6 +1,6 @@
 """Order in which the DPU writes the atoms of a stripe to memory and PPU, and their addresses [HW 7.11]."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -403,5 +403,11 @@ class SurfaceWalk(wiring.Component):
             m.d.sync += [
                 signal.eq(0) for signal in (offset, offset0, series_at, series_at0, step_in, step_in0)
             ]
+        settings = {
+            f"settings.{name}": Value.cast(getattr(now, name))
+            for name, member in now.signature.members.items()
+            if member.flow == wiring.Out and name not in ("surfaces", "allowed")
+        }
+        assertions.stable(m, platform, settings, "SurfaceWalk", after=self.start)
         assertions.ports(m, platform, self)
         return m

@@ -10,7 +10,7 @@ from rkcosim.compiler import graph as g
 from rkcosim.compiler.graph import Clamp, Conv, Graph, ModelError, Op
 from rkcosim.compiler.limits import CONV_PAD
 from rkcosim.compiler.lowering.lower import steps_of
-from rkcosim.compiler.tiling import DDR_BYTES, ConvShape, is_planned_by_another
+from rkcosim.compiler.tiling import DDR_BYTES, SHARE_OF_ONE, ConvShape, is_planned_by_another
 from rkcosim.spec.config import ATOM_BYTES
 from rkcosim.spec.layouts import KERNEL_GROUP
 from rkcosim.spec.octets import LUT_CYCLES, OCTET
@@ -146,7 +146,7 @@ def apart_is_faster(conv: Conv, x: tuple[int, int, int], y: tuple[int, int, int]
     shape = ConvShape(*x, *y, conv.window, depthwise=False)
     work = pixels * shape.pixel_cycles * (whole // KERNEL_GROUP)
     moved = x[1] * shape.row_bytes + atoms * pixels
-    memory = 2 * moved / DDR_BYTES  # one core has half of the bandwidth of all
+    memory = SHARE_OF_ONE * moved / DDR_BYTES
     alone = max(work, memory) + OVERLAP * min(work, memory)
     apart = alone + pixels * atoms // OCTET * LUT_CYCLES + SECOND_TASK
     return apart * MARGIN < max(work, pixels * whole // OCTET * LUT_CYCLES)

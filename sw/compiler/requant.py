@@ -185,12 +185,12 @@ class _Channels:
     top: float = 2.0**BS_SHIFT
 
     def __post_init__(self) -> None:
-        self.weights, self.scales, self.bias = self.weights.copy(), self.scales.copy(), self.bias.copy()
+        self.scales, self.bias = self.scales.copy(), self.bias.copy()  # `move` copies the weights
 
     @property
-    def flat(self) -> npt.NDArray[np.int64]:
+    def flat(self) -> npt.NDArray[np.int16]:
         """Weights less their zero point, (OC, elements)."""
-        return self.weights.reshape(len(self.scales), -1).astype(np.int64) - self.zero_point
+        return self.weights.reshape(len(self.scales), -1).astype(np.int16) - np.int16(self.zero_point)
 
     @property
     def most(self) -> npt.NDArray[np.float64]:
@@ -214,7 +214,8 @@ class _Channels:
     def move(self, chosen: npt.NDArray[np.bool_], target: npt.NDArray[np.float64]) -> None:
         """Round weights and biases of the `chosen` channels to multiples of the scales `target`."""
         ratio = self.scales / target
-        fresh = np.rint(self.flat * ratio[:, None])[chosen] + self.zero_point
+        fresh = np.rint(self.flat[chosen] * ratio[chosen, None]) + self.zero_point
+        self.weights = self.weights.copy()
         self.weights.reshape(len(self.scales), -1)[chosen] = np.clip(fresh, -128, 127).astype(np.int8)
         bias = np.clip(self.bias * ratio, -(2.0**30), 2.0**30)
         self.bias[chosen] = np.rint(bias[chosen]).astype(np.int64)
@@ -225,7 +226,7 @@ class _Channels:
 
         A quantiser gives such a channel any scale, often 1, thousands of times above the others.
         """
-        constant = ~self.flat.any(axis=1)
+        constant = ~(self.weights != self.zero_point).reshape(len(self.scales), -1).any(axis=1)
         live = self.scales[~constant]
         largest = float(live.max()) if live.size else float(self.scales.min())
         high = constant & (self.scales > largest)
@@ -243,6 +244,8 @@ class _Channels:
         """
         largest = np.full_like(self.scales, self.scales.max())
         error = self.errors(np.rint(self.exact))
+        if not (error > HARMLESS_ERROR).any():
+            return
         fresh = np.rint(self.flat * (self.scales / largest)[:, None])
         apart = np.abs(self.flat * self.scales[:, None] - fresh * largest[:, None]).sum(axis=1)
         chosen = (error > HARMLESS_ERROR) & (255 * self.factor * apart < np.minimum(error, HARMLESS_ERROR))

@@ -78,6 +78,7 @@ CYCLES = {
     "test_pc_dma::test_chain_of_tasks_with_a_dangling_link": 3_600,
     "test_pc_dma::test_a_list_longer_than_the_fifo": 2_400,
     "test_pc_faults": 800,
+    "test_pc_faults::test_a_kick_that_cannot_start_is_reported": 1_800,
     "test_pc_groups": 1_300,
     "test_pc_groups::test_a_waiting_write_lets_the_host_through_and_ends_with_the_block": 1_900,
     "test_pc_status": 300,

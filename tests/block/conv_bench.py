@@ -68,7 +68,7 @@ class Conv:
 
     Depthwise: `w` is (channels of the weight blocks, kh, kw).  `argb` is 0 or the number of interleaved
     channels.  `spread_y` and `spread_x` are the distance of input pixels of a transposed convolution, 0
-    for an ordinary one.
+    for an ordinary one.  Entries of CBUF from `data_entries` on hold no features.
     """
 
     height: int
@@ -96,6 +96,7 @@ class Conv:
     pad_value: int = 0
     grains: int = 1
     weight_banks: int = 6
+    data_entries: int = 1 << 13
     seed: int = 0
     x: np.ndarray = field(init=False)
     w: np.ndarray = field(init=False)
@@ -226,21 +227,25 @@ class Conv:
         row = np.zeros((self.width, self.kind.atom * self.atoms), np.int64)
         row[:, : self.channels] = self.x[y]
         stored = np.frombuffer(pack(row, self.kind.bits), np.int8).reshape(self.width, self.atoms, 16)
+        for x in range(self.width):
+            for a in range(self.atoms):
+                entry, column = self._entry(y, x, a)
+                at = 64 * (entry % len(cbuf)) + 16 * column
+                if entry < self.data_entries:
+                    flat[at : at + 16] = stored[x, a]
+
+    def _entry(self, y: int, x: int, atom: int) -> tuple[int, int]:
+        """Return the entry of CBUF with an atom of a pixel, and the atom's place in it."""
         full, rest = divmod(self.atoms, 4)
         if rest == 3:
             full, rest = full + 1, 0
         base = y * (self.row_entries + self.spare_entries)
-        for x in range(self.width):
-            for a in range(self.atoms):
-                slab, j = divmod(a, 4)
-                if slab < full:
-                    entry, column = base + slab * self.width + x, j
-                elif rest == 1:
-                    entry, column = base + full * self.width + x // 4, x % 4
-                else:
-                    entry, column = base + full * self.width + x // 2, 2 * (x % 2) + j
-                at = 64 * (entry % len(cbuf)) + 16 * column
-                flat[at : at + 16] = stored[x, a]
+        slab, j = divmod(atom, 4)
+        if slab < full:
+            return base + slab * self.width + x, j
+        if rest == 1:
+            return base + full * self.width + x // 4, x % 4
+        return base + full * self.width + x // 2, 2 * (x % 2) + j
 
     @cached_property
     def _stream(self) -> bytes:
@@ -313,6 +318,9 @@ class Conv:
             return self.pads()
         lanes = np.zeros(self.kind.atom * self.atoms, np.int64)
         lanes[: self.x.shape[2]] = self.x[place]
+        for atom in range(self.atoms) if self.data_entries < self.footprint() else ():
+            if self._entry(*place, atom)[0] >= self.data_entries:
+                lanes[atom * self.kind.atom : (atom + 1) * self.kind.atom] = 0
         return lanes
 
     def expected(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

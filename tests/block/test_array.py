@@ -99,7 +99,7 @@ def random_stimulus(rng: random.Random, phases: int):
             i.w_data = random_bytes(numbers, precision, 64, spread)
             yield i
             cycle += 1
-        for _ in range(rng.randint(*extent((8, 14), (30, 60)))):
+        for _ in range(rng.randint(*extent((5, 9), (30, 60)))):
             i = CellInputs(precision=precision, depthwise=depthwise)
             i.w_stride = 2 if depthwise else rng.randint(0, (row // 16).bit_length() - 1)
             i.w_index = rng.randrange(1024 // row * (16 << i.w_stride) // 64 if not depthwise else 2)

@@ -452,7 +452,7 @@ def test_convolutions():
     rng = random.Random(SEED)
     dut = Pair()
     kinds = [(kind, 0) for kind in ("direct", "depthwise", "argb")] + [("any", 1), ("any", 6)]
-    budget = extent(70, 500)
+    budget = extent(35, 500)
     tasks = [random_conv(rng, SMALL, kind=kind, precision=code, budget=budget) for kind, code in kinds]
 
     async def bench(ctx):

@@ -131,6 +131,9 @@ CASES = {
     "stride_0_of_rows": Conv(
         height=3, width=6, channels=16, kernels=4, kh=2, kw=2, stride_y=0, stride_x=2, out_h=3, pad_top=1
     ),
+    "more_rows_than_its_bank": Conv(
+        height=10, width=4, channels=64, kernels=64, kh=3, weight_banks=11, data_entries=SMALL.bank_entries
+    ),
     "1x1_stripes": Conv(height=8, width=8, channels=32, kernels=32),
     "one_pixel": Conv(height=1, width=1, channels=130, kernels=70),
     "wide_row": Conv(height=1, width=40, channels=16, kernels=2),

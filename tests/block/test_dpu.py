@@ -129,8 +129,12 @@ def run_tasks(
     *,
     floats: bool = True,
     told: list[set[tuple[int, int]]] | None = None,
+    together: bool = False,
 ) -> Bench:
     """Run `tasks` one after the other on the RTL and on the model; compare the whole image.
+
+    With `together`, both blocks start in the same cycle, as in a core, and writes take as long as reads.
+    `bench.cycles` has the cycles of each task.
 
     With `told`, the tasks only have to end, and code and register of their diagnostics are appended.
     """
@@ -138,7 +142,7 @@ def run_tasks(
     expected = bytearray(memory)
     pair = shared(Pair, floats)
     bench = Bench(pair, seed, stall)
-    model = bench.write_memory(pair.write, memory)
+    model = bench.write_memory(pair.write, memory, *([latency] if together else []))
     for name in READERS:
         bench.read_memory(getattr(pair, name), memory, latency)
     octets, atoms, wanted_atoms = [], [], []
@@ -152,7 +156,13 @@ def run_tasks(
     complaints: list[tuple[int, int, int]] = []
     bench.collect(pair.diag, complaints)
     bench.collect(pair.rdma_diag, complaints)
-    bench.busy = 0
+    bench.busy, bench.cycles = 0, []
+
+    async def watch(ctx: Any) -> None:
+        async for _, _, stall, counted in ctx.tick().sample(pair.dpu.stall, pair.dpu.activity.OPERAND):
+            assert stall == counted, "the port and the counters tell different stalls"
+
+    bench.add(watch)
 
     async def main(ctx: Any) -> None:
         for index, task in enumerate(tasks):
@@ -174,8 +184,10 @@ def run_tasks(
         bench.random.shuffle(order)
         for control in order:
             ctx.set(control.start, 1)
-            await ctx.tick()
-            ctx.set(control.start, 0)
+            if not together or control is order[-1]:
+                await ctx.tick()
+                for begun in order:
+                    ctx.set(begun.start, 0)
         bench.begin = bench.cycle
         for _ in range(LIMIT):
             done = await ctx.tick().sample(pair.control.done, pair.rdma_control.done, pair.busy_octet)
@@ -187,6 +199,7 @@ def run_tasks(
             if done[3]:
                 missing.remove("rdma")
             if not missing:
+                bench.cycles.append(bench.cycle - bench.begin)
                 _, _, *again = await ctx.tick().sample(pair.control.done, pair.rdma_control.done)
                 assert not any(again), "the end is a pulse"
                 return
@@ -360,6 +373,21 @@ def test_bs_operands_overlap_groups() -> None:
     task.rdma["BRDMA_CFG"] = {"BRDMA_DATA_USE": 7}
     bench = run_tasks([task], 1, 0.0, (60, 60))
     assert bench.end - bench.begin <= 4 * 4 * 32 + 60 + 100
+
+
+def test_the_same_task_takes_the_same_time() -> None:
+    """Small tasks with all readers, and with operands for more groups than the tables hold."""
+    flying = simple_task(16, 1, 2, flying=True)
+    direct = simple_task(96, 1, 2, flying=False)
+    for task in (flying, direct):
+        for stage in ("BS", "BN"):
+            fields = {"ALU_ALGO": 2, "ALU_SRC": 1, "MUL_BYPASS": 1, "RELU_BYPASS": 1}
+            task.dpu[f"{stage}_CFG"] = {f"{stage}_{name}": value for name, value in fields.items()}
+        task.rdma["BRDMA_CFG"] = {"BRDMA_DATA_USE": 1}
+        task.rdma["NRDMA_CFG"] = {"NRDMA_DATA_USE": 1}
+    bench = run_tasks([flying] * 5 + [direct] * 2, 1, 0.0, (9, 9), together=True)
+    assert len(set(bench.cycles[:5])) == len(set(bench.cycles[5:])) == 1, bench.cycles
+    assert bench.busy == 5 * 2 * 2 + 2 * 12 * 2
 
 
 def _control(

@@ -20,9 +20,14 @@ Settings = dict[str, dict[str, int]]
 
 
 class Job:
-    """One task: settings, elements, and the expected memory and PPU stream."""
+    """One task: settings, elements, and the expected memory and PPU stream.
+
+    `misaligned` packets are not written. With another SIZE_E than `want` only the first stripe is written,
+    or, if it is larger, the first pixel.
+    """
 
     copies = 0
+    misaligned = False
 
     def __init__(self, cfg: Settings, seed: int) -> None:
         self.cfg = cfg
@@ -113,6 +118,8 @@ class Job:
         stride = self.cfg["DST_SURF_STRIDE"]["DST_SURF_STRIDE"]
         jump = self.cfg["SURFACE_ADD"]["SURF_ADD"]
         notch = self.cfg["DATA_CUBE_NOTCH_ADDR"]["NOTCH_ADDR_0"]
+        if self.misaligned:
+            return
         if self.packed:
             atoms = [[self.atom(s, p) for p in range(self.pixels)] for s in range(self.surfaces)]
             wdma, turned = self.cfg["WDMA_SIZE_1"], self.cfg["BS_OW_CFG"]["TP_ORG_EN"]
@@ -127,10 +134,13 @@ class Job:
                 memory[base + 16 * place : base + 16 * place + 16] = atom
             return
         pitch, copies = self.width + notch, max(self.copies, 1)
-        for number in range(self.surfaces * copies):
+        surfaces, pixels, said = self.surfaces, self.pixels, self.cfg["BS_OW_CFG"]["SIZE_E_1"] + 1
+        if not self.flying and said != min(self.want, 8):
+            surfaces, pixels = min(surfaces, said, self.want), min(pixels, 1 if said > self.want else 16)
+        for number in range(surfaces * copies):
             if number % self.series >= self.kept:
                 continue
-            for pixel in range(self.pixels):
+            for pixel in range(pixels):
                 y, x = divmod(pixel, self.width)
                 place = number // self.series * jump + number % self.series * stride + y * pitch + x
                 at = base + 16 * place
@@ -234,6 +244,7 @@ def run(jobs: list[Job], seed: int, stall: float) -> list[int]:
             cycles.append(bench.cycle - begin)
             assert pool == list(job.ppu()), f"atoms for the PPU of {job.cfg}"
             pool.clear()
+            await ctx.tick().repeat(5)  # the end of a task lasts, which the RTL asserts
             equal = memory == wanted
             wrong = [] if equal else [at for at in range(len(memory)) if memory[at] != wanted[at]]
             assert not wrong, (
@@ -283,11 +294,14 @@ def test_int4_surfaces_of_two_groups(channels: tuple[int, ...]) -> None:
 KEPT, WIDE, NARROW, HALVES = range(4)
 
 
-def packet_job(rng: random.Random, form: int, flying: bool, joined: bool) -> Job:
-    """Draw a task with plain packets, of 16-bit elements or of bytes, with a random number of lines."""
+def packet_job(rng: random.Random, form: int, flying: bool, joined: bool, rest: int = 0) -> Job:
+    """Draw a task with plain packets, of 16-bit elements or of bytes, with a random number of lines.
+
+    `rest` is a number of further pixels: a cube of one surface then does not make whole blocks.
+    """
     block = 16 if form == NARROW else 8
     pixels = block * rng.randint(1, 5) // (1 if flying else 2 if form == HALVES else 4)
-    channels = rng.randint(1, 30) if flying else rng.choice([16, 32, 48])
+    channels = rng.randint(1, 8 if rest else 30) if flying else rng.choice([16, 32, 48])
     count = (-(-channels // 8) if flying else channels // (8 if form == HALVES else 4)) * pixels // 8
     width = 1 if joined else rng.choice([n for n in range(1, count + 1) if count % n == 0])
     height = rng.choice([n for n in range(1, count // width + 1) if count // width % n == 0])
@@ -301,7 +315,7 @@ def packet_job(rng: random.Random, form: int, flying: bool, joined: bool) -> Job
         else {"IN_PRECISION": INT16, "OUT_PRECISION": INT16 if flying else INT32},
         BS_OW_CFG={"TP_ORG_EN": int(form != KEPT)},
         DATA_CUBE_CHANNEL={"CHANNEL": channels - 1},
-        DATA_CUBE_WIDTH={"WIDTH": pixels - 1},
+        DATA_CUBE_WIDTH={"WIDTH": pixels + rest - 1},
         DATA_CUBE_HEIGHT={"HEIGHT": 0},
         WDMA_SIZE_0={
             "TP_PRECISION": int(form != NARROW),
@@ -309,6 +323,7 @@ def packet_job(rng: random.Random, form: int, flying: bool, joined: bool) -> Job
         },
         WDMA_SIZE_1={"HEIGHT_WDMA": height - 1, "WIDTH_WDMA": width - 1},
     )
+    job.misaligned = rest > 0
     job.cfg["BS_OW_CFG"]["SIZE_E_1"] = 7
     job.cfg["DATA_CUBE_NOTCH_ADDR"] = {"NOTCH_ADDR_0": line - width, "NOTCH_ADDR_1": line - width}
     job.cfg["DST_SURF_STRIDE"] = {"DST_SURF_STRIDE": apart}
@@ -398,6 +413,94 @@ def test_output_modes_in_a_row() -> None:
             )
         jobs.append(job)
     run(jobs, 77, 0.1)
+
+
+def small_job(number: int, channels: int, width: int, **changes: dict[str, int]) -> Job:
+    """Draw a task of one line whose settings are always the same."""
+    return random_job(
+        random.Random(number),
+        DATA_CUBE_CHANNEL={"CHANNEL": channels - 1},
+        DATA_CUBE_WIDTH={"WIDTH": width - 1},
+        DATA_CUBE_HEIGHT={"HEIGHT": 0},
+        **changes,
+    )
+
+
+def test_tasks_of_one_atom() -> None:
+    """The end of a task whose only atom is the first and the last one, to memory and to the PPU.
+
+    Every task has other settings than the one before it.
+    """
+    jobs: list[Job] = []
+    for number in range(10):
+        job = small_job(
+            number,
+            8 if number % 2 else 24,
+            1,
+            FEATURE_MODE_CFG={"CONV_MODE": 0, "FLYING_MODE": number % 2, "OUTPUT_MODE": 2 - number % 2},
+            DATA_FORMAT={"IN_PRECISION": INT16, "OUT_PRECISION": INT4}
+            if number == 8
+            else {"IN_PRECISION": INT8, "OUT_PRECISION": INT8},
+        )
+        if not number % 2:
+            job.cfg["DATA_CUBE_NOTCH_ADDR"] = {"NOTCH_ADDR_0": 3, "NOTCH_ADDR_1": 3}
+        jobs.append(job)
+    run(jobs, 5, 0.0)
+
+
+def test_last_stripes_of_one_atom() -> None:
+    """The last stripe of each group is one atom, which is read in the first cycle after the stripe before."""
+    job = small_job(
+        3,
+        80,
+        17,
+        FEATURE_MODE_CFG={"CONV_MODE": 0, "FLYING_MODE": 0},
+        DATA_FORMAT={"IN_PRECISION": INT16, "OUT_PRECISION": INT8},
+    )
+    run([job], 6, 0.0)
+
+
+def test_octets_wait_for_a_free_stripe() -> None:
+    """The PPU takes longer than the octets, which wait for each stripe from the third one on."""
+    job = small_job(
+        4,
+        16,
+        96,
+        FEATURE_MODE_CFG={"CONV_MODE": 0, "FLYING_MODE": 0, "OUTPUT_MODE": 1},
+        DATA_FORMAT={"IN_PRECISION": INT16, "OUT_PRECISION": INT32},
+    )
+    run([job], 10, 0.0)
+
+
+def test_tasks_that_stall() -> None:
+    """With a wrong SIZE_E only the first stripe is written, or its first pixel."""
+    jobs: list[Job] = []
+    for number in range(9):
+        jobs.append(
+            small_job(
+                number,
+                16,
+                17,
+                FEATURE_MODE_CFG={"CONV_MODE": 0, "FLYING_MODE": 0},
+                DATA_FORMAT={"IN_PRECISION": INT16, "OUT_PRECISION": INT16},
+            )
+        )
+        jobs[-1].cfg["BS_OW_CFG"]["SIZE_E_1"] = (1, 0, 1, 3)[number % 4]
+    run(jobs, 7, 0.0)
+
+
+def test_misaligned_packets() -> None:
+    """Atoms that do not make whole blocks are dropped, and the writer goes on."""
+    jobs = [packet_job(random.Random(number), WIDE, True, False, rest=number % 2) for number in range(4)]
+    run(jobs, 8, 0.0)
+
+
+def test_the_same_task_takes_the_same_time() -> None:
+    """Tasks for the PPU, which takes every atom at once."""
+    change = {"FEATURE_MODE_CFG": {"CONV_MODE": 0, "FLYING_MODE": 0, "OUTPUT_MODE": 1}}
+    form = {"IN_PRECISION": INT8, "OUT_PRECISION": INT8}
+    cycles = run([small_job(1, 32, 6, DATA_FORMAT=form, **change) for _ in range(9)], 9, 0.0)
+    assert len(set(cycles)) == 1, cycles
 
 
 @pytest.mark.parametrize(

@@ -115,12 +115,13 @@ def test_a_kick_that_cannot_start_is_reported():
         await bench.write(ctx, "PC.OPERATION_ENABLE", 1)
         await bench.ended(ctx)
         assert len(bench.seen.enables) == 1
-        await bench.kick(ctx, 0x1000, words, 1)
-        await bench.ended(ctx)
+        for _ in range(4):
+            await bench.kick(ctx, 0x1000, words, 1)
+            await bench.ended(ctx)
 
     seen = bench.run(host)
     assert [d[1:] for d in seen.diagnostics] == [(BAD, offset, 0)] * 3
-    assert len(seen.enables) == 2 and [n for _, n in seen.starts] == [0, 0] and len(seen.irq) == 2
+    assert len(seen.enables) == 5 and [n for _, n in seen.starts] == [0] * 5 and len(seen.irq) == 5
 
 
 def test_a_foreign_core_index_hangs_the_kick_with_a_diagnostic():

@@ -322,6 +322,13 @@ def test_lut_access_is_not_shadowed_and_waits() -> None:
         await ctx.tick()
         assert await write(ctx, dut, config.local, 0)
         assert await read(ctx, dut, access.local) == 0
+        assert await write(ctx, dut, config.local, config.encode(LUT_ACCESS_TYPE=1))
+        for entry in range(8):
+            assert await write(ctx, dut, access.local, 0x1000 + entry)
+            await ctx.tick().repeat(1 + entry % 3)
+        for table, first in ((0, 0x1000), (1, 0xFF00)):
+            assert await write(ctx, dut, config.local, config.encode(LUT_TABLE_ID=table))
+            assert [await read(ctx, dut, access.local) for _ in range(4)] == list(range(first, first + 4))
 
     simulate(dut, serve_tables(dut), bench)
 

@@ -11,9 +11,9 @@ from rkcosim.export.folder import export_folder
 from rkcosim.regcmd import TaskBuilder, build_task_list
 from rkcosim.regcmd.disassembler import disassemble
 from rkcosim.regcmd.word import words_from_bytes
+from rkcosim.spec.port_codes import client_name
 from rkcosim.spec.regs import registers
 from rkcosim.verify.streams.stream import Stream
-from rkcosim.waves.pins import client_name
 from tests.makers.foreign_bench import MEMORY, NAMES, Item, Recorded, map_text, record
 from tests.programs import needs_program
 from tests.verilog_tools import verilator

@@ -19,7 +19,7 @@ from tools.graph_fuzz.search import Search, Verdicts, made
 from tools.graph_fuzz.shrink import shrunk
 
 SEED = seed(__name__, 28)
-GRAPHS = extent(20, 300)
+GRAPHS = extent(12, 300)
 
 
 def test_every_door_has_the_values_of_onnxruntime() -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from rkcosim import waves
+from rkcosim.spec import port_codes
 from rkcosim.spec.regs import registers
-from rkcosim.waves import WaveError, pins
+from rkcosim.waves import WaveError
 from rkcosim.waves.decode import cycle_of
 from rkcosim.waves.spec import When
 from tests.makers.small_wave import core_signals, pulses, write_vcd
@@ -17,9 +18,9 @@ from tests.makers.small_wave import core_signals, pulses, write_vcd
 def test_tables_are_those_of_the_hardware():
     from rkcosim.rtl.layouts import DiagnosticCode, ReadClient, WriteClient
 
-    assert [client.name for client in ReadClient] == list(pins.READ_CLIENTS)
-    assert [client.name for client in WriteClient] == list(pins.WRITE_CLIENTS)
-    assert [code.name for code in DiagnosticCode] == list(pins.DIAGNOSTICS)
+    assert [client.name for client in ReadClient] == list(port_codes.READ_CLIENTS)
+    assert [client.name for client in WriteClient] == list(port_codes.WRITE_CLIENTS)
+    assert [code.name for code in DiagnosticCode] == list(port_codes.DIAGNOSTICS)
 
 
 def test_tasks_of_two_jobs_and_of_one_that_does_not_end(tmp_path: Path):
@@ -198,7 +199,7 @@ def test_diagnostics(tmp_path: Path):
     register = registers()["CNA"]["CBUF_CON0"]
     values = {
         "diag.valid": pulses([4]),
-        "diag.code": {4: pins.DIAGNOSTICS.index("BANK_SUM")},
+        "diag.code": {4: port_codes.DIAGNOSTICS.index("BANK_SUM")},
         "diag.register": {4: register.offset},
         "diag.value": {4: 0x1B},
     }

@@ -21,10 +21,10 @@ from click.testing import CliRunner
 from rkcosim import waves
 from rkcosim.cli.main import app
 from rkcosim.regcmd import TaskBuilder, build_task_list
+from rkcosim.spec.port_codes import client_name
 from rkcosim.spec.regs import registers
 from rkcosim.waves import Wave, WaveError
 from rkcosim.waves.backends import have_pywellen
-from rkcosim.waves.pins import client_name
 from tests import seeds
 from tests.makers.foreign_bench import (
     MEMORY,

@@ -17,8 +17,9 @@ from click.testing import CliRunner
 from rkcosim import waves
 from rkcosim.cli.main import app
 from rkcosim.regcmd import decode_word, format_command, op_enable_word, register_word
+from rkcosim.spec import port_codes
 from rkcosim.spec.regs import registers
-from rkcosim.waves import Wave, WaveError, pins
+from rkcosim.waves import Wave, WaveError
 from rkcosim.waves.gtkwave import MARKERS, chosen_marks, write_gtkwave
 from rkcosim.waves.layout import Mark, chosen, layout, marks, opening
 from rkcosim.waves.surfer import write_surfer
@@ -154,7 +155,7 @@ def test_save_file_and_filters(wave: Wave):
     clients = dict(
         line.split(" ", 1) for line in Path(by_alias["arid"][2]).read_text(encoding="utf-8").splitlines()
     )
-    assert clients == {f"{n:02x}": name for n, name in enumerate(pins.READ_CLIENTS)}
+    assert clients == {f"{n:02x}": name for n, name in enumerate(port_codes.READ_CLIENTS)}
     words = dict(
         line.split(" ", 1) for line in Path(by_alias["word"][2]).read_text(encoding="utf-8").splitlines()
     )

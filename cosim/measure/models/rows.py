@@ -75,6 +75,8 @@ class LayerRow:
         Why the host computes it, if it does; the reasons of its operators, each once.
     bound
         What limits it: the largest cause in words, "host", "not ended", or "" if nothing was measured.
+    itemsize
+        Bytes of an element of its result.
     """
 
     name: str
@@ -102,6 +104,7 @@ class LayerRow:
     host_seconds: float = 0.0
     reason: str = ""
     bound: str = ""
+    itemsize: int = 1
 
     def as_json(self) -> dict[str, Any]:
         """All members."""
@@ -146,6 +149,7 @@ def layer_row(layer: Any, dram: DramConfig | None = None) -> LayerRow:
         input_shape=[int(n) for n in layer.input_shape],
         output_shape=[int(n) for n in layer.output_shape],
         host_seconds=round(layer.host_seconds, 6),
+        itemsize=layer.itemsize,
         reason="; ".join(dict.fromkeys(item.reason for item in getattr(layer, "hosted", ()))),
     )
     if layer.target == HOST:

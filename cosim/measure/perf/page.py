@@ -24,6 +24,7 @@ SECTIONS = (
     "bench",
     "networks",
     "fast",
+    "growth",
     "layers",
     "validate",
     "rknn",

@@ -54,6 +54,11 @@ class ReportRow:
     output_shape: list[int] = field(default_factory=list)
     host_seconds: float = 0.0
     bound: str = ""
+    itemsize: int = 1
+    slots: int | None = None
+    """Estimated operand slots of the arrays; None in a run, which has counted them (`counters`)."""
+    loaded: int | None = None
+    """Estimated bytes that are loaded into CBUF; None in a run (`read_by`)."""
     short: str = ""
     """Its name without the prefix that most names have."""
 
@@ -307,6 +312,7 @@ _BUFFER = {**_REGION, "kind": str, "first": int, "last": int, "used": list}
 _OURS = ("number", "short")
 _KINDS: dict[str, Any] = {
     **dict.fromkeys(("cycles", "macs", "tasks", "bytes_read", "bytes_written", "core_cycles", "peak"), int),
+    **dict.fromkeys(("itemsize", "slots", "loaded"), int),
     **dict.fromkeys(("formula_npu", "formula_ddr", "formula_cycles"), int),
     **dict.fromkeys(("utilisation", "mac_busy", "host_seconds"), (int, float)),
     **dict.fromkeys(("spent", "counters", "read_by", "written_by"), dict),

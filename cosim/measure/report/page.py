@@ -18,7 +18,7 @@ from rkcosim.measure.perf.boards.expected import (
     submits_text,
     without_host,
 )
-from rkcosim.measure.report import bars, eventcharts, memory, overtime, roofline, table
+from rkcosim.measure.report import bars, energy, eventcharts, memory, overtime, roofline, table
 from rkcosim.measure.report.advice import AdviceSection
 from rkcosim.measure.report.data import ReportedRun, ReportError, ReportRow, embed
 from rkcosim.measure.report.figures import count, percent, short, size
@@ -71,6 +71,7 @@ def render(
         facts=_facts(run, clock),
         verdict=verdict(run),
         advice=advice,
+        energy=energy.section(run, clock),
         remarks=_remarks(run),
         state=str(run.raw.get("state") or ""),
         diagnostics=[str(item) for item in run.raw.get("diagnostics") or []],

@@ -338,7 +338,7 @@ def _signed(constant: Constant) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.in
     assert constant.zero is not None
     unsigned = constant.array.dtype == np.uint8
     shift = 128 if unsigned else 0
-    codes = (constant.array.astype(np.int64) - shift).astype(np.int8)
+    codes = (constant.array.astype(np.int16) - shift).astype(np.int8) if unsigned else constant.array
     return codes, constant.zero.astype(np.int64).reshape(-1) - shift, unsigned
 
 

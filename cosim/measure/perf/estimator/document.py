@@ -13,7 +13,9 @@ from rkcosim.measure.report.data import ReportedRun, from_json
 if TYPE_CHECKING:
     from rkcosim.measure.perf.estimator.whatif import Variant
 
-LAYER = "name op target tasks cycles bound macs bytes_read bytes_written peak spent".split()
+LAYER = (
+    "name op target tasks cycles bound macs bytes_read bytes_written peak spent slots loaded itemsize".split()
+)
 """Members of a layer's estimate that are copied into the JSON form."""
 
 MEMORY = ("peak_bytes_per_cycle", "core_bytes_per_cycle", "read_latency", "write_latency")

@@ -75,6 +75,12 @@ class LayerEstimate:
     """Largest number of MACs per cycle of the array for its type and kind."""
     spent: dict[str, int] = field(default_factory=dict)
     """Cycles of all cores that run it by cause (`rkcosim.measure.perf.attribution.Cause`)."""
+    slots: int = 0
+    """Operand slots of the arrays, also empty ones of incomplete stripes."""
+    loaded: int = 0
+    """Bytes of features and weights that are loaded into CBUF."""
+    itemsize: int = 1
+    """Bytes of an element that the DPU writes."""
 
 
 @dataclass
@@ -330,4 +336,7 @@ def _layer(
         sum(written for _, written in moved),
         max((task.shape.peak_macs for task in tasks), default=0),
         of.as_json() if cycles is not None else {},
+        sum(task.shape.slots for task in tasks),
+        sum(task.shape.loaded for task in tasks),
+        max((task.shape.itemsize for task in tasks), default=1),
     )

@@ -120,6 +120,21 @@ class TaskShape:
         """Stripes per group."""
         return -(-self.pixels // STRIPE)
 
+    @property
+    def slots(self) -> int:
+        """Operand slots of the array, also empty ones."""
+        return self.tiles * self.groups * self.stripes * STRIPE if self.kind == CONV else 0
+
+    @property
+    def loaded(self) -> int:
+        """Bytes of features and weights that are loaded into CBUF."""
+        return self.feature_beats * BEAT + self.weight_bytes if self.kind == CONV else 0
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element that the DPU writes; 1 for a pooling."""
+        return max(self.written * ATOM // max(self.kept * 8, 1), 1) if self.kind != POOL else 1
+
     def moved_by(self) -> dict[Cause, int]:
         """Return the bytes of each cause that is an access to memory, without command words."""
         if self.kind == POOL:

@@ -11,7 +11,7 @@ from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf.boards.expected import Plan, board_json
 from rkcosim.measure.perf.estimator.coefficients import stored_fit, warning
 from rkcosim.measure.perf.estimator.document import as_json
-from rkcosim.measure.perf.estimator.plans import PLANS, Planned, estimate_plan
+from rkcosim.measure.perf.estimator.plans import PLANS, Planned, estimate_plan, said
 from rkcosim.measure.perf.estimator.whatif import CLOCK_MHZ, at_clock, variants
 
 
@@ -81,7 +81,7 @@ def estimate_file(
     document = as_json(name, chosen, clock, others)
     document["plan"] = plan
     document["plans"] = {
-        one: board_json(planned.estimate.cycles, planned.submits, clock, one)
+        one: {"said": said(one, data)} | board_json(planned.estimate.cycles, planned.submits, clock, one)
         for one, planned in found.items()
     }
     document["board"] = document["plans"][plan]

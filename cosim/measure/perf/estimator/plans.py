@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rkcosim.base.files import is_container
@@ -15,7 +14,13 @@ from rkcosim.rknn_file.opening import open_model
 
 PLANS: tuple[Plan, ...] = ("ours", "rknn")
 
-SAID: Mapping[Plan, str] = {"ours": "as the RTL runs it", "rknn": "as boards run RKNN's plan"}
+
+def said(plan: Plan, data: bytes) -> str:
+    """Return in words which plan of a model file a time is for, and how its tasks run."""
+    if plan == "ours":
+        whose = "the file's" if is_container(data) else "this compiler's"
+        return f"{whose} plan, as the RTL runs it"
+    return "RKNN's plan, as boards run it"
 
 
 @dataclass(frozen=True)
