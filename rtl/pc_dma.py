@@ -197,7 +197,9 @@ class PcDma(wiring.Component):
         """What the parts show each other agrees in every cycle."""
         states = (lists.idle, lists.open, lists.closes, lists.follows, lists.drains, lists.stuck)
         ready = words.valid & active.settled
+        written = regs.kick | regs.clear_count | regs.interrupts.write | regs.diag.valid
         for holds, text in (
+            (self.port.write | ~written, "registers: only a write has an effect"),
             (sum(states) == 1, "lists: a kick is in one state"),
             (~lists.begins | regs.kick, "lists.begins: no kick"),
             (lists.begins | ~(lists.idle & lists.fetch), "lists.begins: a first list is fetched"),

@@ -42,6 +42,10 @@ OPEN_RESULTS = 2048
 """Capacity of the PPU in results of open rows [HW 9.9]."""
 POOL_RUN = 32
 """Atoms of the longest run that the PPU writes: pieces of values and of positions alternate (assumed)."""
+POOL_ATOM_CYCLES = 4
+"""Cycles in which the PPU takes an atom of its input: 32 bits a cycle, of every type [HW 9.10]."""
+POOL_RESULT_CYCLES = 1
+"""Cycles of an atom of results, which the PPU does not overlap with its input [HW 9.10]."""
 POOL_SURFACES = 8
 """Maximum number of surfaces of the DPU's group that the PPU takes [HW 9.9]."""
 SPREADS = {0: 1, 1: 2, 3: 4, 7: 8}

@@ -10,7 +10,7 @@ from rkcosim.rtl.npu.checks import SPACING, add_checker
 from rkcosim.rtl.npu.cna_argb import ArgbUnpack
 from rkcosim.rtl.npu.cna_convert import AtomConverter
 from rkcosim.rtl.npu.cna_fetch import ATOM_ADDRESS_BITS, AtomBeat, BurstReader, loader_members
-from rkcosim.rtl.npu.cna_settings import FeatureSettings, Slab
+from rkcosim.rtl.npu.cna_settings import BEGIN_LATENCY, CHECK_LATENCY, FeatureSettings, Slab
 from rkcosim.rtl.npu.cna_types import at_most
 from rkcosim.spec.config import NpuConfig
 
@@ -133,6 +133,12 @@ class FeatureLoader(wiring.Component):
             m.d.sync += loading.eq(0)
         with m.If(self.start):
             m.d.sync += self.rows_ready.eq(0)
+        for pulse, cycles in (("begin", BEGIN_LATENCY), ("checkable", CHECK_LATENCY)):
+            name = f"FeatureLoader.settings.{pulse}"
+            assertions.behind(m, platform, getattr(now, pulse), self.start, cycles, name)
+        names = ("converts", "argb", "wide", "grouped", "nothing")
+        settings = {f"settings.{name}": Value.cast(getattr(now, name)) for name in names}
+        assertions.stable(m, platform, settings, "FeatureLoader", after=self.start | now.busy)
         assertions.ports(m, platform, self)
         return m
 

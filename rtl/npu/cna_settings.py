@@ -22,6 +22,13 @@ class Slab(enum.IntEnum, shape=2):
     TWO = 2
 
 
+BEGIN_LATENCY = 4
+"""Cycles from the start of a task until its settings are valid and the load begins."""
+
+CHECK_LATENCY = 6
+"""Cycles from the start of a task until its settings can be checked."""
+
+
 class FeatureSettings(wiring.Component):
     """Settings of a task, available four cycles after its start.
 

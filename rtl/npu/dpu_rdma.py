@@ -152,6 +152,10 @@ class DpuRdma(wiring.Component):
             self.levels.ERDMA_STRIPES.eq(ew.stripes),
             self.levels.BRDMA_BEATS.eq(bs.beats),
         ]
+        levels = ((main, main.stripes), (ew, ew.stripes), (bs, bs.beats), (bn, bn.beats))
+        for reader, level in levels:
+            empty = ~reader.idle | (level == 0)
+            assertions.always(m, platform, empty, "DpuRdma.levels: a reader that is idle holds something")
         add_checker(m, "DPU_RDMA", cfg, start, self.diag, self._checks())
         assertions.ports(m, platform, self)
         return m

@@ -1,8 +1,7 @@
 """PPU: pooling over separable windows [HW 9].
 
-An input atom takes max(1, windows open in x, windows open in y) cycles and an output atom two
-(the last step processes 64 bits per cycle). Both rates are assumptions: no speed of the PPU has been
-published.
+An input atom takes four cycles, and a fifth if it completes an output atom; more if more windows are open
+in x or y, each of which takes a cycle [HW 9.10].  The last step processes 64 bits per cycle.
 """
 
 # No postponed annotations here: Amaranth reads the members of a component from the annotations.
@@ -137,6 +136,7 @@ class Ppu(wiring.Component):
             columns.here.eq(here),
             columns.row.eq(rows.at),
             columns.wanted.eq(row_open),
+            columns.results.eq(rows.closes),
             columns.begin.eq(sequence.group | sequence.row_done),
             columns.run.eq(sequence.row & rows.inside),
             columns.free.eq(parts.free),

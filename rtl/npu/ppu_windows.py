@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import PpuAtom
 from rkcosim.rtl.npu.ppu_lanes import IntegerPartial, Partial, PoolTask, Tap, join, partial_of, tap_lanes
-from rkcosim.spec.types import OPEN_RESULTS, POOL_SURFACES
+from rkcosim.spec.types import OPEN_RESULTS, POOL_ATOM_CYCLES, POOL_RESULT_CYCLES, POOL_SURFACES
 
 ROW_CAPACITY = OPEN_RESULTS
 """Number of partial results of open rows that the PPU holds.
@@ -87,6 +87,9 @@ class Axis(wiring.Component):
 class ColumnWindows(wiring.Component):
     """One row of the input: every atom is added to the column windows open at it, one per cycle.
 
+    An atom takes `POOL_ATOM_CYCLES`, and `POOL_RESULT_CYCLES` more if it completes an atom of results.  The
+    open windows are served meanwhile; an atom takes longer if more windows are open [HW 9.10].
+
     Parameters
     ----------
     floats : bool
@@ -99,6 +102,7 @@ class ColumnWindows(wiring.Component):
     here : number of surfaces that are processed together.
     row : position of the row, for the positions of extrema.
     wanted : there are open rows that need the finished windows.
+    results : one of them is complete with this row, so that a finished window is a result.
     begin : go to the beginning of the row.
     run : the row is being processed.
     atom : the input, for each column all surfaces.
@@ -119,6 +123,7 @@ class ColumnWindows(wiring.Component):
                 "here": In(4),
                 "row": In(3),
                 "wanted": In(1),
+                "results": In(1),
                 "begin": In(1),
                 "run": In(1),
                 "atom": In(stream.Signature(PpuAtom)),
@@ -139,17 +144,23 @@ class ColumnWindows(wiring.Component):
         read, write = windows.read_port(domain="comb"), windows.write_port()
         op_index, surface = Signal(5), Signal(4)
         serves, first, last, needs_emit, step, op_end, column_end = (Signal() for _ in range(7))
+        busy, cycles = Signal(4), Signal(5)  # cycles of the atom and its result; of them and the windows
         real, atom = axis.inside, self.atom
         m.d.comb += [
             axis.settings.eq(self.settings),
             axis.begin.eq(self.begin),
             axis.advance.eq(column_end),
-            serves.eq(axis.open_now != 0),
+            busy.eq(
+                Mux(real, POOL_ATOM_CYCLES, 0)
+                + Mux(axis.closes & self.wanted & self.results, POOL_RESULT_CYCLES, 0)
+            ),
+            cycles.eq(Mux(axis.open_now < busy, busy, axis.open_now)),
+            serves.eq(op_index < axis.open_now),
             first.eq(axis.opens & (op_index == axis.open_now - 1)),
             last.eq(axis.closes & (op_index == 0)),
             needs_emit.eq(serves & last & self.wanted),
             step.eq(self.run & (~real | atom.valid) & (~needs_emit | self.free)),
-            op_end.eq(step & (~serves | (op_index == axis.open_now - 1))),
+            op_end.eq(step & (op_index + 1 >= cycles)),
             column_end.eq(op_end & (surface == self.here - 1)),
             self.emit.eq(step & needs_emit),
             read.addr.eq(Cat((axis.lowest + op_index)[:4], surface[:3])),

@@ -326,24 +326,50 @@ def _divisions(shape: ConvShape) -> Iterator[tuple[list[tuple[int, int]], list[t
 
 def _whole_tiles(shape: ConvShape, cores: int) -> list[Tile]:
     """Return the tiles of a convolution that needs no division by columns, for one or several cores."""
-    group = _group(shape)
     best = _best(shape, shape.out_height, shape.kernels)
     assert best is not None
     tiles = _tiles(shape, best)
-    choices: list[_Choice | None] = []
-    if cores > 1 and shape.out_height > 1:
-        by_rows = _best(shape, -(-shape.out_height // cores), shape.kernels)
-        choices.append(by_rows)
-        if by_rows is not None and len(by_rows.rows) % cores:  # as many ranges of rows for each core
-            parts = -(-len(by_rows.rows) // cores) * cores
-            choices.append(_best(shape, -(-shape.out_height // parts), shape.kernels))
-    if cores > 1 and (kernels := -(-shape.kernels // group // cores) * group) < shape.kernels:
-        choices.append(_best(shape, shape.out_height, kernels))
-    for choice in filter(None, choices):
-        shared = _share(_tiles(shape, choice), cores)
-        if _longest(shape, shared) + JOB_CYCLES < _longest(shape, tiles):
-            tiles = shared
+    if cores == 1:
+        return tiles
+    shared = [_share(_tiles(shape, choice), cores) for choice in _divided(shape, cores)]
+    best_shared = min(shared, key=lambda one: _longest(shape, one), default=tiles)
+    if _longest(shape, best_shared) + JOB_CYCLES < _longest(shape, tiles):
+        return best_shared
     return tiles
+
+
+def _divided(shape: ConvShape, cores: int) -> Iterator[_Choice]:
+    """Yield tilings for several cores: divided by rows, and by kernels."""
+    if shape.out_height > 1:
+        by_rows = _best(shape, -(-shape.out_height // cores), shape.kernels)
+        if by_rows is not None:
+            yield by_rows
+            yield from _with_even_rows(shape, by_rows, cores)
+    group = _group(shape)
+    kernels = -(-shape.kernels // group // cores) * group
+    if kernels < shape.kernels:
+        if (best := _best(shape, shape.out_height, kernels)) is not None:
+            yield best
+        if not shape.depthwise and kernels <= MOST_KERNELS:  # one range of kernels for each core
+            fixed = _WEIGHT_BANKS.get()
+            splits = range(fixed, fixed + 1) if fixed else range(1, BANKS)
+            found = (_try(shape, kernels, banks, group, shape.out_height) for banks in splits)
+            if (exact := min(filter(None, found), key=lambda one: one.cost, default=None)) is not None:
+                yield exact
+
+
+def _with_even_rows(shape: ConvShape, choice: _Choice, cores: int) -> Iterator[_Choice]:
+    """Yield the tiling with as many ranges of rows for each core, if no range needs more of CBUF."""
+    parts = -(-len(choice.rows) // cores) * cores
+    if shape.insert > 1 or parts > shape.out_height:
+        return
+    starts = [number * shape.out_height // parts for number in range(parts + 1)]
+    rows = tuple((a, b - a) for a, b in itertools.pairwise(starts))
+    both = rows, choice.rows
+    written = [max(count for _, count in one) for one in both]
+    read = [max(shape.rows_in(first, count)[1] for first, count in one) for one in both]
+    if written[0] <= written[1] and read[0] <= read[1]:
+        yield replace(choice, rows=rows)
 
 
 def _group(shape: ConvShape) -> int:

@@ -430,12 +430,10 @@ def test_registers_read_as_on_silicon_and_unknown_offsets_are_reported():
         values["ddma"] = await access(ctx, dut.port, "CFG_DMA_WSTRB")
         await access(ctx, dut.port, "CFG_ID_ERROR", 0xFFFF_FFFF)
         values["read only"] = await access(ctx, dut.port, "CFG_ID_ERROR")
-        ctx.set(dut.port.offset, 0x100)
-        ctx.set(dut.port.write, 1)
-        ctx.set(dut.port.wdata, 77)
-        await ctx.tick()
-        ctx.set(dut.port.write, 0)
-        for _ in range(3):
+        for offset in (0x100, 0, 0x104, 0, 0x108, 0, 0x10C, 0, 0x110, *[0] * 4):
+            ctx.set(dut.port.offset, offset)
+            ctx.set(dut.port.write, offset != 0)
+            ctx.set(dut.port.wdata, 77 + offset)
             if ctx.get(dut.diag.valid):
                 seen.append(tuple(ctx.get(dut.diag.payload[n]) for n in ("code", "register", "value")))
             await ctx.tick()
@@ -447,4 +445,5 @@ def test_registers_read_as_on_silicon_and_unknown_offsets_are_reported():
     assert values["RD_WEIGHT_1"] == 0x101
     assert values["CFG_STATUS"] == 0x100
     assert (values["sdma"], values["ddma"], values["read only"]) == (0xFFFF_FFFF, 0, 0)
-    assert seen == [(DiagnosticCode.UNKNOWN_WRITE, 0x8100, 77)]
+    offsets = range(0x100, 0x114, 4)
+    assert seen == [(DiagnosticCode.UNKNOWN_WRITE, 0x8000 + offset, 77 + offset) for offset in offsets]

@@ -93,6 +93,7 @@ def _run(
             counts = {name: (len(got[name]), len(expected[name])) for name in got}
             assert done, f"not done after {LIMIT} cycles: octets taken and expected {counts}"
             bench.cycles.append(bench.cycle - begin)
+            assert not ctx.get(dut.copies), "no row is copied without unpooling"
             await ctx.tick().repeat(30 // times)
 
     bench.run(main)

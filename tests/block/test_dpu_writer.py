@@ -294,14 +294,23 @@ def test_int4_surfaces_of_two_groups(channels: tuple[int, ...]) -> None:
 KEPT, WIDE, NARROW, HALVES = range(4)
 
 
-def packet_job(rng: random.Random, form: int, flying: bool, joined: bool, rest: int = 0) -> Job:
+def packet_job(
+    rng: random.Random,
+    form: int,
+    flying: bool,
+    joined: bool,
+    rest: int = 0,
+    size: tuple[int, int] | None = None,
+) -> Job:
     """Draw a task with plain packets, of 16-bit elements or of bytes, with a random number of lines.
 
-    `rest` is a number of further pixels: a cube of one surface then does not make whole blocks.
+    `rest` is a number of further pixels: a cube of one surface then does not make whole blocks. `size` are
+    the pixels and channels; without it, they are drawn.
     """
     block = 16 if form == NARROW else 8
     pixels = block * rng.randint(1, 5) // (1 if flying else 2 if form == HALVES else 4)
     channels = rng.randint(1, 8 if rest else 30) if flying else rng.choice([16, 32, 48])
+    pixels, channels = size or (pixels, channels)
     count = (-(-channels // 8) if flying else channels // (8 if form == HALVES else 4)) * pixels // 8
     width = 1 if joined else rng.choice([n for n in range(1, count + 1) if count % n == 0])
     height = rng.choice([n for n in range(1, count // width + 1) if count // width % n == 0])
@@ -493,6 +502,11 @@ def test_misaligned_packets() -> None:
     """Atoms that do not make whole blocks are dropped, and the writer goes on."""
     jobs = [packet_job(random.Random(number), WIDE, True, False, rest=number % 2) for number in range(4)]
     run(jobs, 8, 0.0)
+
+
+def test_blocks_of_two_stripes() -> None:
+    """The last atom of a block is the first one of a stripe, which comes later than the others."""
+    run([packet_job(random.Random(3), WIDE, True, False, size=(7, 64))], 11, 0.75)
 
 
 def test_the_same_task_takes_the_same_time() -> None:

@@ -82,7 +82,16 @@ def test_a_layer_that_waits_for_memory_is_divided() -> None:
 def test_cores_have_as_many_rows() -> None:
     """CBUF holds few rows of a large map; the number of its tiles is a multiple of the cores."""
     parts = parts_of(32, 320, 3, 1, channels=32)
-    assert sum(parts) == 320 and max(parts) == 108
+    assert sum(parts) == 320 and max(parts) == 107
+
+
+def test_cores_have_as_many_kernels() -> None:
+    """A division by kernels that moves fewer bytes in all would give one core twice as many as the others."""
+    graph = compile_conv_layer(256, 512, 40, 40, kernel=3, stride=2, pad=1).graph
+    op = graph.ops[0]
+    shape = ConvShape(*graph.tensors["x"].cube, *graph.tensors["y"].cube, op.window, False)  # type: ignore[attr-defined]
+    tiles = plan_tiles(shape, "layer", 3)
+    assert {tile.first_kernel: tile.core for tile in tiles} == {0: 0, 192: 1, 384: 2}
 
 
 def test_number_of_cores() -> None:

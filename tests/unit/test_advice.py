@@ -273,7 +273,7 @@ def test_advice_promises_what_a_run_takes(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, [*words, "-o", str(made), "--html", str(tmp_path / "page.html")])
     assert done.exit_code == 0, done.output
     (row,) = (found := json.loads(file.read_text()))["advice"]
-    assert found["before"]["cycles"] == 13717 and found["before"]["host_operators"] == 1
+    assert found["before"]["cycles"] == 14977 and found["before"]["host_operators"] == 1
     assert row["host_operators"] == 0 and "0 operators on the host instead of 1" in done.output
     run = tmp_path / "run.json"
     assert CliRunner().invoke(app, ["run", str(made), "--json", str(run)]).exit_code == 0

@@ -128,6 +128,7 @@ def test_blocks_and_layers_add_up() -> None:
     [
         ({"engine": "golden"}, "no engine counted cycles"),
         ({"layers": [ROW | {"spent": {}}]}, "no causes of cycles"),
+        ({"layers": [ROW | {"target": "host", "cycles": None}]}, "the host computes every layer"),
     ],
 )
 def test_what_was_not_counted_has_no_energy(run: dict[str, Any], words: str) -> None:

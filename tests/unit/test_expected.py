@@ -22,6 +22,7 @@ from rkcosim.measure.perf.boards.expected import (
     write_errors,
 )
 from rkcosim.measure.perf.boards.table import FAMILIES, rows
+from rkcosim.measure.perf.boards.validate import Errors, FamilyErrors
 from rkcosim.measure.perf.page import read_section
 
 ROOT = Path(__file__).parents[2]
@@ -51,19 +52,17 @@ def test_the_stored_errors_are_those_of_the_page(plan: expected.Plan) -> None:
         assert network.fitted == (known[network.name].half == "fitted")
         lines = re.findall(rf"^\| {network.name} \|.*$", page, re.MULTILINE)
         assert f"| {network.error:+.1%} |" in lines[0]
-    for family, median in errors.families.items():
-        assert family in FAMILIES
+    for family, error in errors.families.items():
+        assert family in {*FAMILIES, "layers", "all"}
         (line,) = re.findall(rf"^\| {family} \|.*$", page, re.MULTILINE)
-        assert f"| {median:.1%} |" in line
+        assert f"| {error.rows} | {error.median:.1%} | {error.p90:.1%} | {error.bias:+.1%} |" in line
 
 
 def test_what_the_readme_says_follows_the_stored_errors() -> None:
     longer = [network.longer for network in board_errors("ours").networks]
-    said = re.search(
-        r"published boards took (\d+) % less to (\d+) % longer", (ROOT / "README.md").read_text()
-    )
+    said = re.search(r"published boards took (\d+) to (\d+) % longer", (ROOT / "README.md").read_text())
     assert said is not None
-    assert (-int(said[1]), int(said[2])) == (round(100 * min(longer)), round(100 * max(longer)))
+    assert (int(said[1]), int(said[2])) == (round(100 * min(longer)), round(100 * max(longer)))
 
 
 def test_rows_on_the_page_about_boards_are_those_of_the_measured_table() -> None:
@@ -85,7 +84,7 @@ def test_rows_on_the_page_about_boards_are_those_of_the_measured_table() -> None
 def test_what_is_said_follows_the_stored_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     found = expected.BoardErrors(
         [expected.NetworkError("Slow", -0.5, False), expected.NetworkError("Fast", 0.25, True)],
-        {"dense": 0.03},
+        {"conv": expected.FamilyError(9, 0.03, 0.1, -0.02)},
     )
     monkeypatch.setattr(expected, "board_errors", lambda plan="ours": found)
     assert published_line() == (
@@ -103,16 +102,17 @@ def test_errors_are_stored_and_read(tmp_path: Path) -> None:
         row, error = Row(), -0.12345
 
     path = tmp_path / "errors.json"
-    medians = [
-        {"family": "models", "median_error": 0.2},
-        {"family": "dense", "median_error": 0.1},
-        {"family": "first", "median_error": None},
+    found, none = Errors(3, 0.1, 0.2, -0.05), Errors(0, None, None, None)
+    families = [
+        FamilyErrors("models", 3, found, found, found),
+        FamilyErrors("conv", 3, found, found, found),
+        FamilyErrors("first", 1, none, none, none),
     ]
-    write_errors([Result()], medians, path)
+    write_errors([Result()], families, path)
     assert json.loads(path.read_text()) == {
         "schema_version": expected.SCHEMA_VERSION,
         "networks": [{"name": "A", "error": -0.12345, "fitted": True}],
-        "families": {"dense": 0.1},
+        "families": {"conv": {"rows": 3, "median": 0.1, "p90": 0.2, "bias": -0.05}},
     }
 
 
@@ -121,7 +121,7 @@ def test_estimates_say_it(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["estimate", str(DIGITS), "--json", str(out)])
     assert result.exit_code == 0, result.output
     data = json.loads(out.read_text())
-    assert data["board"] == board_json(data["cycles"], data["jobs"])
+    assert data["board"].items() >= board_json(data["cycles"], data["jobs"]).items()
     assert data["dram"]["gigabytes_per_second"] == DramConfig().core_bytes_per_cycle
     assert time_line(data["cycles"], data["jobs"]) in result.output
     assert published_line() in result.output

@@ -2,6 +2,7 @@
 
 python -m tools.estimator.collect            # the whole set: about 45 million cycles
 python -m tools.estimator.collect --check 8  # a few layers; their cycles must equal the stored ones
+python -m tools.estimator.collect --kind pool  # only layers with tasks of the kind, after a change of the PPU
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from rkcosim.compiler.matmul import Matmul
 from rkcosim.driver import Driver, Job
 from rkcosim.engines.engine import Engine, open_engine
 from rkcosim.measure.perf import layer_models
+from rkcosim.measure.perf.estimator.features import CONV, FLYING, POOL
 from rkcosim.measure.perf.estimator.tasks import PlannedTask, jobs_of
 from rkcosim.measure.perf.measure import SEED, loaded, options
 from rkcosim.measure.perf.workloads import multiply
@@ -156,6 +158,30 @@ def resized(jobs: Iterable[MeasuredJob]) -> Iterator[MeasuredJob]:
             yield replace(job, parts=parts)
 
 
+def replaced(stored: Sequence[MeasuredJob], now: Iterable[MeasuredJob]) -> list[MeasuredJob]:
+    """Return the stored jobs with those of layers that were measured again in their places."""
+    fresh = _by_place(now)
+    found: list[MeasuredJob] = []
+    for job in stored:
+        place = job.name, job.setting
+        if place not in fresh:
+            found.append(job)
+        else:
+            found += fresh[place]
+            fresh[place] = []
+    return found
+
+
+def of_kind(stored: Iterable[MeasuredJob], kind: str) -> list[tuple[Layer, str]]:
+    """Return the layers and networks of stored jobs that have tasks of a kind, with their settings."""
+    places = {
+        (job.name, job.setting)
+        for job in stored
+        if any(task.shape.kind == kind for part in job.parts for task in part)
+    }
+    return [(layer, one) for layer in layers() for one in layer.settings if (layer.name, one) in places]
+
+
 def sample(count: int) -> list[tuple[Layer, str]]:
     """Return some drawn layers that were held out, spread over the set."""
     held = [layer for layer in drawn() if held_out(layer.name) and layer.cores == 1]
@@ -166,13 +192,17 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and store, or compare; return 0 if nothing differs."""
     check = {"type": int, "metavar": "N", "help": "measure N layers and compare with the file"}
     sizes = "keep the cycles and recompute the sizes"
-    given = options(__doc__, arguments, check=check, sizes=sizes)
+    kind = {"choices": (CONV, FLYING, POOL), "help": "measure only layers with tasks of this kind again"}
+    given = options(__doc__, arguments, check=check, sizes=sizes, kind=kind)
     if given.check:
         found = differences(read_data()[0], measured(sample(given.check), print))
         print("\n".join(found) or "as stored")
         return 1 if found else 0
     if given.sizes:
         jobs = list(resized(read_data(any_columns=True)[0]))
+    elif given.kind:
+        stored = read_data()[0]
+        jobs = replaced(stored, measured(of_kind(stored, given.kind), print))
     else:
         chosen = [(layer, setting) for layer in layers() for setting in layer.settings]
         jobs = list(measured(chosen, print))

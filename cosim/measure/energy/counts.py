@@ -64,12 +64,14 @@ def counts_of(run: ReportedRun) -> list[LayerCounts]:
     Raises
     ------
     NotCountedError
-        If no engine counted cycles, or the run's file has no causes of cycles.
+        If no engine counted cycles, the run's file has no causes of cycles, or the NPU computes nothing.
     """
+    if run.rows and all(row.target == "host" for row in run.rows):
+        raise NotCountedError(f"{run.title}: the host computes every layer, so that the NPU needs no energy")
     if not run.measured:
         raise NotCountedError(
             f"{run.title}: no engine counted cycles, so that there is no energy: run it on another engine "
-            "than golden, or estimate it"
+            "than golden, or use rkcosim estimate --energy"
         )
     rows = [row for row in run.rows if row.target != "host" and row.cycles]
     if missing := next((row.name for row in rows if not row.spent), None):

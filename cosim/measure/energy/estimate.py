@@ -157,7 +157,7 @@ def energy_of(run: ReportedRun, clock_mhz: float = 1000.0) -> RunEnergy:
     Raises
     ------
     NotCountedError
-        If no engine counted cycles.
+        If no engine counted cycles, or the NPU computes nothing.
     ValueError
         If the clock is not positive.
     """

@@ -1,9 +1,9 @@
 """Every constant that influences cycles: its value, read from the code, and its source.
 
 A constant is *published* (a row of the hardware reference has it; a test checks quotation and mark),
-*fitted* (`tools.calibrate`), *assumed* (no published source; its effect on the totals is given, either by
-reasoning or measured by `tools.effects`), or *derived* from other constants.  Values are read from the code,
-never copied.
+*fitted* (`tools.calibrate`, or where its source says so), *assumed* (no published source; its effect on the
+totals is given, either by reasoning or measured by `tools.effects`), or *derived* from other constants.
+Values are read from the code, never copied.
 """
 
 from __future__ import annotations
@@ -170,9 +170,12 @@ ppu.stages: assumed, cycles, rtl/npu/ppu_finish.py: STAGES
 ppu.run: assumed, atoms, spec/types.py: POOL_RUN
   longest run of the PPU's writer
   effect: 16 beats; programs set bursts of 4 [HW 11], which this writer does not follow
-ppu.rate: assumed, atoms/cycle, rtl/npu/ppu.py
-  windows are accumulated atom by atom: one pixel and surface per cycle and row of the window
-  effect: boards pool slower: 5x5 over 128x60x60 takes 339 us, here 153 (CHAN 42)
+ppu.atom: fitted, cycles, spec/types.py: POOL_ATOM_CYCLES
+  an atom of the PPU's input
+  [HW 9.10] [derived: unet-profile]: An atom of the input takes 4 cycles
+ppu.result: fitted, cycles, spec/types.py: POOL_RESULT_CYCLES
+  an atom of the PPU's results, in addition to those of the input
+  [HW 9.10] [derived: unet-profile]: an atom of results takes one more
 """
 """One entry per constant.  First line: id, kind, unit and place (those of DRAM are fields of `DramConfig`).
 Second line: its meaning.  Third line: the section of docs/reference, its mark and words of the line, or the

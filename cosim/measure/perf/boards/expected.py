@@ -13,14 +13,17 @@ Plan = Literal["ours", "rknn"]
 
 FILE = Path(__file__).with_name("errors.json")
 FILES: dict[Plan, Path] = {"ours": FILE, "rknn": FILE.with_name("errors_rknn.json")}
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 COMMAND = "rkcosim validate --page docs/results/performance.md"
 PAGES: dict[Plan, str] = {"ours": COMMAND, "rknn": COMMAND.replace("--page", "--plan rknn --page")}
 
-SUBMIT_US = 22.5
-"""Microseconds that the vendor's driver adds to each submit of a model: submit 2.5, interrupt handler 2,
-threaded part 18 ([HW 12.5], "vendor driver path", ftrace).  A time for each layer was also tried and
-rejected: fitted to the one network of the fitted half, it makes the others worse (docs/board_times.md)."""
+SUBMIT_PARTS_US = {"submit": 2.5, "interrupt": 2.0, "wake-up": 18.0}
+"""Microseconds that parts of the vendor's driver take for each submit of a model: the submit, the interrupt
+handler, its threaded part ([HW 12.5], "vendor driver path", ftrace)."""
+
+SUBMIT_US = sum(SUBMIT_PARTS_US.values())
+"""Their sum.  A time for each layer was also tried and rejected: fitted to the one network of the fitted
+half, it makes the others worse (docs/board_times.md)."""
 
 PRODUCT_RUN_US = 32.9
 PRODUCT_RUN = "unimatrix099/rk-llama.cpp, RKNPU2-decode-research.md, 1c"
@@ -58,18 +61,34 @@ class NetworkError:
 
 
 @dataclass(frozen=True)
+class FamilyError:
+    """Errors of the rows of a family that no constant is fitted to.
+
+    Members
+    -------
+    rows : their number.
+    median, p90 : median and 90th percentile of the absolute error.
+    bias : mean error with its sign.
+    """
+
+    rows: int
+    median: float
+    p90: float
+    bias: float
+
+
+@dataclass(frozen=True)
 class BoardErrors:
     """Errors of our times against those of published boards.
 
     Members
     -------
     networks : whole networks.
-    families : family of single layers or products -> median of the absolute error, over the rows that count
-        and were held back from the fit; families without such rows are missing.
+    families : family of single layers or products -> its errors; families without rows are missing.
     """
 
     networks: list[NetworkError] = field(default_factory=list)
-    families: dict[str, float] = field(default_factory=dict)
+    families: dict[str, FamilyError] = field(default_factory=dict)
 
 
 @cache
@@ -84,22 +103,23 @@ def board_errors(plan: Plan = "ours") -> BoardErrors:
     from rkcosim.measure.perf.page import read_stored
 
     data = read_stored(FILES[plan], SCHEMA_VERSION, f"write it again: {PAGES[plan]}")
-    return BoardErrors([NetworkError(**row) for row in data["networks"]], dict(data["families"]))
+    families = {name: FamilyError(**errors) for name, errors in data["families"].items()}
+    return BoardErrors([NetworkError(**row) for row in data["networks"]], families)
 
 
-def write_errors(results: Iterable[Any], families: Iterable[dict[str, Any]], path: Path = FILE) -> None:
+def write_errors(results: Iterable[Any], families: Iterable[Any], path: Path = FILE) -> None:
     """Store the errors that `rkcosim validate` found over all rows."""
     networks = [
         NetworkError(result.row.id, round(result.error, 6), result.row.half == "fitted")
         for result in results
         if result.row.family == "models" and result.error is not None
     ]
-    medians = {
-        entry["family"]: entry["median_error"]
+    kept = {
+        entry.family: asdict(entry.held_back)
         for entry in families
-        if entry["family"] != "models" and entry["median_error"] is not None
+        if entry.family != "models" and entry.held_back.rows
     }
-    members = {"networks": [asdict(network) for network in networks], "families": medians}
+    members = {"networks": [asdict(network) for network in networks], "families": kept}
     from rkcosim.measure.perf.page import write_stored
 
     write_stored(path, SCHEMA_VERSION, members)

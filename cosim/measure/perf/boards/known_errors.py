@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rkcosim.measure.perf.boards.table import LEAST_US, LUT_ACTIVATIONS, BoardRow
+from rkcosim.measure.perf.boards.table import LAYERS, LUT_ACTIVATIONS, BoardRow
+from rkcosim.measure.perf.boards.terms import CHAINED, RUN, RUN_ROWS, RUN_SEVERAL
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,16 @@ def _named(*ids: str) -> Callable[[BoardRow], bool]:
 KNOWN: tuple[Known, ...] = (
     Known(
         "decoding of language models",
-        "either",
-        "limited by DRAM: boards stream weights with 20 GB/s (0.5 billion) to 26 GB/s (1.5 billion and "
-        "more), all cores together 23.65 here; the host's work between products is left out",
+        "too slow",
+        "each product is counted as a call on three cores of its own; the runtime may join those of q, k and "
+        "v, and of gate and up",
         lambda row: row.operation == "decode",
     ),
     Known(
         "prefill of language models",
-        "too fast",
-        "the products alone; the vendor's runtime reaches 9 to 17 % of the arrays in the published times, "
-        "which include attention, conversions of int32 sums and other work of the host",
+        "either",
+        "beside the products it is a constant for each of their results, fitted to two models; attention "
+        "grows with the number of heads, activations with the inner width",
         lambda row: row.operation == "prefill",
     ),
     Known(
@@ -54,6 +55,92 @@ KNOWN: tuple[Known, ...] = (
         "three cores move 17 to 19 bytes per nanosecond together, 23.65 here; RKNN divides these layers, "
         "this compiler does not",
         lambda row: row.cores > 1 and row.operation in ("add", "concat"),
+    ),
+    Known(
+        "two measurements that were disturbed",
+        "too fast",
+        "C88-4 took 12,009 us, the same layer of 1.8 times the size 4,204 us on one core; of three equal "
+        "poolings (C88-42) one took 5,125 us and the others 235 and 267 us",
+        _named("C88-4", "C88-42"),
+    ),
+    Known(
+        "max pooling",
+        "either",
+        "the PPU's rate was fitted to poolings of three profiles, with other constants of profiling than "
+        "those of all layers [HW 9.10]",
+        lambda row: row.operation == "maxpool",
+    ),
+    Known(
+        "resizing",
+        "too fast",
+        "boards take 2.1 to 2.3 cycles for 16 bytes of output in int8 and 4.4 in fp16; here the memory is "
+        "the limit",
+        lambda row: row.operation == "resize",
+    ),
+    Known(
+        "concatenations of YOLOv5s",
+        "too fast",
+        "the older toolkit moves 2.4 to 2.8 elements a cycle in them, the newer ones 10 to 11 bytes",
+        lambda row: row.operation == "concat" and row.series == "yolov5s-640",
+    ),
+    Known(
+        "splits, slices and paddings",
+        "either",
+        "the vendor's plans for them are unknown; ours are passes of the DPU or copies of rows",
+        lambda row: row.operation in ("split", "slice", "pad"),
+    ),
+    Known(
+        "transposed convolutions",
+        "either",
+        "RKNN's division of them is unknown; ours is used",
+        lambda row: row.operation == "deconv",
+    ),
+    Known(
+        "convolutions of fp16 with an addition",
+        "too slow",
+        "RKNN adds the second tensor in the same task; this compiler adds it in a second one",
+        lambda row: row.operation == "conv+add" and row.type == "fp16",
+    ),
+    Known(
+        "layers of the input",
+        "too fast",
+        "boards take 1.2 to 1.8 times as long for fp16 inputs of 3 channels",
+        lambda row: row.family == "first" and row.type == "fp16",
+    ),
+    Known(
+        "models of one operator",
+        "too fast",
+        "two tables of their author differ by up to 2.3 times for the same model (sub, neg); the time is "
+        "that of a call, which one constant does not describe: models with a function of the LUT take 206 to "
+        "758 us, others 53 to 270",
+        lambda row: row.family == "operators",
+    ),
+    Known(
+        "fp16 products of 2048 rows with K of 2048 and more",
+        "too fast",
+        "the vendor's library divides K badly: the board reaches 574 GFLOPS for K of 2048 and 74 from 8192 "
+        "on; its plan for them is unknown",
+        lambda row: row.id.startswith("RUN-fp16") and row.input[1] >= 2048,
+    ),
+    Known(
+        "int8 products with A and C in rows, and with K of 2048",
+        "too fast",
+        "the library converts rows in some shapes only (3.4 times the time of the native layout, or less "
+        "than it), and its plan for K of 2048 is unknown",
+        lambda row: row.series == RUN and row.type == "int8" and row.input[0] > 1,
+    ),
+    Known(
+        "products by rknn_matmul_run",
+        "either",
+        "the bandwidth of one core is the one of layers, 11.75 bytes a nanosecond; the boards of these "
+        "products streamed 11.1 to 11.2",
+        lambda row: row.series in (RUN, RUN_ROWS, RUN_SEVERAL) and row.id.startswith(("RUN", "ROWS")),
+    ),
+    Known(
+        "chained jobs of another driver library",
+        "too fast",
+        "its time between jobs is not known",
+        lambda row: row.series == CHAINED,
     ),
     Known(
         "products published in round figures",
@@ -97,29 +184,36 @@ KNOWN: tuple[Known, ...] = (
         _named("ALLB-8155"),
     ),
     Known(
-        "maxima, resizing, concatenation",
-        "too fast",
-        "the vendor's plans for them are unknown; ours are passes of DPU and PPU at eight elements per cycle",
-        lambda row: row.operation in ("concat", "maxpool", "resize"),
-    ),
-    Known(
-        "layers under 1 ms",
-        "too fast",
-        "published with 30-100 us of profiling in each layer, in some tables 100-200 us [HW 12.6], "
-        "which is not time of the NPU",
-        lambda row: row.operation not in ("matmul", "model") and row.measured_us < LEAST_US,
-    ),
-    Known(
         "large convolutions of fp16",
         "too fast",
         "RKNN's tasks load their rows before they work: with its plan the errors are -3 to -4 %",
-        lambda row: row.family == "dense" and row.type == "fp16",
+        lambda row: row.family == "conv" and row.type == "fp16" and row.measured_us >= 1000,
     ),
     Known(
         "depthwise, 7x7 and stride 7",
         "too fast",
         "the board moves 10 bytes per nanosecond in it, but 11.7 in its additions",
         _named("UNET-52"),
+    ),
+    Known(
+        "concatenations",
+        "either",
+        "the vendor's plans for them are unknown; ours are passes of the DPU at eight elements a cycle",
+        lambda row: row.operation == "concat",
+    ),
+    Known(
+        "operations on whole tensors",
+        "too fast",
+        "boards move 9 to 10 bytes a nanosecond in them, 11.7 here",
+        lambda row: row.family in ("element-wise", "normalisation", "transpose"),
+    ),
+    Known(
+        "other layers",
+        "either",
+        "what profiling adds differs from layer to layer, here it is a constant of each profile; equal "
+        "layers "
+        "of one profile were measured with up to twice the time",
+        lambda row: row.family in LAYERS,
     ),
     Known(
         "whole networks",

@@ -55,6 +55,10 @@ class LanguageModel:
         """Return the multiply-accumulates of `tokens` tokens."""
         return sum(m * k * n * times for (m, k, n), times in self.products(tokens).items())
 
+    def sums(self, tokens: int) -> int:
+        """Return the number of results of the products of `tokens` tokens."""
+        return sum(m * n * times for (m, _, n), times in self.products(tokens).items())
+
     def weights(self) -> int:
         """Return the bytes of the weights that a token needs."""
         return self.macs(1)

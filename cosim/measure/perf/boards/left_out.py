@@ -1,4 +1,7 @@
-"""Published rows of [HW 12.3], [HW 12.4], [HW 12.6] that are not in the table, with reasons."""
+"""Published figures of [HW 12.3] and [HW 12.4] that are no rows of the table, with reasons.
+
+They do not state what was run, or are no time of one run on the NPU.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,14 @@ LEFT_OUT = (
     LeftOut("12.3", "56.5 / 75.3 GFLOPS", "same, fp16, cold", "with packing on the host and a cold start"),
     LeftOut("12.3", "37 GOP/s", "tf32", "shape and cores are not stated"),
     LeftOut("12.3", "40-58 % utilisation", "int8 prefill of language models", "no shapes, no times"),
+    LeftOut(
+        "12.3", "1.72 times as fast", "Q x K, fp16, by the type of the results", "the shape is not stated"
+    ),
+    LeftOut("12.3", "914 / 514 ms", "products of 28 layers of a language model", "the shapes are not stated"),
+    LeftOut("12.3", "created in 31.7 ms", "an int4 context", "the shape is not stated"),
+    LeftOut(
+        "12.4", "28,248 fps at most", "18 models of one operator, an earlier run", "the shapes are not stated"
+    ),
     LeftOut("12.4", "10-11 ms per invoke", "MobileNetV1, Mesa", _OTHER_STACK),
     LeftOut("12.4", "11.18, 9.77", "MobileNetV1, Mesa and librocketnpu", _OTHER_STACK),
     LeftOut("12.4", "6.01 avg / 5.49 min ms", "MobileNetV1, librocketnpu, 28 submits", _OTHER_STACK),

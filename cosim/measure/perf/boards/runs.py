@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from rkcosim.compiler import CompiledModel, ModelError, compile_model
 from rkcosim.compiler.matmul import CHANNEL_STEP, KINDS, SUM_BYTES, Matmul
@@ -12,12 +11,14 @@ from rkcosim.compiler.rknn_tiling import rknn_plans
 from rkcosim.compiler.steps import HostStep
 from rkcosim.engines.engine import Engine
 from rkcosim.engines.library import DramConfig
-from rkcosim.measure.perf import formula, layer_models
+from rkcosim.measure.perf import formula
 from rkcosim.measure.perf.boards import language
 from rkcosim.measure.perf.boards.expected import Plan
+from rkcosim.measure.perf.boards.layers import model_of
 from rkcosim.measure.perf.boards.matmul_plans import resident
 from rkcosim.measure.perf.boards.networks import network_file
 from rkcosim.measure.perf.boards.table import BoardRow
+from rkcosim.measure.perf.boards.terms import CALIBRATION, CALIBRATION_VERSION, stream
 from rkcosim.measure.perf.estimator import estimate_model
 from rkcosim.measure.perf.page import read_stored
 from rkcosim.measure.perf.workloads import run_work
@@ -52,11 +53,6 @@ PATIENCE = 12
 """A job counts as hung after this many times its formula plus a million cycles."""
 
 
-CALIBRATION = Path(__file__).with_name("calibrated.json")
-"""The result that `tools.calibrate` fitted to boards, with ids and errors of the rows used for the fit."""
-
-CALIBRATION_VERSION = 1
-
 REFERENCE_MHZ = 1000.0
 """NPU clock at which one byte per cycle is one GB/s; `DramConfig` is given for this clock."""
 
@@ -73,7 +69,10 @@ def fitted_bandwidth() -> float:
 
 
 def board_memory(
-    clock_mhz: float = REFERENCE_MHZ, core_bytes_per_ns: float | None = None, in_core: bool = False
+    clock_mhz: float = REFERENCE_MHZ,
+    core_bytes_per_ns: float | None = None,
+    in_core: bool = False,
+    all_bytes_per_ns: float | None = None,
 ) -> DramConfig:
     """Return the timing of a board's memory for one core at an NPU clock.
 
@@ -82,8 +81,13 @@ def board_memory(
     clock_mhz : clock of the NPU.
     core_bytes_per_ns : limit of one core's bandwidth; None: only the peak of all cores limits it.
     in_core : whether that limit lies in the core, so that it is per cycle at any clock.
+    all_bytes_per_ns : bandwidth of all cores together; None: that of the vendor's formula.
     """
     default = DramConfig().unshared
+    if all_bytes_per_ns is not None:
+        default = replace(
+            default, peak_bytes_per_cycle=all_bytes_per_ns, core_bytes_per_cycle=all_bytes_per_ns
+        )
     if core_bytes_per_ns is not None:
         default = replace(default, core_bytes_per_cycle=min(default.peak_bytes_per_cycle, core_bytes_per_ns))
     slower = default.at_clock(clock_mhz / REFERENCE_MHZ)
@@ -122,6 +126,7 @@ class Work:
     note : how our run deviates from the published one.
     as_boards : whether estimates load first and keep cores in lock step (`estimate_model`).
     cores : cores that each run the whole of `what`, which is a part of the row.
+    only_estimated : why it is not run; empty if it can be.
     """
 
     row: BoardRow
@@ -133,9 +138,18 @@ class Work:
     note: str = ""
     as_boards: bool = False
     cores: int = 1
+    only_estimated: str = ""
 
     def run(self, engine: Engine) -> Ran:
-        """Run it on random data on a new engine of one core; work of the host takes no cycles."""
+        """Run it on random data on a new engine; work of the host takes no cycles.
+
+        Raises
+        ------
+        ModelError
+            If it is only estimated.
+        """
+        if self.only_estimated:
+            raise ModelError(f"{self.row.id}: {self.only_estimated}")
         limit = PATIENCE * self.bounds.cycles + 1_000_000
         found = run_work(engine, self.row.id, self.what, max_cycles=limit)
         records = engine.task_log()
@@ -190,10 +204,6 @@ def _work(row: BoardRow) -> Work:
 class _Calls(Work):
     """The matrix products of a language model, which are only estimated."""
 
-    def run(self, engine: Engine) -> Ran:
-        """Refuse to run: a step has hundreds of products, most of them equal."""
-        raise ModelError(f"{self.row.id}: products of a language model are only estimated")
-
     def estimate(self, dram: DramConfig) -> Ran:
         """Estimate all products; each is counted as one task for each core."""
         model, tokens = language.LanguageModel(*self.row.input), self.row.output[0]
@@ -206,11 +216,12 @@ def _language(row: BoardRow, plan: Plan) -> Work:
     npu = -(-model.macs(tokens) // (row.cores * math.prod(formula.GROUPS[0])))
     moved = model.weights(), 0
     part = language.share(tokens, model.width, model.width, row.cores)
-    return _Calls(row, part, _bounds(row, npu, moved), 1.0, as_boards=plan != "ours")
+    why = "products of a language model are only estimated"
+    return _Calls(row, part, _bounds(row, npu, moved), 1.0, as_boards=plan != "ours", only_estimated=why)
 
 
 def _bounds(row: BoardRow, npu: int, moved: tuple[int, int]) -> Bounds:
-    ddr = formula.ddr(*moved, board_memory(row.clock_mhz))
+    ddr = formula.ddr(*moved, board_memory(row.clock_mhz, all_bytes_per_ns=stream(row)))
     return Bounds(npu, ddr, max(npu, ddr))
 
 
@@ -220,23 +231,25 @@ def _single(row: BoardRow) -> Work:
     if row.cores > 1 and row.operation in SHARED:
         raise ModelError(f"{row.id}: this compiler divides only convolutions among cores")
     try:
-        model = compile_model(_layer(row, row.input[0]))
+        model = compile_model(model_of(row, row.input[0]), cores=row.cores)
     except ModelError:
         # Depthwise channels are independent: a layer too wide for CBUF is run as layers of one group each.
         channels = formula.DEPTHWISE_GROUP
         if row.family != "depthwise" or row.input[0] <= channels:
             raise
-        model = compile_model(_layer(row, channels))
+        model = compile_model(model_of(row, channels))
         parts = -(-row.input[0] // channels)
         note = f"run {parts} times with {channels} of its channels"
     if any(isinstance(step, HostStep) for step in model.plan.steps):
-        raise ModelError(f"{row.id}: a part of it runs on the host")
+        raise ModelError(f"{row.id}: this compiler leaves a part of it to the host")
     npu, read = 0, (2 if row.operation == "add" else 1) * math.prod(row.input)
-    if row.operation == "conv":
+    if row.operation in ("conv", "conv+add"):
         depthwise = row.family == "depthwise"
         taps, pixels, kernels = row.kernel**2, row.output[1] * row.output[2], row.output[0]
         npu = formula.conv_npu(pixels, kernels, row.input[0], taps, depthwise, PRECISION[row.type])
+        npu = -(-npu // row.cores)
         read += taps * kernels * (1 if depthwise else row.input[0])
+        read += math.prod(row.output) * (row.operation == "conv+add")
     size = BITS[row.type] // 8
     moved = read * size, math.prod(row.output) * size
     traffic = parts * sum(task.reads + task.writes for task in model.plan.tasks) / sum(moved)
@@ -259,7 +272,9 @@ def _product(row: BoardRow) -> Work:
         moved += results * SUM_BYTES * tile.adds
     npu = formula.conv_npu(p.m, p.n, p.k, 1, False, p.kind.code)
     once = p.a_bytes + p.b_bytes, p.c_bytes
-    return Work(row, p, _bounds(row, npu, once), moved / sum(once), note=note)
+    bounds = _bounds(row, npu, (row.cores * once[0], row.cores * once[1]))
+    why = "products on several cores are only estimated" if row.cores > 1 else ""
+    return Work(row, p, bounds, moved / sum(once), note=note, cores=row.cores, only_estimated=why)
 
 
 def _network(row: BoardRow) -> Work:
@@ -279,30 +294,3 @@ def _network(row: BoardRow) -> Work:
     ]
     bounds = Bounds(sum(npu for npu, _ in found), sum(ddr for _, ddr in found), sum(map(max, found)))
     return Work(row, model, bounds, 1.0, submits=model.plan.jobs)
-
-
-def _layer(row: BoardRow, channels: int) -> bytes:
-    int8 = row.type == "int8"
-    _, height, width = row.input
-    if row.operation == "conv":
-        depthwise = row.family == "depthwise"
-        return layer_models.conv(
-            channels,
-            channels if depthwise else row.output[0],
-            (height, width),
-            int8=int8,
-            kernel=row.kernel,
-            stride=row.stride,
-            pad=row.pad,
-            depthwise=depthwise,
-            activation=row.activation,
-        )
-    if row.operation == "add":
-        return layer_models.add(row.input, int8=int8)
-    if row.operation == "concat":
-        return layer_models.concat(row.input, 4 if row.input[0] % 3 else 3, int8=int8)
-    if row.operation == "maxpool":
-        return layer_models.max_pool(row.input, row.kernel, row.stride, row.pad, int8=int8)
-    if row.operation == "resize":
-        return layer_models.resize(row.input, row.kernel, int8=int8)
-    raise ValueError(f"{row.id}: there is no operation {row.operation}")

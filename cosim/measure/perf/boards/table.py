@@ -1,7 +1,7 @@
-"""Published measurements of real boards ([HW 12.3], [HW 12.4], [HW 12.6]), and the rule which of them count.
+"""Published measurements of real boards ([HW 12.3], [HW 12.4], [HW 12.6], [HW 12.9]), in two halves.
 
-`boards.csv` has the rows as published.  The rule that selects the rows for the error figures, and their
-division into halves, were fixed before anything was fitted to them, and must not be changed.
+`boards.csv` has the rows as published, and all of them count.  Their division into halves was fixed before
+anything was fitted to them, and must not be changed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,31 @@ from typing import Any, Literal, get_args
 
 TABLE = Path(__file__).with_name("boards.csv")
 
-Family = Literal["dense", "depthwise", "first", "memory", "matmul", "models", "language"]
+Family = Literal[
+    "conv",
+    "first",
+    "depthwise",
+    "pooling",
+    "resize",
+    "concat",
+    "element-wise",
+    "transpose",
+    "normalisation",
+    "matmul",
+    "models",
+    "operators",
+    "language",
+]
+"""`first` are layers that read the model's input, and `concat` are concatenations, splits, slices and
+paddings: operations that only move data within a layout.  `operators` are models of one operator, whose
+time is that of a call."""
+
 FAMILIES: tuple[Family, ...] = get_args(Family)
 
-LEAST_US = 1000.0
-"""In shorter rows the 30-100 us that per-layer profiling adds are too large a part [HW 12.6]."""
+LAYERS: tuple[Family, ...] = FAMILIES[: FAMILIES.index("matmul")]
+"""Families of single layers."""
 
-LUT_ACTIVATIONS = ("swish",)
+LUT_ACTIVATIONS = ("swish", "sigmoid")
 """Activations that the DPU computes with its LUT; their rate on boards is not settled [HW 7.15]."""
 
 
@@ -34,13 +52,16 @@ class BoardRow:
     id : stable name of the row.
     section : number of the section in docs/reference.
     family : kind of work.
-    operation : conv, add, concat, maxpool, resize, matmul, model, prefill or decode.
+    series : the measurements whose constants the time of the row includes, for example one profile
+        (`rkcosim.measure.perf.boards.terms`); empty if it includes none.
+    operation : one of `rkcosim.measure.perf.boards.layers.OPERATIONS`, matmul, model, prefill or decode.
     input, output : sizes C x H x W; for a product those of A (M x K) and B (K x N); for a language model
         those of `rkcosim.measure.perf.boards.language.LanguageModel`, and the number of tokens.
     kernel, stride, pad : the window; `kernel` is the factor of a resize.
     type : int4, int8 or fp16.
-    activation : none, clip, leaky or swish.
-    cores, clock_mhz, clock_stated : as published; `clock_stated` is false for an inferred clock.
+    activation : none, clip, leaky, relu, sigmoid or swish; for an operator its name in ONNX.
+    cores, clock_mhz, clock_stated : as published; `clock_stated` is false for an inferred clock.  Of a
+        product, each core computes the whole.
     low_us, high_us : measured range in microseconds.
     source : key of [HW 15]; quote : text of the row there.
     """
@@ -48,6 +69,7 @@ class BoardRow:
     id: str
     section: str
     family: Family
+    series: str
     operation: str
     input: tuple[int, ...]
     output: tuple[int, ...]
@@ -68,15 +90,6 @@ class BoardRow:
     def measured_us(self) -> float:
         """Middle of the range."""
         return (self.low_us + self.high_us) / 2
-
-    @property
-    def excluded(self) -> str:
-        """Reason why the row does not count for the error figures; empty if it does."""
-        if self.measured_us < LEAST_US:
-            return f"measured under {LEAST_US / 1000:.0f} ms"
-        if self.activation in LUT_ACTIVATIONS:
-            return "activation from the LUT"
-        return "" if self.clock_stated else "clock not stated"
 
     @property
     def half(self) -> Literal["fitted", "held back"]:

@@ -10,7 +10,15 @@ from rkcosim.measure.perf.boards import known_errors
 from rkcosim.measure.perf.boards.expected import SUBMIT_US
 from rkcosim.measure.perf.boards.left_out import LEFT_OUT
 from rkcosim.measure.perf.boards.runs import fitted_bandwidth
-from rkcosim.measure.perf.boards.validate import NAMED_RATIO, Result, Setting
+from rkcosim.measure.perf.boards.terms import STREAM, TERMS, fitted, stream, value
+from rkcosim.measure.perf.boards.validate import (
+    NAMED_RATIO,
+    Errors,
+    FamilyErrors,
+    Result,
+    Setting,
+    errors_of,
+)
 from rkcosim.measure.perf.page import table
 
 WASTE = tuple(cause for cause in CAUSES if cause is not Cause.ARRAY)
@@ -32,8 +40,8 @@ def _number(value: float | None, places: int = 2) -> str:
 def heading() -> str:
     """Return the names of the columns of `line`."""
     return (
-        f"{'row':24} {'family':9} {'how':9} {'board us':>9} {'ours us':>9} {'error':>7} "
-        f"{'formula':>7} {'board':>5}  counts"
+        f"{'row':24} {'family':13} {'how':9} {'board us':>9} {'ours us':>9} {'error':>7} "
+        f"{'formula':>7} {'board':>5}  half"
     )
 
 
@@ -41,25 +49,34 @@ def line(result: Result) -> str:
     """One row: `formula` is the ratio to the formula, `board` whether it is below the measured time."""
     row = result.row
     if result.ran is None:
-        return f"{row.id:24} {row.family:9} not run: {result.why}"
+        return f"{row.id:24} {row.family:13} not run: {result.why}"
     below = {True: "below", False: "ABOVE", None: "-"}[result.below_board]
-    counts = row.excluded or row.half
     return (
-        f"{row.id:24} {row.family:9} {result.how:9} {row.measured_us:9.1f} {result.microseconds:9.1f} "
-        f"{_percent(result.error):>7} {_number(result.ratio):>7} {below:>5}  {counts}"
+        f"{row.id:24} {row.family:13} {result.how:9} {row.measured_us:9.1f} {result.microseconds:9.1f} "
+        f"{_percent(result.error):>7} {_number(result.ratio):>7} {below:>5}  {row.half}"
     )
 
 
-def family_lines(found: Iterable[dict[str, Any]]) -> list[str]:
+ERROR_HEADS = ("rows", "median", "90th percentile", "bias")
+"""Columns of `_error_cells`."""
+
+
+def _error_cells(errors: Errors) -> tuple[str, ...]:
+    return str(errors.rows), _share(errors.median), _share(errors.p90), _percent(errors.bias)
+
+
+def family_lines(found: Iterable[FamilyErrors]) -> list[str]:
     """Return the table of families."""
-    lines = [f"{'family':10} {'rows':>4} {'run':>4} {'counted':>7} {'median':>7} {'mean':>7} {'bias':>7}"]
+    heads = f"{'rows':>5} {'median':>7} {'p90':>7} {'bias':>7}"
+    lines = [f"{'':14} {'':>9}  {'all rows':^29}  {'held-back rows':^29}".rstrip()]
+    lines.append(f"{'family':14} {'published':>9}  {heads}  {heads}")
     for entry in found:
-        median, mean = _share(entry["median_error"]), _share(entry["mean_error"])
-        lines.append(
-            f"{entry['family']:10} {entry['rows']:4} {entry['run']:4} {entry['counted']:7} "
-            f"{median:>7} {mean:>7} {_percent(entry['bias']):>7}"
-        )
-    lines.append("errors are given for the rows that the rule selects and that were held back from fitting")
+        cells = [
+            f"{n:>5} {median:>7} {p90:>7} {bias:>7}"
+            for n, median, p90, bias in map(_error_cells, (entry.every, entry.held_back))
+        ]
+        lines.append(f"{entry.family:14} {entry.published:9}  {'  '.join(cells)}")
+    lines.append("median and p90 are of the absolute error; constants are fitted to the other rows only")
     return lines
 
 
@@ -99,9 +116,9 @@ def explained(result: Result) -> str:
 
 def section(
     results: Sequence[Result],
-    found: Iterable[dict[str, Any]],
+    found: Sequence[FamilyErrors],
     setting: Setting,
-    plain: Sequence[dict[str, Any]],
+    plain: Sequence[FamilyErrors],
 ) -> str:
     """Return the section `validate`.
 
@@ -114,44 +131,32 @@ def section(
     if setting.memory == "fitted":
         memory = (
             f"Memory: one core moves at most {fitted_bandwidth()} bytes per nanosecond, both "
-            "directions together: the only fitted constant (`python -m tools.calibrate`, rows of the "
+            "directions together (`python -m tools.calibrate`, rows of the "
             "fitted half only). The time of DRAM does not change if a row has another clock."
         )
-    heads = ("family", "rows", "run or estimated", "counted", "median error", "mean error", "bias")
-    undriven = (
-        f"{r.row.id} {_percent(r.error_without_driver)}" for r in results if r.row.operation == "model"
-    )
+    alone = (f"{r.row.id} {_percent(r.error_without_terms)}" for r in results if r.row.operation == "model")
     noted = "; ".join(f"{result.row.id}: {result.note}" for result in results if result.note)
     text = [
         memory,
         "",
-        *table(
-            (*heads, "median, nothing fitted"),
-            (
-                (
-                    *(entry[key] for key in ("family", "rows", "run", "counted")),
-                    *(_share(entry[key]) for key in ("median_error", "mean_error")),
-                    _percent(entry["bias"]),
-                    _share(other["median_error"]),
-                )
-                for entry, other in zip(found, plain, strict=True)
-            ),
-        ),
+        *_families(found, plain),
         "",
-        "A row counts if the board took 1 ms or more, its activation needs no lookup table, its clock is "
-        "stated, and it was not used to fit anything. A hash of the row's id decides which half of the rows "
+        "All rows count. A hash of the row's id decides which half of the rows "
         "constants may be fitted to (`cosim/measure/perf/boards/table.py`); the rule was written before "
-        "the first fit. "
-        "A family without such rows has no error figure. "
-        "The last column has estimates with the 23.65 bytes per nanosecond of the vendor's formula.",
+        "the first fit. Median and 90th percentile (nearest rank) are of the absolute error, the bias is the "
+        "mean with its sign. "
+        "The last columns have the held-back rows without any term beside the NPU's time, and with the 23.65 "
+        "bytes per nanosecond of the vendor's formula as well.",
+        "",
+        "What a time includes beside the NPU's is in the table of terms [as RKNN plans](#as-rknn-plans).",
         "",
         *table(
-            ("row", "type", "board, us", "ours, us", "error", "from", "formula", "times formula", "counts"),
+            ("row", "type", "board, us", "ours, us", "error", "from", "formula", "times formula", "half"),
             map(_cells, results),
         ),
         "",
         f"Models: our time includes {SUBMIT_US} us of driver for each submit ([HW 12.5]: submit 2.5, "
-        f"interrupt 2, threaded part 18). Without them the errors are {', '.join(undriven)}. `formula` is "
+        f"interrupt 2, threaded part 18). Without them the errors are {', '.join(alone)}. `formula` is "
         "the vendor's, with each tensor moved once [HW 12.6].",
         "",
         *([f"Deviations of our runs from the published ones: {noted}.", ""] if noted else []),
@@ -167,24 +172,57 @@ def section(
     return "\n".join(text)
 
 
-def plan_section(results: Sequence[Result], found: Iterable[dict[str, Any]]) -> str:
-    """Return the section `rknn`: the rows with the plans of the software that was measured."""
-    heads = ("family", "rows", "estimated", "counted", "median error", "mean error", "bias")
-    keys = ("family", "rows", "run", "counted")
-    shares = ("median_error", "mean_error")
-    lines = (
-        (*(entry[key] for key in keys), *(_share(entry[key]) for key in shares), _percent(entry["bias"]))
+def _families(found: Sequence[FamilyErrors], plain: Sequence[FamilyErrors] | None = None) -> list[str]:
+    """Return the table of families; `plain` adds the columns without anything fitted."""
+    heads = ["family", "published", *ERROR_HEADS, *(f"{head}, held back" for head in ERROR_HEADS)]
+    lines = [
+        [entry.family, str(entry.published), *_error_cells(entry.every), *_error_cells(entry.held_back)]
         for entry in found
-    )
-    heads_of_rows = ("row", "type", "board, us", "estimated, us", "error", "tasks", "counts")
-    return "\n".join(
-        [*table(heads, lines), "", *table(heads_of_rows, map(_plan_cells, results))],
-    )
+    ]
+    if plain is not None:
+        heads += ["median without terms", "median, nothing fitted"]
+        for cells, entry, other in zip(lines, found, plain, strict=True):
+            cells += [_share(entry.plain.median), _share(other.plain.median)]
+    return table(heads, lines)
+
+
+def terms_table(results: Iterable[Result]) -> list[str]:
+    """Return the table of the fitted terms, with the errors of the rows that they are judged by."""
+    listed = list(results)
+    lines = []
+    for name, term in TERMS.items():
+        judged = [result for result in listed if result.held_back and name in _names(result)]
+        errors = _error_cells(errors_of(judged))
+        rows = str(len(fitted()[name].rows)) if term.published is None else term.source
+        lines.append((name, f"{value(name):g} {term.unit}", term.what, term.lumped, rows, *errors))
+    heads = ("term", "value", "what", "not separated from it", "fitted rows")
+    return table((*heads, *(f"{head}, held back" for head in ERROR_HEADS)), lines)
+
+
+def _names(result: Result) -> set[str]:
+    """Return the names of the terms that a row's time includes, with that of the memory."""
+    return set(result.terms) | ({STREAM} if stream(result.row) is not None else set())
+
+
+def plan_section(results: Sequence[Result], found: Sequence[FamilyErrors]) -> str:
+    """Return the section `rknn`: the rows with the plans of the software that was measured."""
+    heads_of_rows = ("row", "type", "board, us", "estimated, us", "error", "tasks", "half")
+    text = [
+        *_families(found),
+        "",
+        "Terms of time outside of the NPU. Fitted ones are fitted to the fitted half of their rows with this "
+        "plan (`python -m tools.calibrate`), and judged here by the other rows that include them:",
+        "",
+        *terms_table(results),
+        "",
+        *table(heads_of_rows, map(_plan_cells, results)),
+    ]
+    return "\n".join(text)
 
 
 def _plan_cells(result: Result) -> Sequence[str]:
-    name, kind, board, ours, error, *_, counts = _cells(result)
-    return (name, kind, board, ours, error, str(result.ran.tasks if result.ran else "-"), counts)
+    name, kind, board, ours, error, *_, half = _cells(result)
+    return (name, kind, board, ours, error, str(result.ran.tasks if result.ran else "-"), half)
 
 
 def _cells(result: Result) -> Sequence[str]:
@@ -193,21 +231,22 @@ def _cells(result: Result) -> Sequence[str]:
     board = _number(row.low_us, 0)
     if row.high_us != row.low_us:
         board += f"-{_number(row.high_us, 0)}"
-    counts = row.excluded or row.half
     if result.ran is None:
-        return (row.id, row.type, board, f"not run: {result.why}", "", "", "", "", counts)
+        return (row.id, row.type, board, f"not run: {result.why}", "", "", "", "", row.half)
     kind = row.type if row.activation == "none" else f"{row.type} {row.activation}"
     formula = _number(result.bounds.cycles / row.clock_mhz, 0) if result.bounds else "-"
     ours = _number(result.microseconds, 0), _percent(result.error), result.how
-    return (row.id, kind, board, *ours, formula, _number(result.ratio), counts)
+    return (row.id, kind, board, *ours, formula, _number(result.ratio), row.half)
 
 
 def _bounds(results: Sequence[Result]) -> list[str]:
     broken = violations(results)
     ran = sum(result.ran is not None for result in results)
+    above = ran - sum(r.above_formula is False for r in results)
+    below = ran - sum(r.below_board is False for r in results)
     text = [
-        f"Of {ran} rows, {ran - sum(r.above_formula is False for r in results)} take at least the formula's "
-        f"cycles, and {ran - sum(r.below_board is False for r in results)} at most the longest time measured."
+        f"Of {ran} rows, {above} take at least the formula's cycles, and the NPU's own time of {below} is at "
+        "most the longest time measured."
     ]
     if broken:
         rows = ((entry["id"], entry["what"], _percent(entry["error"]), entry["reason"]) for entry in broken)
@@ -216,7 +255,8 @@ def _bounds(results: Sequence[Result]) -> list[str]:
 
 
 def _ratios(results: Iterable[Result]) -> list[str]:
-    far = [result for result in results if result.ratio and result.ratio > NAMED_RATIO and result.ran]
+    ran = [result for result in results if result.ran is not None and result.ran.spent]
+    far = [result for result in ran if result.ratio and result.ratio > NAMED_RATIO]
     if not far:
         return []
     return [

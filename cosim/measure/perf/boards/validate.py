@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -12,14 +13,15 @@ from rkcosim.compiler.matmul import MatmulError
 from rkcosim.engines.engine import open_engine
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf.boards import runs as board_runs
-from rkcosim.measure.perf.boards.expected import SUBMIT_US, Plan
+from rkcosim.measure.perf.boards.expected import Plan
 from rkcosim.measure.perf.boards.networks import NetworkError
 from rkcosim.measure.perf.boards.runs import Bounds, Ran
-from rkcosim.measure.perf.boards.table import FAMILIES, BoardRow
+from rkcosim.measure.perf.boards.table import FAMILIES, LAYERS, BoardRow
+from rkcosim.measure.perf.boards.terms import outside, stream
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
-AUTO_CYCLES = 20_000_000
+AUTO_CYCLES = 3_000_000
 """With the choice "auto", rows with a longer estimate are not run."""
 
 Choice = Literal["auto", "rtl", "estimate"]
@@ -29,12 +31,12 @@ PUBLISHED = (
     "id",
     "section",
     "family",
+    "series",
     "type",
     "activation",
     "measured_us",
     "clock_mhz",
     "half",
-    "excluded",
     "source",
 )
 """Members of a row that its result has in JSON under the same names."""
@@ -67,10 +69,14 @@ class Result:
         return None if self.ran is None else self.ran.cycles
 
     @property
-    def driver_us(self) -> float:
-        """Known time outside of the NPU that the published figure includes."""
-        models = self.row.operation == "model" and self.ran is not None
-        return SUBMIT_US * self.ran.submits if models and self.ran is not None else 0.0
+    def terms(self) -> dict[str, float]:
+        """Microseconds outside of the NPU that the published figure includes, by name."""
+        return outside(self.row, self.ran.submits) if self.ran is not None else {}
+
+    @property
+    def outside_us(self) -> float:
+        """Sum of the terms."""
+        return sum(self.terms.values())
 
     @property
     def npu_us(self) -> float | None:
@@ -80,7 +86,7 @@ class Result:
     @property
     def microseconds(self) -> float | None:
         """Time to be compared with the board's."""
-        return None if self.npu_us is None else self.npu_us + self.driver_us
+        return None if self.npu_us is None else self.npu_us + self.outside_us
 
     @property
     def error(self) -> float | None:
@@ -88,8 +94,8 @@ class Result:
         return None if self.microseconds is None else self.microseconds / self.row.measured_us - 1
 
     @property
-    def error_without_driver(self) -> float | None:
-        """The error without the driver's time."""
+    def error_without_terms(self) -> float | None:
+        """The error of the NPU's own time."""
         return None if self.npu_us is None else self.npu_us / self.row.measured_us - 1
 
     @property
@@ -105,13 +111,13 @@ class Result:
 
     @property
     def below_board(self) -> bool | None:
-        """Whether it takes at most the longest measured time."""
-        return None if self.microseconds is None else self.microseconds <= self.row.high_us
+        """Whether the NPU's own time is at most the longest measured one."""
+        return None if self.npu_us is None else self.npu_us <= self.row.high_us
 
     @property
-    def counts(self) -> bool:
-        """Whether it is part of the error figures: selected by the rule, held back from fitting, and run."""
-        return self.error is not None and not self.row.excluded and self.row.half == "held back"
+    def held_back(self) -> bool:
+        """Whether the row is of the half that no constant is fitted to."""
+        return self.row.half == "held back"
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -119,7 +125,7 @@ class Result:
         bounds = asdict(self.bounds) if self.bounds else dict.fromkeys(("npu", "ddr", "cycles"))
         rounded = {
             name: None if value is None else round(value, 4)
-            for name in ("error", "error_without_driver", "ratio")
+            for name in ("error", "error_without_terms", "ratio")
             for value in (getattr(self, name),)
         }
         return {
@@ -128,7 +134,7 @@ class Result:
             "measured_us_high": row.high_us,
             "how": self.how or None,
             "rtl_us": None if self.npu_us is None else round(self.npu_us, 2),
-            "driver_us": self.driver_us,
+            "terms_us": {name: round(us, 2) for name, us in self.terms.items()},
             **rounded,
             "tasks": ran.tasks if ran else None,
             "cycles": self.cycles,
@@ -136,9 +142,6 @@ class Result:
             "spent": ran.spent if ran else {},
             "rtl_above_formula": self.above_formula,
             "rtl_below_board": self.below_board,
-            "counts": not row.excluded,
-            "half": row.half,
-            "excluded": row.excluded,
             "not_run": self.why,
             "note": self.note,
         }
@@ -169,7 +172,8 @@ class Setting:
         bound = self.core_bytes_per_ns
         if bound is None and self.memory == "fitted":
             bound = board_runs.fitted_bandwidth()
-        return board_runs.board_memory(row.clock_mhz, bound, self.plan == "rknn")
+        together = stream(row) if self.memory == "fitted" else None
+        return board_runs.board_memory(row.clock_mhz, bound, self.plan == "rknn", together)
 
 
 def measure(row: BoardRow, setting: Setting | None = None) -> Result:
@@ -180,7 +184,7 @@ def measure(row: BoardRow, setting: Setting | None = None) -> Result:
         work = board_runs.work(row, setting.plan)
         if setting.choice != "rtl":
             ran = work.estimate(dram)
-            estimated = setting.choice == "estimate" or setting.plan != "ours"
+            estimated = setting.choice == "estimate" or setting.plan != "ours" or work.only_estimated
             if estimated or ran.cycles > AUTO_CYCLES:
                 return Result(row, work.bounds, ran, "estimator", note=work.note)
         with open_engine(setting.engine, cores=row.cores, dram=dram) as engine:
@@ -202,35 +206,63 @@ def validate(
     return results
 
 
-def families(results: Iterable[Result]) -> list[dict[str, Any]]:
-    """Return, per family, the rows and the error over those that count and were held back from fitting.
+@dataclass(frozen=True)
+class Errors:
+    """Errors of a set of rows.
 
-    `median_error` and `mean_error` are of the absolute error, `bias` is the mean with sign;
-    `every_median_error` is over all rows that ran, whether they count or not.  None: no such row.
+    Members
+    -------
+    rows : number of rows with an error.
+    median, p90 : median and 90th percentile (nearest rank) of the absolute error; None without rows.
+    bias : mean of the error with its sign.
     """
-    found = []
+
+    rows: int
+    median: float | None
+    p90: float | None
+    bias: float | None
+
+
+def errors_of(results: Iterable[Result], without_terms: bool = False) -> Errors:
+    """Return the errors of those results that have one; `without_terms`: those of the NPU's own time."""
+    each = (result.error_without_terms if without_terms else result.error for result in results)
+    found = [error for error in each if error is not None]
+    if not found:
+        return Errors(0, None, None, None)
+    sizes = sorted(map(abs, found))
+    p90 = sizes[math.ceil(0.9 * len(sizes)) - 1]
+    parts = statistics.median(sizes), p90, statistics.fmean(found)
+    return Errors(len(found), *(round(part, 4) for part in parts))
+
+
+@dataclass(frozen=True)
+class FamilyErrors:
+    """Errors of a family of rows.
+
+    Members
+    -------
+    family : its name; "layers" for all families of single layers, "all" for all rows.
+    published : number of rows, whether they could be run or not.
+    every : errors of all rows that were run or estimated.
+    held_back : errors of those that no constant is fitted to.
+    plain : errors of the NPU's own time, over the held-back rows.
+    """
+
+    family: str
+    published: int
+    every: Errors
+    held_back: Errors
+    plain: Errors
+
+
+def families(results: Iterable[Result]) -> list[FamilyErrors]:
+    """Return the errors of each family, of all single layers, and of all rows."""
     listed = list(results)
-    for family in FAMILIES:
-        of = [result for result in listed if result.row.family == family]
-        errors = [result.error for result in of if result.counts and result.error is not None]
-        plain = [result.error_without_driver for result in of if result.counts]
-        found.append(
-            {
-                "family": family,
-                "rows": len(of),
-                "run": sum(result.ran is not None for result in of),
-                "counted": len(errors),
-                "median_error": _median(errors),
-                "mean_error": round(statistics.fmean(map(abs, errors)), 4) if errors else None,
-                "bias": round(statistics.fmean(errors), 4) if errors else None,
-                "median_error_without_driver": _median(plain),
-                "every_median_error": _median(result.error for result in of),
-            }
-        )
+    sets = {family: {family} for family in FAMILIES} | {"layers": set(LAYERS), "all": set(FAMILIES)}
+    found = []
+    for name, members in sets.items():
+        of = [result for result in listed if result.row.family in members]
+        held = [result for result in of if result.held_back]
+        errors = errors_of(of), errors_of(held), errors_of(held, without_terms=True)
+        found.append(FamilyErrors(name, len(of), *errors))
     return found
-
-
-def _median(errors: Iterable[float | None]) -> float | None:
-    """Return the median absolute error of those that are not None."""
-    amounts = [abs(error) for error in errors if error is not None]
-    return round(statistics.median(amounts), 4) if amounts else None

@@ -18,6 +18,7 @@ from rkcosim.measure.perf.estimator.accesses import (
     Wishes,
 )
 from rkcosim.measure.perf.estimator.features import BEAT, CONV, FLYING, LONGEST, STRIPE, TaskShape
+from rkcosim.spec.types import POOL_ATOM_CYCLES, POOL_RESULT_CYCLES
 
 READ_AHEAD = 256
 """Largest number of beats in flight of a loader (spec/config.py)."""
@@ -253,13 +254,17 @@ def _axis(kernel: int, stride: int, pad: int, size: int, out: int) -> list[tuple
 def _pool_row(s: TaskShape, inside: bool, open_rows: int, closes_row: bool) -> float:
     """Return the cycles of a row (rtl/npu/ppu.py).
 
-    Each position serves its open windows, beginning with the one that closes.  A closing window is passed to
-    the open rows, one per cycle, and, if a row of windows closes too, to the last step.  The next row begins
-    when all have been passed on.
+    Each position serves its open windows, beginning with the one that closes, and has the cycles of its atom
+    and of the result that it completes for that [HW 9.10].  A closing window is passed to the open rows, one
+    per cycle, and, if a row of windows closes too, to the last step.  The next row begins when all have been
+    passed on.
     """
     if inside:
-        columns = _axis(s.kernel_x, s.stride_x, s.pad_x, s.in_width, s.row_pixels)
-        positions = [(max(windows, 1), closes and open_rows > 0) for _, windows, closes in columns]
+        positions = []
+        for real, windows, closes in _axis(s.kernel_x, s.stride_x, s.pad_x, s.in_width, s.row_pixels):
+            result = closes and closes_row
+            busy = POOL_ATOM_CYCLES * real + POOL_RESULT_CYCLES * result
+            positions.append((max(windows, busy, 1), closes and open_rows > 0))
     else:
         positions = [(1, True)] * s.row_pixels if open_rows else [(1, False)]
     now = free = 0
