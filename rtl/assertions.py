@@ -145,7 +145,9 @@ class _Ports(Elaboratable):
                 m, ~(done & idle), f"{owner}.control.done: a task ends while it is idle", False
             )
         if "busy" in members and members["busy"].flow == wiring.Out:
-            self._platform.claim(m, self._component.busy ^ idle, f"{owner}.busy: it is idle", False)
+            self._platform.claim(
+                m, self._component.busy ^ idle, f"{owner}.busy: it differs from the state", False
+            )
 
 
 def always(m: Module, platform: object, condition: ValueLike, text: str, *, given: bool = False) -> None:

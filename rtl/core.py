@@ -54,6 +54,9 @@ class NpuCore(wiring.Component):
         Whether chained tasks may overlap. False, as on silicon, by default.
     external_cell : bool
         Whether the array cell is an instance of `npu_array_cell`, which the engine provides.
+    external_dpu_cell : bool
+        Whether the stages of the DPU's pipe are an instance of `npu_dpu_cell` (`rkcosim.rtl.npu.dpu_cell`);
+        only in a geometry with floats.
 
     Members
     -------
@@ -79,10 +82,15 @@ class NpuCore(wiring.Component):
     """
 
     def __init__(
-        self, config: NpuConfig = RK3588, *, relax_serialisation: bool = False, external_cell: bool = False
+        self,
+        config: NpuConfig = RK3588,
+        *,
+        relax_serialisation: bool = False,
+        external_cell: bool = False,
+        external_dpu_cell: bool = False,
     ) -> None:
         self._config = config
-        self._external_cell = external_cell
+        self._external_cell, self._external_dpu_cell = external_cell, external_dpu_cell
         self._relax = relax_serialisation
         buses = flat_members("s_axil_", AxiLite().flip()) | flat_members("m_axi_", Axi4())
         members = {
@@ -146,7 +154,7 @@ class NpuCore(wiring.Component):
         # 2. The data path.
         m.submodules.cna = cna = Cna(config)
         m.submodules.core_block = core = CoreBlock(external_cell=self._external_cell, floats=config.floats)
-        m.submodules.dpu = dpu = Dpu(floats=config.floats)
+        m.submodules.dpu = dpu = Dpu(floats=config.floats, external_cell=self._external_dpu_cell)
         m.submodules.dpu_rdma = dpu_rdma = DpuRdma(floats=config.floats)
         m.submodules.ppu = ppu = Ppu(floats=config.floats)
         m.submodules.ppu_rdma = ppu_rdma = PpuRdma(config)

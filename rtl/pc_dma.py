@@ -199,17 +199,23 @@ class PcDma(wiring.Component):
         ready = words.valid & active.settled
         written = regs.kick | regs.clear_count | regs.interrupts.write | regs.diag.valid
         for holds, text in (
-            (self.port.write | ~written, "registers: only a write has an effect"),
-            (sum(states) == 1, "lists: a kick is in one state"),
-            (~lists.begins | regs.kick, "lists.begins: no kick"),
-            (lists.begins | ~(lists.idle & lists.fetch), "lists.begins: a first list is fetched"),
+            (self.port.write | ~written, "registers: an effect without a write"),
+            (sum(states) == 1, "lists: a kick is in several states, or in none"),
+            (~lists.begins | regs.kick, "lists.begins: there is no kick"),
+            (
+                lists.begins | ~(lists.idle & lists.fetch),
+                "lists.begins: the first list is fetched without it",
+            ),
             (lists.drains | ~lists.ends, "lists.ends: the last task is not running"),
             (active.active | ~active.ends, "active.ends: no task is running"),
-            (Const(self._relax) | (active.may_start ^ active.active), "active.may_start: no task is running"),
-            (words.held == (ready & words.enable), "words.held: an op-enable word"),
+            (
+                Const(self._relax) | (active.may_start ^ active.active),
+                "active.may_start: it differs from the end of the task",
+            ),
+            (words.held == (ready & words.enable), "words.held: it differs from the word that waits"),
             (
                 words.bus.write | ~(ready & words.write & ~words.dpu_busy),
-                "words.bus: only a busy DPU delays a write",
+                "words.bus: a write waits for nothing",
             ),
         ):
             assertions.always(m, platform, holds, f"PcDma.{text}")

@@ -180,7 +180,7 @@ class EngineOptions(Options):
         check=check_engine,
     )
     exact: bool = option(
-        "Simulate the array cell as RTL instead of its C++ equivalent (slower).", default=False
+        "Simulate the cells (array, DPU) as RTL instead of their C++ equivalents (slower).", default=False
     )
     fast: bool = option(
         "Simulate only what determines cycles, and take the bytes from the golden model: --engine fast.",

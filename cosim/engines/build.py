@@ -37,7 +37,7 @@ class Variant:
     engine : "verilator", "cxxrtl", "plain" (the reference of `rkcosim bench`, see PLAIN_FLAGS), "timing"
         (rkcosim.engines.timing; with the cell "cpp" the whole core), or "external" (DRAM and interconnect
         only).
-    cell : "cpp" for the array cell in C++, "rtl" for the cell as described in Amaranth.
+    cell : "cpp" for the cells in C++ (docs/engines.md), "rtl" for the cells as described in Amaranth.
     traced : includes the code that writes a waveform.
     probed : records the values that a lockstep run compares inside the core (Verilator only).
     watched : no clock is gated; instead, a register that changes while its group is asleep is reported on the
@@ -57,6 +57,14 @@ class Variant:
     def external_cell(self) -> bool:
         """Whether the design is made without its array cell."""
         return self.cell == "cpp" or self.engine == "timing"
+
+    def external_dpu_cell(self, design: verilog.Design) -> bool:
+        """Return True if the stages of the DPU are the C++ cell.
+
+        Builds that show or check what is inside the RTL have them as RTL.
+        """
+        inside = any(getattr(self, name) for name in VARIANTS)
+        return self.engine == "verilator" and self.cell == "cpp" and design.has_dpu_cell and not inside
 
     def __str__(self) -> str:
         if self.engine == "external":
@@ -185,12 +193,12 @@ def _is_packed(design: verilog.Design | None, variant: Variant) -> bool:
 
 def pack(design: verilog.Design, variant: Variant, library: Path, package: Path) -> None:
     """Put a built library into the folder of a package (rkcosim.engines.prebuilt), with its stamp."""
-    design_hash = _design_hash(design, variant.external_cell)
+    design_hash = _design_hash(design, variant)
     facts = json.loads((library.parent / "meta.json").read_text())
     facts = {name: facts[name] for name in ("variant", "state")}
     key = _portable_key(f"{design_hash} {design.clock_groups}", variant)
     cache.store(package, key, [library], facts)
-    quick = design.fingerprint(variant.external_cell)
+    quick = _fingerprint(design, variant)
     if quick:
         (package / "stamps").mkdir(exist_ok=True)
         (package / "stamps" / quick).write_text(design_hash)
@@ -202,9 +210,17 @@ def state_of(library: Path) -> str:
     return str(meta.get("state", ""))
 
 
-def _design_hash(design: verilog.Design, external_cell: bool, assertions: bool = False) -> str:
+def _fingerprint(design: verilog.Design, variant: Variant) -> str | None:
+    return design.fingerprint(variant.external_cell, variant.assertions, variant.external_dpu_cell(design))
+
+
+def _rtlil(design: verilog.Design, variant: Variant) -> str:
+    return design.rtlil(variant.external_cell, variant.assertions, variant.external_dpu_cell(design))
+
+
+def _design_hash(design: verilog.Design, variant: Variant) -> str:
     """Hash of the RTLIL; the RTLIL is not generated if this state of the sources is already known."""
-    quick = design.fingerprint(external_cell, assertions)
+    quick = _fingerprint(design, variant)
     folders = [*cache.cache_folders(), *prebuilt.stamp_folders()]
     stamps = [folder / "stamps" / quick for folder in folders] if quick else []
     for stamp in stamps:
@@ -212,7 +228,7 @@ def _design_hash(design: verilog.Design, external_cell: bool, assertions: bool =
             known = stamp.read_text()
             if len(known) == 64:
                 return known
-    found = hashlib.sha256(design.rtlil(external_cell, assertions).encode()).hexdigest()
+    found = hashlib.sha256(_rtlil(design, variant).encode()).hexdigest()
     for stamp in stamps[:1]:
         with contextlib.suppress(OSError):  # a failure only costs time
             stamp.parent.mkdir(parents=True, exist_ok=True)
@@ -242,9 +258,7 @@ def build(design: verilog.Design | None, variant: Variant, progress: Progress = 
     packed = _is_packed(design, variant) and prebuilt.installed() is not None
     if not packed:
         toolchain.compiler()
-    design_hash = (
-        _design_hash(design, variant.external_cell, variant.assertions) if design is not None else ""
-    )
+    design_hash = _design_hash(design, variant) if design is not None else ""
     origin = f"{design_hash} {design.clock_groups if design is not None else None}"
     if packed:
         found = _ready(origin, variant, progress)
@@ -394,13 +408,13 @@ def core_verilog(
     ----------
     origin : text that is equal for equal designs.
     """
-    external = variant.external_cell
+    cells = f"{variant.external_cell} {variant.external_dpu_cell(design)}"
     groups = _clock_groups(design, variant)
-    written = f"{origin} {verilog.SCRIPT_VERSION} {external} {variant.watched} {toolchain.yosys().version}"
+    written = f"{origin} {verilog.SCRIPT_VERSION} {cells} {variant.watched} {toolchain.yosys().version}"
     key = f"verilog-{hashlib.sha256(written.encode()).hexdigest()[:24]}"
 
     def write(folder: Path) -> None:
-        rtlil = design.rtlil(external, variant.assertions)
+        rtlil = _rtlil(design, variant)
         verilog.write_verilog(rtlil, folder, groups, watched=variant.watched)
 
     kept = cache.built(key, verilog.WRITTEN, f"Verilog, {variant.cell} cell", write, progress)

@@ -89,7 +89,7 @@ def open_engine(
     name : "verilator", "cxxrtl", "amaranth", "changes", "fast" or "golden" (docs/engines.md); None:
         Verilator, or CXXRTL if Verilator is not installed.
     cores : number of cores, 1..3.
-    exact : simulate the array cell as RTL instead of its C++ equivalent (same cycles, slower).
+    exact : simulate the cells (array, DPU) as RTL instead of their C++ equivalents (same cycles, slower).
     dram : memory timing, default `DramConfig()`; not for "golden", which counts no cycles.
     on_diagnostic : "stop" raises an exception at the first diagnostic of the device, "go on" collects
         diagnostics and continues as silicon does.

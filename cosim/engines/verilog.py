@@ -36,10 +36,12 @@ class Design:
     Parameters
     ----------
     make : function of one keyword, `external_cell` (bool), that returns a new component with the ports of
-        `rkcosim.rtl.core.NpuCore`. With `external_cell` the array cell is left to the engine.
+        `rkcosim.rtl.core.NpuCore`. With `external_cell` the array cell is left to the engine. With
+        `has_dpu_cell` it has a second keyword, `external_dpu_cell`, for the stages of the DPU.
     fingerprint : function that quickly computes a text that is equal for equal designs, or None if only the
         RTLIL can tell; None: always so.
     has_cell : True if `make` can leave out the array cell.
+    has_dpu_cell : True if `make` can leave out the stages of the DPU.
     clock_groups : groups of blocks with gated clocks (rkcosim.engines.clock_gates), or None.
     config : geometry (`rkcosim.spec.config.NpuConfig`) of the project's core, None for another core.
     """
@@ -50,35 +52,39 @@ class Design:
         *,
         fingerprint: Callable[[], str | None] | None = None,
         has_cell: bool,
+        has_dpu_cell: bool = False,
         clock_groups: Groups | None = None,
         config: Any = None,
     ) -> None:
         self.make = make
         self.config = config
         self.clock_groups = clock_groups
-        self.has_cell = has_cell
+        self.has_cell, self.has_dpu_cell = has_cell, has_dpu_cell
         self._fingerprint = fingerprint
-        self._rtlil: dict[tuple[bool, bool], str] = {}
+        self._rtlil: dict[tuple[bool, bool, bool], str] = {}
 
-    def fingerprint(self, external_cell: bool, assertions: bool = False) -> str | None:
+    def fingerprint(
+        self, external_cell: bool, assertions: bool = False, external_dpu_cell: bool = False
+    ) -> str | None:
         """Return a quickly computed hash that represents the RTLIL, or None."""
         quick = self._fingerprint() if self._fingerprint is not None else None
         if quick is None:
             return None
-        text = f"{SCRIPT_VERSION} {external_cell} {quick}{' assertions' if assertions else ''}"
-        return hashlib.sha256(text.encode()).hexdigest()
+        more = (" assertions" if assertions else "") + (" DPU cell" if external_dpu_cell else "")
+        return hashlib.sha256(f"{SCRIPT_VERSION} {external_cell} {quick}{more}".encode()).hexdigest()
 
-    def rtlil(self, external_cell: bool, assertions: bool = False) -> str:
+    def rtlil(self, external_cell: bool, assertions: bool = False, external_dpu_cell: bool = False) -> str:
         """Return the RTLIL text, without initial values of memories that are all zero.
 
         With `assertions` it has those of rtl/assertions.py.
         """
-        form = external_cell, assertions
+        form = external_cell, assertions, external_dpu_cell
         if form not in self._rtlil:
             from rkcosim.rtl.assertions import Assertions
 
             platform = Assertions() if assertions else None
-            text = rtlil_of(self.make(external_cell=external_cell), TOP, platform=platform)
+            keywords = {"external_dpu_cell": True} if external_dpu_cell else {}
+            text = rtlil_of(self.make(external_cell=external_cell, **keywords), TOP, platform=platform)
             self._rtlil[form] = drop_zero_memories(text)
         return self._rtlil[form]
 
@@ -86,17 +92,24 @@ class Design:
 def npu_design(config: Any) -> Design:
     """Return the design of `rkcosim.rtl.core.NpuCore` with a configuration."""
 
-    def make(*, external_cell: bool) -> Any:
+    def make(*, external_cell: bool, external_dpu_cell: bool = False) -> Any:
         from rkcosim.rtl.core import NpuCore  # the RTL is elaborated only if nothing is cached
 
-        return NpuCore(config, external_cell=external_cell)
+        return NpuCore(config, external_cell=external_cell, external_dpu_cell=external_dpu_cell)
 
     def fingerprint() -> str | None:
         known = rtl_hash()
         return f"{config!r} {known}" if known else None
 
     groups = CLOCK_GROUPS if config.floats else without(CLOCK_GROUPS, "dpu.pipe.floats")
-    return Design(make, fingerprint=fingerprint, has_cell=True, clock_groups=groups, config=config)
+    return Design(
+        make,
+        fingerprint=fingerprint,
+        has_cell=True,
+        has_dpu_cell=config.floats,
+        clock_groups=groups,
+        config=config,
+    )
 
 
 def as_design(design: Any) -> Design:

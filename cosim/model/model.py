@@ -153,7 +153,7 @@ def load(
     cores
         Cores among which large layers are divided, 1 to 3.
     exact
-        Simulate the array cell as RTL instead of its C++ equivalent (same cycles, slower).
+        Simulate the cells (array, DPU) as RTL instead of their C++ equivalents (same cycles, slower).
     dram
         Timing of the memory: `rkcosim.engines.DramConfig`, its members by name, or the speed of the DRAM for
         all cores at 1 GHz, as "4224MT/s" or "23.65GB/s"; None: the RK3588's.

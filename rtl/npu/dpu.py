@@ -68,6 +68,8 @@ class Dpu(wiring.Component):
     floats : bool
         Whether there is floating-point arithmetic.  Without it a task with a float type raises NOT_BUILT; its
         values pass BS, BN and EW unchanged and are converted as integers.
+    external_cell : bool
+        Whether the stages of the pipe are an instance of `npu_dpu_cell` (`rkcosim.rtl.npu.dpu_cell`).
 
     Members
     -------
@@ -115,8 +117,8 @@ class Dpu(wiring.Component):
     stall: Out(1)
     activity: Out(activity_layout("DPU"))
 
-    def __init__(self, *, floats: bool = True) -> None:
-        self._floats = floats
+    def __init__(self, *, floats: bool = True, external_cell: bool = False) -> None:
+        self._floats, self._external_cell = floats, external_cell
         super().__init__()
 
     def elaborate(self, platform: object) -> Module:
@@ -126,7 +128,7 @@ class Dpu(wiring.Component):
         unpools = self.cfg.FEATURE_MODE_CFG.FLYING_MODE & ~reduces(self.cfg)
         m.d.comb += copies.eq(Mux(unpools, self.rdma_copies, 0))
         cfg = moved_settings(m, self.cfg, (copies != 0) & moves_atoms(self.cfg))
-        m.submodules.pipe = pipe = DpuPipe(floats=self._floats)
+        m.submodules.pipe = pipe = DpuPipe(floats=self._floats, external=self._external_cell)
         m.submodules.row = row = MaximumRow()
         m.submodules.writer = writer = StripeWriter()
         start = Signal()

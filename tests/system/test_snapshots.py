@@ -337,7 +337,7 @@ def test_damage_is_found_wherever_it_is(file: Path, tmp_path: Path) -> None:
 
 
 def place_of_model(state: bytes) -> int:
-    """Return where the model of a one-core engine begins: its bytes and those of the cell end the state.
+    """Return where the model of a one-core engine begins: its bytes and those of the cells end the state.
 
     The search begins at the end: ahead of the model are bytes that differ from run to run, among which a
     number may look like the model's length.

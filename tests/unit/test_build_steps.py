@@ -104,7 +104,9 @@ def test_the_verilog_is_kept_for_other_variants(tmp_path: Path, monkeypatch: pyt
     made: list[bool] = []
 
     class Counted(verilog.Design):
-        def rtlil(self, external_cell: bool, assertions: bool = False) -> str:
+        def rtlil(
+            self, external_cell: bool, assertions: bool = False, external_dpu_cell: bool = False
+        ) -> str:
             made.append(external_cell)
             return text_of(Sums())
 

@@ -37,6 +37,7 @@ from rkcosim.measure.perf.estimator.hardware import Hardware
 from rkcosim.measure.perf.estimator.tasks import BASES, planned_tasks, product_tasks
 from rkcosim.measure.perf.estimator.turns import spans
 from rkcosim.measure.perf.estimator.whatif import SpeedError, memory_at, parse_speed, variants
+from rkcosim.spec.regs import registers
 from tools.estimator import data, fit
 from tools.estimator.layers import SETTINGS, drawn, held_out
 
@@ -108,6 +109,26 @@ def test_poolings_take_the_time_of_boards(size: int, board_us: float):
     assert estimate_model(model, dram=DramConfig().unshared).cycles / 1000 + 35 == pytest.approx(
         board_us, rel=0.05
     )
+
+
+def test_a_resize_of_bytes_writes_as_many_atoms_as_one_of_halves():
+    """The vendor's lists count the channels of a resize in bytes, ours in halves; the atoms are the same."""
+    plan = compile_model(layer_models.resize((16, 8, 8), 2, int8=True)).plan
+    (task,) = plan.tasks
+    ours: dict[str, dict[str, int]] = {}
+    for block, register, value in task.values(BASES):
+        ours.setdefault(block, {})[register] = value
+    cube = registers()["DPU"]["DATA_CUBE_CHANNEL"]
+    format = registers()["DPU"]["DATA_FORMAT"]
+    types = format.decode(ours["DPU"]["DATA_FORMAT"]) | {"OUT_PRECISION": 0, "PROC_PRECISION": 0}
+    channels = {"ORIG_CHANNEL": 15, "CHANNEL": 15}
+    bytes_ = ours["DPU"] | {
+        "DATA_FORMAT": format.encode(**types),
+        "DATA_CUBE_CHANNEL": cube.encode(**channels),
+    }
+    halves, theirs = (task_shape(ours | {"DPU": dpu}, task.blocks) for dpu in (ours["DPU"], bytes_))
+    assert halves.written == theirs.written == 2  # both copies of the row
+    assert halves.moved() == theirs.moved()
 
 
 def test_a_matrix_product_is_a_convolution():

@@ -27,6 +27,7 @@
 #endif
 #ifdef RKCOSIM_CELL
 #include "npu_cell_dpi.h"
+#include "npu_dpu_cell_dpi.h"
 #endif
 #ifdef RKCOSIM_PROBES
 #include "svdpi.h"
@@ -149,8 +150,9 @@ public:
         writer.flush();
         a(own.bytes);
 #ifdef RKCOSIM_CELL
-        std::vector<uint8_t> bytes(cells.state_bytes());
-        cells.save(bytes.data());
+        std::vector<uint8_t> bytes(cell_bytes());
+        uint8_t* to = bytes.data();
+        for_each_set([&to](auto& set) { set.save(to), to += set.state_bytes(); });
         a(bytes);
 #endif
     }
@@ -170,8 +172,9 @@ public:
         a.failed |= own.failed;
 #ifdef RKCOSIM_CELL
         a(bytes);
-        if (bytes.size() == cells.state_bytes()) cells.restore(bytes.data());
-        else a.failed = true;
+        const uint8_t* from = bytes.data();
+        if (bytes.size() != cell_bytes()) a.failed = true;
+        else for_each_set([&from](auto& set) { set.restore(from), from += set.state_bytes(); });
 #endif
     }
 #endif
@@ -310,6 +313,7 @@ private:
 #endif
 #ifdef RKCOSIM_CELL
         npu_cells_use(&cells);
+        npu_dpu_cells_use(&dpu_cells, &dpu_float_cells);
 #endif
     }
 
@@ -321,6 +325,18 @@ private:
     Probes& probes;
 #ifdef RKCOSIM_CELL
     NpuCells cells;  // of this core; the model holds only their numbers
+    NpuDpuCells dpu_cells;
+    NpuDpuFloatCells dpu_float_cells;
+    template <class F> void for_each_set(F work) {
+        work(cells);
+        work(dpu_cells);
+        work(dpu_float_cells);
+    }
+    size_t cell_bytes() {
+        size_t bytes = 0;
+        for_each_set([&bytes](auto& set) { bytes += set.state_bytes(); });
+        return bytes;
+    }
 #endif
     // A separate context per model, because cores are evaluated in several threads; Verilator itself uses one
     // thread.

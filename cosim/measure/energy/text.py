@@ -58,7 +58,7 @@ def print_energy(console: Any, found: RunEnergy) -> None:
     rows = [(shortened(str(row[0]), console), *row[1:]) for row in layer_rows(found)]
     console.print(table(f"{found.title}: estimated energy", heads, rows))
     for line in summary(found):
-        console.print(line, markup=False)
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def events_page() -> str:

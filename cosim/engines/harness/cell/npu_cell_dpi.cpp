@@ -35,30 +35,11 @@ npu::CellIn unpack(uint32_t word) {
 
 }  // namespace
 
-void NpuCells::save(void *to) const {
-    char *at = static_cast<char *>(to);
-    for (const auto &cell : cells) {
-        cell->save(at);
-        at += npu::Cell::state_bytes();
-    }
-}
-
-void NpuCells::restore(const void *from) {
-    const char *at = static_cast<const char *>(from);
-    for (const auto &cell : cells) {
-        cell->restore(at);
-        at += npu::Cell::state_bytes();
-    }
-}
-
 void npu_cells_use(NpuCells *cells) { current = cells ? cells : &default_cells; }
 
 extern "C" {
 
-unsigned npu_cell_new() {
-    current->cells.push_back(std::unique_ptr<npu::Cell>(new npu::Cell));
-    return static_cast<unsigned>(current->cells.size() - 1);
-}
+unsigned npu_cell_new() { return current->add(); }
 
 void npu_cell_step(unsigned cell, unsigned scalars, const svBitVecVal *weights, const svBitVecVal *features) {
     current->cells[cell]->step(unpack(scalars), reinterpret_cast<const uint8_t *>(weights),

@@ -236,6 +236,9 @@ def _common(r: _Registers, words: int, lut_words: int) -> dict[str, Any]:
     octets = _octets(precision, depthwise)
     out_bits = WIDTHS.get(r.get("DPU", "DATA_FORMAT", "OUT_PRECISION"), 8)
     channels = r.get("DPU", "DATA_CUBE_CHANNEL", "CHANNEL") + 1
+    unpooled = r.has("DPU_RDMA") and bool(r.get("DPU_RDMA", "SRC_DMA_CFG", "UNPOOLING_EN"))
+    if unpooled:  # atoms are moved as they are; OUT_PRECISION only counts their channels [HW 8.7]
+        channels, out_bits = -(-channels * out_bits // 16), 16
     width = r.get("DPU", "DATA_CUBE_WIDTH", "WIDTH") + 1
     pixels = width * (r.get("DPU", "DATA_CUBE_HEIGHT", "HEIGHT") + 1)
     kept = -(-channels // 8)
@@ -258,9 +261,7 @@ def _common(r: _Registers, words: int, lut_words: int) -> dict[str, Any]:
     here = min(surfaces, written)
     beats, runs = _stripe_beats(base, stride, width, notch, here, by_pixel, pixels)
     rate = octet_rate({name: r.word("DPU", name) for name in REGISTERS})
-    copies = 1  # how often unpooling writes each row
-    if r.has("DPU_RDMA") and r.get("DPU_RDMA", "SRC_DMA_CFG", "UNPOOLING_EN"):
-        copies = series
+    copies = series if unpooled else 1  # how often each row is written
     return {
         "words": words,
         "lut_words": lut_words,
