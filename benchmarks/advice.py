@@ -21,6 +21,7 @@ from benchmarks.zoo.measure import job_of
 from benchmarks.zoo.networks import BY_NAME
 from benchmarks.zoo.sources import digest_of
 from rkcosim.base import BAD_INPUT, version
+from rkcosim.compiler.sharing import DIVIDE_VARIABLE
 from rkcosim.measure.advice.advise import Advice, Tried, advise, readable
 from rkcosim.measure.advice.change import SAID, Subject
 from rkcosim.measure.models.run import run_model
@@ -151,6 +152,9 @@ def page(record: dict[str, Any]) -> str:
         *table(heads, rows),
         "",
         *(line for name in done for line in _fewer(name, record[name])),
+        "Rows of cores (`cores-3`) are older than the compiler's regard for submits: they divide layers by "
+        f"cycles alone (`{DIVIDE_VARIABLE}=cycles`, [several cores](../models.md#several-cores)).",
+        "",
         '"Saves" is the promised difference from the network as it is, "saved" the obtained one. What needs '
         "training was not trained: weights are cut or kept as they are, so that cycles are right and results "
         "are not.",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,11 +25,13 @@ from benchmarks.zoo.networks import BY_NAME
 from rkcosim.compiler import fusion, tiling, using_cores
 from rkcosim.compiler.batch import one_of
 from rkcosim.compiler.options import using_options
+from rkcosim.compiler.sharing import DIVIDE_VARIABLE
 from rkcosim.measure.models.run import run_model
 from rkcosim.measure.perf.boards.expected import board_milliseconds
 from rkcosim.measure.perf.estimator.estimate import Estimate, estimate_model
 from rkcosim.measure.perf.page import table
 from rkcosim.rknn_file.opening import open_model
+from rkcosim.spec.submit import SUBMIT_US
 from rkcosim.waves.whole_file import whole_file
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,8 +45,8 @@ NETWORKS = (
 )
 """The example of docs/howto/faster.md, and networks of the zoo that need nothing but this repository."""
 
-CORES, SUBMIT_CYCLES = 3, 22_500
-"""Cores among which layers are divided, and what a driver takes for a submit at 1 GHz [HW 12.5]."""
+CORES = 3
+"""Cores among which layers are divided."""
 
 OTHERS = 7
 """Other divisions of each layer that are tried: those that move the fewest bytes."""
@@ -93,14 +96,13 @@ def measure(path: Path, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def on_cores(path: Path, options: dict[str, Any]) -> dict[str, list[int]]:
-    """Return estimated cycles and submits on `CORES` cores: as compiled, and if submits have to pay."""
-    found = {}
-    with using_options(**options), using_cores(CORES):
-        data = path.read_bytes()
-        for name, least in (("cycles", tiling.JOB_CYCLES), ("submits", SUBMIT_CYCLES)):
-            with mock.patch.object(tiling, "JOB_CYCLES", least):
-                one = estimate_model(open_model(data))
-            found[name] = [one.cycles, len(one.jobs)]
+    """Return estimated cycles and submits on one core, and on `CORES` by what a division has to save."""
+    found, data = {}, path.read_bytes()
+    for name, cores in (("alone", 1), *((name, CORES) for name in HOW)):
+        variable = {DIVIDE_VARIABLE: name} if name in HOW else {}
+        with using_options(**options), using_cores(cores), mock.patch.dict(os.environ, variable):
+            one = estimate_model(open_model(data))
+        found[name] = [one.cycles, len(one.jobs)]
     return found
 
 
@@ -139,28 +141,32 @@ def page(record: dict[str, Any]) -> str:
     text = TEXT.format(count=len(record), slower=slower, best=best, others=OTHERS)
     parts = [" ".join(part.split()) for part in text.strip().split("\n\n")]
     cores = [
-        (f"`{name}`", f"{board_milliseconds(row['now'], 1):.3f}", *_figures(row["cores"]))
+        (f"`{name}`", f"{board_milliseconds(*row['cores']['alone']):.3f}", *_figures(row["cores"]))
         for name, row in record.items()
         if "cores" in row
     ]
-    several = ("network", "ms on one core", *(f"{what}, {how}" for how in HOW for what in WHAT))
+    several = ("network", "ms on one core", *(f"{what}, {how}" for how in HOW.values() for what in WHAT))
     tables = ["\n".join(table(heads, rows)), " ".join(ON_CORES.split()), "\n".join(table(several, cores))]
     return "\n\n".join([*parts, *tables, " ".join(ORDERS.split())]) + "\n"
 
 
-HOW, WHAT = ("as compiled", "if submits have to pay"), ("cycles", "submits", "ms with a driver")
+HOW = {"cycles": "cycles only", "time": "as compiled"}
+"""Names of the two ways to divide layers, by the value of `DIVIDE_VARIABLE`."""
+
+WHAT = ("cycles", "submits", "ms with a driver")
 
 
 def _figures(found: dict[str, list[int]]) -> Iterator[str]:
-    for cycles, submits in found.values():
+    for cycles, submits in (found[name] for name in HOW):
         yield from (f"{cycles:,}", str(submits), f"{board_milliseconds(cycles, submits):.3f}")
 
 
-ON_CORES = """
-On three cores, a layer is divided if that saves at least 1,500 cycles; each divided layer is a submit of its
-own, for which a driver takes 22.5 microseconds. If a layer had to save as many cycles as a submit takes,
-fewer layers would be divided: inferences would take more cycles, and less time with a driver. The compiler
-goes by cycles; `rkcosim advise --only cores` says which number of cores is the fastest with a driver.
+ON_CORES = f"""
+Each layer that is divided among cores is a submit of its own, and so are the layers before and behind it on
+one core; a driver takes {SUBMIT_US:g} microseconds for a submit. The compiler divides the layers with which
+an inference takes the shortest time by its estimates, including the submits. "Cycles only" divides every
+layer that saves {tiling.JOB_CYCLES:,} cycles (`{DIVIDE_VARIABLE}=cycles`): inferences take fewer cycles, and
+most of them more time. The table is for {CORES} cores.
 """
 
 ORDERS = """
@@ -182,7 +188,8 @@ that it changes were run both ways on the engine `fast`, which has the cycles of
 A convolution is divided into tasks so that the fewest bytes are moved, and not by estimates. The last column
 says what estimates would save: each convolution was also divided in the {others} next best ways (other
 kernels a task, rows a task, and banks of CBUF), and the shortest estimate of each layer was taken. That would
-save {best}, so that the compiler does not try them.
+save {best}, so that the compiler does not try them. This table is older than the time of poolings on boards
+([HW 9.10]), which the one below has.
 """
 
 

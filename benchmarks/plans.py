@@ -19,13 +19,13 @@ from pathlib import Path
 from rkcosim.base import BAD_INPUT
 from rkcosim.compiler.rknn_tiling import rknn_plans
 from rkcosim.measure.perf.attribution import CAUSES
-from rkcosim.measure.perf.boards.expected import SUBMIT_US
 from rkcosim.measure.perf.boards.networks import NetworkError, network_file
 from rkcosim.measure.perf.boards.runs import NETWORKS
 from rkcosim.measure.perf.boards.table import BoardRow, rows
 from rkcosim.measure.perf.estimator.estimate import Estimate, LayerEstimate, estimate_model
 from rkcosim.measure.perf.page import table
 from rkcosim.rknn_file.opening import open_model
+from rkcosim.spec.submit import SUBMIT_US
 from rkcosim.waves.whole_file import whole_file
 
 SHOWN = 4

@@ -20,9 +20,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from benchmarks.zoo.measure import job_of
 from benchmarks.zoo.networks import BY_NAME
+from rkcosim.compiler.sharing import DIVIDE_VARIABLE
 from rkcosim.compiler.tiling import banks_of
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.models.run import run_model
@@ -241,12 +243,13 @@ def measured(change: Change, files: dict[str, Path]) -> dict[str, Any]:
 
 
 def set_up(setting: Setting, files: dict[str, Path]) -> dict[str, Any]:
-    """Return the figures of a setting, on the engine `fast`."""
+    """Return the figures of a setting on the engine `fast`; cores divide layers by cycles alone."""
     predicted, runs = {}, {}
-    for name, path in files.items():
-        predicted[name] = estimate_model(path.read_bytes(), dram=setting.dram, cores=setting.cores).cycles
-        found = run_model(path, check=False, engine="fast", dram=setting.dram, cores=setting.cores)
-        runs[name] = {"cycles": found.cycles_each, "match": None, "why": ""}
+    with mock.patch.dict(os.environ, {DIVIDE_VARIABLE: "cycles"}):
+        for name, path in files.items():
+            predicted[name] = estimate_model(path.read_bytes(), dram=setting.dram, cores=setting.cores).cycles
+            found = run_model(path, check=False, engine="fast", dram=setting.dram, cores=setting.cores)
+            runs[name] = {"cycles": found.cycles_each, "match": None, "why": ""}
     return {"predicted": predicted, "runs": runs}
 
 
@@ -313,7 +316,9 @@ def page(record: dict[str, Any]) -> str:
         if any(row["cycles"] for row in record[change.what]["runs"].values())
     ]
     count, largest = worst(record)
-    texts = TEXTS.format(count=count, largest=f"{largest:.2%}").strip().split("\n\n")
+    texts = (
+        TEXTS.format(count=count, largest=f"{largest:.2%}", variable=DIVIDE_VARIABLE).strip().split("\n\n")
+    )
     tables = {
         "SETTINGS": table(("setting", *heads), settings),
         "EDITS": table(("change", "where", "what depends on it", "result"), edits),
@@ -336,7 +341,8 @@ int8, with random weights. Percentages are those of the RK3588's cycles.
 ## Without a change of the source
 
 Memory and number of cores are settings of each run (`--dram`, `--cores`); `rkcosim sweep` varies them in a
-table. Cycles are those of the engine `fast`, which has the timing of the RTL.
+table. Cycles are those of the engine `fast`, which has the timing of the RTL; layers are divided among cores
+by cycles alone (`{variable}=cycles`, [several cores](../models.md#several-cores)).
 
 SETTINGS
 

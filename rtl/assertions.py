@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Assert, Cat, Elaboratable, Module, Signal, Value, ValueLike
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 
 Path = tuple[str | int, ...]
 
@@ -136,7 +136,8 @@ class _Ports(Elaboratable):
     def _idle(self, m: Module, owner: str) -> None:
         """The end of a task, and whether there is one, agree with the state that the counters see."""
         members = self._component.signature.members
-        if "activity" not in members:
+        # The core itself passes on the states of all its blocks, as bits without names.
+        if "activity" not in members or not isinstance(members["activity"].shape, data.Layout):
             return
         idle = self._component.activity.IDLE
         if "control" in members:

@@ -53,6 +53,12 @@ def shared() -> Path:
     return folder
 
 
+@pytest.fixture
+def cycles_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers are divided among cores if that saves cycles, so that small networks use several cores."""
+    monkeypatch.setenv("RKCOSIM_DIVIDE", "cycles")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     resume.add_option(parser)
 

@@ -232,6 +232,7 @@ def summarise(compiled: Any) -> dict[str, Any]:
         "tasks": len(plan.tasks),
         "jobs": plan.jobs,
         "cores": plan.cores,
+        "on_one_core": plan.on_one_core,
         "samples": batch_size(compiled),
         "weights_bytes": len(plan.weights),
         "regcmd_bytes": plan.regcmd_bytes(),
@@ -255,6 +256,8 @@ def print_summary(name: str, summary: dict[str, Any], host: HostWork) -> None:
         f"{name}: {summary['layers']} layers, {summary['tasks']} tasks in {summary['jobs']} jobs on "
         f"{summary['cores']} cores, {summary['macs']:,} MACs, {summary['formula_npu']:,} cycles by formula"
     )
+    if summary["on_one_core"]:
+        print(summary["on_one_core"])
     shared, separate = summary["activation_bytes_shared"], summary["activation_bytes_separate"]
     print(
         f"memory: weights {summary['weights_bytes']:,}, commands {summary['regcmd_bytes']:,}, activations "

@@ -232,6 +232,8 @@ def print_estimate(result: dict[str, Any]) -> None:
         f"{result['clock_mhz']:g} MHz, DRAM {result['dram']['gigabytes_per_second']:.4g} GB/s, "
         f"{results.counted(result['jobs'], 'job')}"
     )
+    if result["on_one_core"]:
+        console.print(result["on_one_core"])
     if result["host"]:
         console.print(host_line(result["host"]))
     if not result["what_if"]:

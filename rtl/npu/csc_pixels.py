@@ -95,6 +95,7 @@ class PixelWalk(wiring.Component):
     task : In(TASK)
     go : In(1)             : pulse, the task begins.
     rows_ready : In(12)    : number of feature rows in CBUF.
+    loaded : In(32)        : bytes of the weight stream that have been loaded into CBUF.
     tile_here : In(1)      : the next tile will be in the shadow registers when a slot issued now needs it.
     bank_free : In(2)      : level, CORE is not draining accumulator bank b.
     taken, taken_bank : In(1) : CORE accepts a stripe of this bank in this cycle.
@@ -108,6 +109,7 @@ class PixelWalk(wiring.Component):
     task: In(TASK)
     go: In(1)
     rows_ready: In(12)
+    loaded: In(32)
     tile_here: In(1)
     bank_free: In(2)
     taken: In(1)
@@ -131,6 +133,7 @@ class PixelWalk(wiring.Component):
             m, wiring.flipped(self.task), *(p.task for p in (stripe, tap, channels, place, operand))
         )
         running, started = Signal(), Signal()
+        first_rows_here, first_weights_here = Signal(), Signal()
         slot = Signal(4)
 
         # Whether a slot can be issued.
@@ -150,7 +153,11 @@ class PixelWalk(wiring.Component):
             self.running.eq(running),
             self.swap.eq(issue & first_slot),
         ]
-        with m.If(running & (self.rows_ready >= task.first_rows)):
+        m.d.comb += [
+            first_rows_here.eq(self.rows_ready >= task.first_rows),
+            first_weights_here.eq(self.loaded >= task.first_weights),
+        ]
+        with m.If(running & first_rows_here & first_weights_here):
             m.d.sync += started.eq(1)
         with m.If(issue):
             m.d.sync += slot.eq(slot + 1)
@@ -211,12 +218,14 @@ class PixelWalk(wiring.Component):
         ]
 
         # What the cycle was spent on.
+        awaits_weights = Signal()  # before the first slot
+        m.d.comb += awaits_weights.eq(~started & first_rows_here & ~first_weights_here)
         macs = Mux(task.depthwise, channels.stored, channels.stored * channels.kernels)
         m.d.comb += [
             status.slot_valid.eq(issue),
             status.slot_real.eq(issue & real),
-            status.stall_feature.eq(running & ~rows_here),
-            status.stall_weight.eq(running & rows_here & first_slot & ~self.tile_here),
+            status.stall_feature.eq(running & ~rows_here & ~awaits_weights),
+            status.stall_weight.eq(running & (awaits_weights | (rows_here & first_slot & ~self.tile_here))),
             status.stall_acc.eq(running & rows_here & (self.tile_here | ~first_slot) & ~bank_here),
             status.macs.eq(Mux(issue & real, macs, 0)),
             status.array_macs.eq(Mux(issue, task.group_kernels * task.group_channels, 0)),

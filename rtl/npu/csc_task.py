@@ -50,6 +50,7 @@ TASK = wiring.Signature(
         "line_step": Out(LINE_BITS),
         "line_pad": Out(LINE_BITS),
         "first_rows": Out(11),  # rows that must be in CBUF before the first slot is issued
+        "first_weights": Out(20),  # bytes of the weight stream that must be in CBUF before it
         "feature_entries": Out(13),  # CBUF entries that can hold features
         "ring_first": Out(13),  # weight ring: first entry and number of entries
         "ring_entries": Out(13),
@@ -65,6 +66,7 @@ class TaskConstants(wiring.Component):
     cfg : In(config_signature("CNA"))
     start : In(1)    : pulse; `cfg` is stable from here on.
     first_stripe : In(1) : the option j8_start_with_first_rows.
+    loaded_first : In(1) : the option i5_rows_and_weights_first, which `first_stripe` does not change.
     go : Out(1)      : pulse three cycles later, `task` is valid.  There is no pulse if there is nothing to
         do: such a task never ends, and the diagnostics tell why.
     task : Out(TASK)
@@ -73,6 +75,7 @@ class TaskConstants(wiring.Component):
     cfg: In(config_signature("CNA"))
     start: In(1)
     first_stripe: In(1)
+    loaded_first: In(1)
     go: Out(1)
     task: Out(TASK)
 
@@ -116,9 +119,9 @@ class TaskConstants(wiring.Component):
                 Cat(task.spread_y, task.spread_x).eq(0),
                 task.first_rows.eq(
                     Mux(
-                        (grains == 0) | self.first_stripe,
-                        1,
-                        Mux(grains > size.DATAIN_HEIGHT, size.DATAIN_HEIGHT, grains),
+                        (grains > size.DATAIN_HEIGHT) & ~self.first_stripe | self.loaded_first,
+                        size.DATAIN_HEIGHT,
+                        Mux((grains == 0) | self.first_stripe, 1, grains),
                     )
                 ),
                 task.feature_entries.eq(feature_entries(cfg.CBUF_CON0, self._config)),
@@ -138,7 +141,11 @@ class TaskConstants(wiring.Component):
             atoms = task.atoms
             pitch = Mux(task.argb, cfg.DMA_CON1.LINE_STRIDE, cfg.CBUF_CON1.DATA_ENTRIES)
             by_kernels = of.kernel_groups(kernel.WEIGHT_KERNELS)
+            ring_bytes = task.ring_entries << 6
+            weight_bytes = cfg.WEIGHT_SIZE0.WEIGHT_BYTES
+            first_weights = Mux(weight_bytes < ring_bytes, weight_bytes, ring_bytes)
             m.d.sync += [
+                task.first_weights.eq(Mux(self.loaded_first, first_weights, 0)),
                 task.full_slabs.eq((atoms + 1) >> 2),
                 task.rest_atoms.eq(atoms[:2]),  # three atoms are a full slab, so no shared slab remains
                 task.groups.eq(Mux(wide, (channels + WIDE_GROUP - 1) // WIDE_GROUP, by_kernels)),

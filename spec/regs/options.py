@@ -60,6 +60,12 @@ OPTIONS: tuple[Option, ...] = (
         "flying, channels past ORIG_CHANNEL are OFFSET_PEND in the last atom and in atoms without others",
         "they are OFFSET_PEND in atoms without others; elsewhere ERDMA's operand is 0 for them",
     ),
+    Option(
+        "i5_rows_and_weights_first",
+        "4.11.1",
+        "a convolution starts when FEATURE_GRAINS rows are in CBUF",
+        "it starts when all rows of the task are in CBUF, and all weights or as many as fit their banks",
+    ),
 )
 """All options; the index in the tuple is the bit of the input."""
 

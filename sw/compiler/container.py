@@ -56,7 +56,7 @@ _GRAPH_FIELDS = (
     "states",
 )
 _PLAN_FIELDS = tuple(
-    field.name for field in dataclasses.fields(Plan) if field.name not in ("graph", "weights")
+    field.name for field in dataclasses.fields(Plan) if field.name not in ("graph", "weights", "on_one_core")
 )
 
 

@@ -62,6 +62,8 @@ class Plan:
     """Sizes of the activations with shared memory and without; only one of the two layouts is used."""
     reuse: bool = False
     cores: int = 1
+    on_one_core: str = ""
+    """Why the planner has divided no layer among several cores; empty if it has, or if there is one core."""
     lost: set[str] = field(default_factory=set)
     """Root tensors whose memory another tensor has overwritten by the end of a run."""
     notes: list[str] = field(default_factory=list)

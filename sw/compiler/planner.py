@@ -51,6 +51,7 @@ from rkcosim.compiler.programs.stages import channel_operands, stages, table
 from rkcosim.compiler.programs.task import Ref, Settings, Task
 from rkcosim.compiler.rearrangements import rearranged_on_npu
 from rkcosim.compiler.requant import SINGLE_ERROR
+from rkcosim.compiler.sharing import one_core_reason, steps_to_share, submit_cycles
 from rkcosim.compiler.softmax import softmax_on_npu
 from rkcosim.compiler.steps import (
     AtomsStep,
@@ -71,7 +72,14 @@ from rkcosim.compiler.steps import (
     TableStep,
     TilesStep,
 )
-from rkcosim.compiler.tiling import STRIPE, ConvShape, Tile, plan_tiles
+from rkcosim.compiler.tiling import (
+    STRIPE,
+    ConvShape,
+    Tile,
+    is_planned_by_another,
+    plan_tiles,
+    saved_cycles,
+)
 from rkcosim.spec.layouts import (
     ATOM_BYTES,
     argb_pitch,
@@ -106,7 +114,8 @@ def make_plan(graph: Graph, reuse: bool = False, cores: int = 1, fuse: bool = Tr
     reuse
         Whether tensors that are not needed at the same time share memory.
     cores
-        Number of cores, 1 to 3, among which convolutions are divided if that saves time.
+        Number of cores, 1 to 3, among which convolutions are divided if that saves more time than the further
+        submits take (`rkcosim.compiler.sharing`).
     fuse
         Whether a convolution's task also does the addition, function or slope after it, and functions of
         one tensor become one table (`rkcosim.compiler.fusion`).
@@ -261,6 +270,23 @@ class _Planner:
             shape = self._shape(step, self._as_pixels(self.graph.root(x.name)))
             self.shapes[index] = shape
             self.plan.tiles[index] = plan_tiles(shape, what, self.plan.cores)
+        if self.plan.cores > 1 and not is_planned_by_another():
+            self._leave_on_one_core()
+
+    def _leave_on_one_core(self) -> None:
+        """Take back divisions among cores that do not save the time of their submits."""
+        alone: dict[int, list[Tile]] = {}
+        savings: list[int | None] = [None if isinstance(s, HostStep) else 0 for s in self.plan.steps]
+        for index, shape in self.shapes.items():
+            divided, step = self.plan.tiles[index], self.plan.steps[index]
+            if any(tile.core for tile in divided):
+                alone[index] = plan_tiles(shape, f"{step.kind} '{step.name}'")
+                savings[index] = saved_cycles(shape, alone[index], divided)
+        shared = steps_to_share(savings, submit_cycles())
+        for index in alone.keys() - set(shared):
+            self.plan.tiles[index] = alone[index]
+        if any(saving is not None for saving in savings) and not shared:
+            self.plan.on_one_core = one_core_reason()
 
     def _shape(self, step: ConvStep, pixels: bool) -> ConvShape:
         x, y = step.inputs[0], step.output

@@ -38,7 +38,8 @@ SHARE_OF_ONE = 2
 """One core has one of so many parts of this bandwidth: additions on three cores are 1.65 times as fast as on
 one, concatenations 1.56 times [HW 12.6]."""
 JOB_CYCLES = 1500
-"""Cycles that a layer must save to justify a job on several cores (our estimate)."""
+"""Cycles that a division must save to justify a job on several cores (our estimate), beside what the driver
+takes for the submit (`rkcosim.compiler.sharing`)."""
 TASK_BYTES = 32768
 """Cost of a task in DRAM bytes when divisions are compared (about 1000 cycles)."""
 BANK_SIZES = range(4 * 1024, 64 * 1024 + 1)
@@ -263,8 +264,8 @@ def is_planned_by_another() -> bool:
 def plan_tiles(shape: ConvShape, what: str, cores: int = 1) -> list[Tile]:
     """Cut a convolution into tiles.
 
-    With several cores, rows or kernels are divided among them if that saves more time than a separate job
-    costs; the tiles of a core follow each other.
+    With several cores, rows or kernels are divided among them if that saves more cycles than a separate job
+    costs; the tiles of a core follow each other.  Whether it is worth a submit is for the planner to decide.
 
     Raises
     ------
@@ -333,9 +334,15 @@ def _whole_tiles(shape: ConvShape, cores: int) -> list[Tile]:
         return tiles
     shared = [_share(_tiles(shape, choice), cores) for choice in _divided(shape, cores)]
     best_shared = min(shared, key=lambda one: _longest(shape, one), default=tiles)
-    if _longest(shape, best_shared) + JOB_CYCLES < _longest(shape, tiles):
-        return best_shared
-    return tiles
+    return best_shared if saved_cycles(shape, tiles, best_shared) > 0 else tiles
+
+
+def saved_cycles(shape: ConvShape, alone: list[Tile], shared: list[Tile]) -> int:
+    """Return the cycles that a division among cores saves, less those that a separate job costs the NPU.
+
+    `alone` and `shared` are tiles of one core and of several.
+    """
+    return _longest(shape, alone) - _longest(shape, shared) - JOB_CYCLES
 
 
 def _divided(shape: ConvShape, cores: int) -> Iterator[_Choice]:

@@ -7,6 +7,7 @@ import random
 import numpy as np
 
 from rkcosim.spec.config import SMALL, NpuConfig
+from rkcosim.spec.regs.options import options_mask
 from tests.block.cna_bench import configure
 from tests.block.conv_bench import KINDS, Conv, unpack
 
@@ -15,6 +16,9 @@ IDLE = {"f_valid": 0, "w_valid": 0, "precision": 0}
 
 LIMIT = 30000
 """Cycles after which a task counts as hung."""
+
+LOADED_FIRST = "i5_rows_and_weights_first"
+"""The option with which a convolution starts when its rows and weights are in CBUF."""
 
 
 class FakeCbuf:
@@ -206,25 +210,35 @@ class FakeCore:
 class RowOrder:
     """What the slots of a task may read, checked in every cycle against the rows that have arrived.
 
+    Parameters
+    ----------
+    conv : Conv
+    ring_bytes : int or None
+        Size of the weight ring if the first slot waits for all rows and all weights that fit the ring.
+
     Members
     -------
     at_edge : number of slots that were issued in the first cycle in which their row was in CBUF.
     waited : number of cycles in which a slot waited for its row.
     """
 
-    def __init__(self, conv: Conv) -> None:
+    def __init__(self, conv: Conv, ring_bytes: int | None = None) -> None:
         self.rows = conv.rows_in_order()
         self.first = max(1, min(conv.grains, conv.height))
+        self.first_weights = 0
+        if ring_bytes is not None:
+            self.first, self.first_weights = conv.height, min(len(conv.weight_stream()), ring_bytes)
         self.issued = self.at_edge = self.waited = 0
         self._before = 0  # rows in CBUF one cycle ago
-        self._began = False  # the walk has seen the rows that must arrive before its first slot
+        self._began = False  # the walk has seen what must arrive before its first slot
 
-    def check(self, now: dict[str, int], rows: int) -> None:
-        """Compare the status of this cycle; `rows` is the value of `rows_ready`."""
+    def check(self, now: dict[str, int], rows: int, loaded: int) -> None:
+        """Compare the status of this cycle; `rows` and `loaded` are the values of these inputs."""
         row = self.rows[self.issued] if self.issued < len(self.rows) else None
         missing = row is not None and row >= rows
         if now["slot_valid"]:
-            assert self._began, f"slot {self.issued} with {rows} of the first {self.first} rows in CBUF"
+            text = f"slot {self.issued} with {rows} of the first {self.first} rows in CBUF"
+            assert self._began, f"{text} and {loaded} of the first {self.first_weights} bytes of weights"
             assert not missing, f"slot {self.issued} reads row {row} with {rows} rows in CBUF"
             assert now["slot_real"] or row is None, f"slot {self.issued} is empty, but reads row {row}"
             self.at_edge += row is not None and row >= self._before
@@ -232,8 +246,11 @@ class RowOrder:
         if now["stall_feature"]:
             assert missing or not self._began, f"slot {self.issued} waits for row {row} of {rows} in CBUF"
             self.waited += missing
+        weights_missing = loaded < self.first_weights
+        if not self._began and rows >= self.first and weights_missing:
+            assert not now["stall_feature"], "the first slot waits only for weights"
         self._before = rows
-        self._began |= now["stall_feature"] and rows >= self.first
+        self._began |= now["stall_feature"] and rows >= self.first and not weights_missing
 
 
 async def run_task(
@@ -246,14 +263,16 @@ async def run_task(
     row_wait=(0, 0),
     drain=(1, 1),
     config=SMALL,
+    options=(),
 ) -> dict:
     """Run one task on a SequenceController and compare every stripe; returns counts of its cycles."""
     cbuf, core = FakeCbuf(conv, rng, config, slow=slow, row_wait=row_wait), FakeCore(conv, rng, drain=drain)
-    order = RowOrder(conv)
+    order = RowOrder(conv, cbuf.ring_bytes if LOADED_FIRST in options else None)
     levels = ("slot_valid", "slot_real", "stall_feature", "stall_weight", "stall_acc")
     seen = dict.fromkeys(levels, 0) | {"first": 0, "last": 0, "diagnostics": []}
     slots = 16 * conv.tiles * conv.stripes * conv.groups
     configure(ctx, dut.cfg, conv.registers())
+    ctx.set(dut.options, options_mask(options))
     ctx.set(dut.start, 1)
     done = began = False
     for cycle in range(LIMIT):
@@ -266,7 +285,7 @@ async def run_task(
             ctx.set(dut.loaded, cbuf.loaded)
         now = {name: ctx.get(getattr(dut.status, name)) for name in levels}
         if cycle:
-            order.check(now, cbuf.rows)
+            order.check(now, cbuf.rows, cbuf.loaded)
         walking = sum(now[name] for name in ("stall_feature", "stall_weight", "stall_acc", "slot_valid"))
         began |= walking > 0
         whole = seen["slot_valid"] == slots

@@ -12,7 +12,7 @@ from rkcosim.spec.config import RK3588, SMALL
 from rkcosim.spec.regs import registers
 from tests import seeds
 from tests.block.conv_bench import Conv, random_conv
-from tests.block.csc_bench import run_task
+from tests.block.csc_bench import LOADED_FIRST, run_task
 from tests.simulation import shared, simulation
 
 SEED = seeds.seed(__name__)
@@ -162,6 +162,31 @@ def test_rows_that_come_one_by_one(name):
     (seen,) = run([conv], random.Random(SEED), row_wait=(60, 120))
     assert seen["done"] and not seen["diagnostics"]
     assert seen["row_waits"] > 40 and seen["at_edge"] >= 2
+
+
+LOADED = {
+    "rows": (Conv(height=4, width=2, channels=16, kernels=2, grains=2), {"row_wait": (10, 20)}),
+    "weights": (Conv(height=1, width=4, channels=32, kernels=17), {"slow": 0.9}),
+    "more_weights_than_the_ring": (
+        Conv(height=1, width=2, channels=32, kernels=96, weight_banks=1),
+        {"slow": 0.6},
+    ),
+    "one_group_larger_than_the_ring": (
+        Conv(height=1, width=2, channels=64, kernels=32, kh=2, pad_top=1, weight_banks=1),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_rows_and_weights_first(name):
+    """With the option, the first slot waits for all rows and for all weights that fit their ring."""
+    conv, how = LOADED[name]
+    (seen,) = run([conv], random.Random(SEED), options=[LOADED_FIRST], **how)
+    assert seen["done"] and not seen["diagnostics"]
+    ring = conv.weight_banks * SMALL.bank_entries * 64
+    assert (len(conv.weight_stream()) > ring) == name.endswith("ring")
+    assert seen["stall_feature" if "row_wait" in how else "stall_weight"] > 20 or not how
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def long_tasks(driver: Driver, height: int, width: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["add", "pool"])
 def test_tasks_without_the_array(kind: str):
-    with engine_or_skip(cores=1, dram=DramConfig(peak_bytes_per_cycle=5)) as engine:
+    with engine_or_skip(cores=1, dram=DramConfig(peak_bytes_per_cycle=2)) as engine:
         engine.count_blocks()
         driver = Driver(engine, max_cycles=1_000_000)
         driver.submit(Job(records_of_builders(driver, [long_tasks(driver, 32, 40)[kind]]), core_mask=1))

@@ -9,13 +9,14 @@ import onnx
 import pytest
 
 from benchmarks.onnx_nodes import Result, bound, cases, difference, run_case, with_constants
+from tests.extent import extent
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the generators of the cases divide by zero on purpose
 
 CORRECTED, PRODUCTS = (1, 22), "test_qlinearmatmul_"
 """First version of the package onnx whose expected products saturate and round, and their tests."""
 
-EVERY = 12
+EVERY = extent(24, 12)
 """The test runs each case whose number is a multiple of this, and those of `NAMES`."""
 NAMES = (
     *("conv_with", "maxpool_2d", "averagepool_2d", "globalaveragepool", "gemm_", "matmul_2d"),

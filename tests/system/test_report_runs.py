@@ -144,7 +144,7 @@ def test_a_hang_shows_how_far_it_came(tmp_path):
     assert sum(row["spent"].values()) == row["cycles"] and 0 < row["bytes_written"] < 768
     assert row["bound"] == "not ended"
     text = page.read_text()
-    assert "no interrupt" in text and "memory: 2 open writes of PPU" in text
+    assert "no interrupt" in text and "memory: 1 open writes of PPU" in text
     assert "input cube reads" in text and "output cube writes" in text
 
 
@@ -224,7 +224,7 @@ def test_a_browser_sorts_finds_explains_and_changes_colours(digits, tmp_path):
         assert seen["up"] == [*seen["down"][-2::-1], seen["down"][-1]], "rows without a value stay last"
         assert seen["names"] == sorted(seen["names"]) and seen["found"] == 3
         assert seen["before"] != seen["after"] and seen["again"] == seen["before"]
-        assert seen["tip"].startswith("0 stem\narray busy: 2,304")
+        assert seen["tip"].startswith("0 stem\narray: 2,304 (")
         assert seen["wide"], "the page is wider than the window"
 
 

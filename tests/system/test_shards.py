@@ -353,9 +353,10 @@ def test_another_version(address: str, monkeypatch: pytest.MonkeyPatch):
             pass
 
 
-def test_sweep(address: str, model: tuple[Path, np.ndarray], tmp_path: Path):
+def test_sweep(address: str, tmp_path: Path):
+    path, _ = _model(tmp_path, "one", lambda net: net.conv("x", 3, 16, 3), 64)
     table, out = tmp_path / "sweep.csv", tmp_path / "sweep.json"
-    words = ["sweep", model[0], "--cores", "1,2", "--dram", "peak_bytes_per_cycle=8,23.65", "--clock", 500]
+    words = ["sweep", path, "--cores", "1,2", "--dram", "peak_bytes_per_cycle=8,23.65", "--clock", 500]
     words += ["--scheduler", address, "--csv", table, "--json", out]
     code, text, errors = rkcosim(*words)
     assert code == 0, errors
@@ -369,7 +370,7 @@ def test_sweep(address: str, model: tuple[Path, np.ndarray], tmp_path: Path):
     assert all(p["match"] is True and p["geometry"] == "rk3588" for p in points)
     assert points[0]["cycles"] > points[1]["cycles"] > points[3]["cycles"]
     assert points[1]["ms"] == points[1]["cycles"] / 500_000
-    assert points[1]["cycles"] == run_model(model[0], check=True).cycles
+    assert points[1]["cycles"] == run_model(path, check=True).cycles
     with table.open() as file:
         assert [int(row["cycles"]) for row in csv.DictReader(file)] == [p["cycles"] for p in points]
     assert all(f"{p['cycles']:,}" in text for p in points)

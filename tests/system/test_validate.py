@@ -13,12 +13,12 @@ from rkcosim.cli.main import app
 from rkcosim.measure.perf.boards import known_errors, layers, terms
 from rkcosim.measure.perf.boards import runs as board_runs
 from rkcosim.measure.perf.boards import text as validate_text
-from rkcosim.measure.perf.boards.expected import SUBMIT_US
 from rkcosim.measure.perf.boards.language import LanguageModel
 from rkcosim.measure.perf.boards.matmul_plans import resident
 from rkcosim.measure.perf.boards.table import FAMILIES, LAYERS, BoardRow, rows
 from rkcosim.measure.perf.boards.validate import Result, Setting, errors_of, families, measure, validate
 from rkcosim.measure.perf.page import SECTIONS, markers, read_section
+from rkcosim.spec.submit import SUBMIT_US
 from tools import calibrate
 from tools.calibrate import Candidate
 from tools.provenance import TABLE_SOURCES

@@ -27,7 +27,7 @@ from tools.mutation.faulty_ports import PortFault, plant
 
 
 class Ports(wiring.Component):
-    """A stream in either direction, a channel of AXI and a bus for accesses of registers."""
+    """Streams, a channel of AXI, a bus for accesses of registers, and states without names as in the core."""
 
     given: In(stream.Signature(4))
     shown: Out(stream.Signature(4))
@@ -37,6 +37,7 @@ class Ports(wiring.Component):
     bus: Out(RegisterBus())
     valid: Out(1)
     ready: In(1)
+    activity: Out(48)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -13,7 +13,6 @@ from rkcosim.cli.main import app
 from rkcosim.engines.library import DramConfig
 from rkcosim.measure.perf.boards import expected
 from rkcosim.measure.perf.boards.expected import (
-    SUBMIT_US,
     board_errors,
     board_json,
     board_milliseconds,
@@ -24,6 +23,7 @@ from rkcosim.measure.perf.boards.expected import (
 from rkcosim.measure.perf.boards.table import FAMILIES, rows
 from rkcosim.measure.perf.boards.validate import Errors, FamilyErrors
 from rkcosim.measure.perf.page import read_section
+from rkcosim.spec.submit import SUBMIT_US
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples" / "digits" / "digits_int8.onnx"

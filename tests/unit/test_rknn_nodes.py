@@ -212,6 +212,7 @@ def linked(file: RknnFile) -> RknnFile:
     return replace(file, words=words, links=version6.find_links(words, file.records))
 
 
+@pytest.mark.usefixtures("cycles_only")
 def test_a_barrier_of_all_cores_ends_a_job():
     """Skeeser/QuadcopterYolo 9cd9baf4, models/yolov5n.rknn: a node divided among cores ends with a pooling of
     scratch memory, and the next node, which is divided as well, reads rows of other cores."""

@@ -70,6 +70,7 @@ def test_every_shape_gives_the_values_of_onnxruntime(kind: str) -> None:
         rk.use_device(None)
 
 
+@pytest.mark.usefixtures("cycles_only")
 def test_shapes_are_spread_over_the_cores() -> None:
     """A core mask holds for the shapes that are selected later, and for those that were selected before."""
     rk.use_device(GoldenNpu(3))

@@ -155,6 +155,7 @@ def test_one_copy_of_the_weights_in_memory():
     assert rk.loaded_model(context).bases["weights"] == rk.loaded_model(other).bases["weights"]
 
 
+@pytest.mark.usefixtures("cycles_only")
 def test_cores_of_a_model_without_weights():
     model = two_convolutions((14, 12))
     x = input_of(model)

@@ -76,6 +76,8 @@ class ModelRun:
     """`rkcosim.measure.models.rows.buffers`."""
     submits: int = 0
     """Jobs of one inference; host steps and layers shared by several cores divide it into jobs."""
+    on_one_core: str = ""
+    """Why no layer is divided among several cores; empty if one is, or if there is one core."""
     samples: int = 1
     """Samples of one inference of a model of batches; `layers`, `tasks` and `buffers` are those of one."""
     dram: dict[str, Any] = field(default_factory=dict)
@@ -169,6 +171,7 @@ def run_of_frame(name: str, device: Any, model: Any, loaded: Any, report: Any) -
         tasks=task_rows(report.layers),
         buffers=buffers(loaded),
         submits=model.plan.jobs * batch_size(model),
+        on_one_core=getattr(model.plan, "on_one_core", ""),
         samples=batch_size(model),
         dram=asdict(device.dram or DramConfig()),
         host_seconds=0.0,
@@ -292,6 +295,7 @@ def run_model(
             buffers=buffers(api.loaded_model(session.context)),
             resumed_at=session.device.resumed_at,
             submits=compiled.plan.jobs * samples,
+            on_one_core=getattr(compiled.plan, "on_one_core", ""),
             samples=samples,
             dram=asdict(session.device.dram or DramConfig()),
             host_seconds=0.0,

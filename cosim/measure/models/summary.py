@@ -68,6 +68,8 @@ def print_summary(console: Any, result: Any) -> None:
         from rkcosim.measure.perf.boards.expected import published_line, time_line
 
         console.print(time_line(per, result.submits, hosted=len(result.host.operators)))
+        if result.on_one_core:
+            console.print(result.on_one_core)
         console.print(published_line())
         if result.tensors_kept:
             console.print(KEPT)

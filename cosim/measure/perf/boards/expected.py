@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from rkcosim.spec.submit import SUBMIT_US
+
 Plan = Literal["ours", "rknn"]
 """The plan of a time: this compiler's on the RTL, or RKNN's with the order in which boards load."""
 
@@ -16,14 +18,6 @@ FILES: dict[Plan, Path] = {"ours": FILE, "rknn": FILE.with_name("errors_rknn.jso
 SCHEMA_VERSION = 2
 COMMAND = "rkcosim validate --page docs/results/performance.md"
 PAGES: dict[Plan, str] = {"ours": COMMAND, "rknn": COMMAND.replace("--page", "--plan rknn --page")}
-
-SUBMIT_PARTS_US = {"submit": 2.5, "interrupt": 2.0, "wake-up": 18.0}
-"""Microseconds that parts of the vendor's driver take for each submit of a model: the submit, the interrupt
-handler, its threaded part ([HW 12.5], "vendor driver path", ftrace)."""
-
-SUBMIT_US = sum(SUBMIT_PARTS_US.values())
-"""Their sum.  A time for each layer was also tried and rejected: fitted to the one network of the fitted
-half, it makes the others worse (docs/board_times.md)."""
 
 PRODUCT_RUN_US = 32.9
 PRODUCT_RUN = "unimatrix099/rk-llama.cpp, RKNPU2-decode-research.md, 1c"

@@ -11,14 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from rkcosim.measure.perf.boards.expected import (
-    INT4_ROWS_GOPS,
-    PRODUCT_RUN_US,
-    SUBMIT_PARTS_US,
-    SUBMIT_US,
-)
+from rkcosim.measure.perf.boards.expected import INT4_ROWS_GOPS, PRODUCT_RUN_US
 from rkcosim.measure.perf.boards.language import LanguageModel
 from rkcosim.measure.perf.boards.table import BoardRow
+from rkcosim.spec.submit import SUBMIT_PARTS_US, SUBMIT_US
 
 CALIBRATION = Path(__file__).with_name("calibrated.json")
 """Values that `tools.calibrate` fitted to boards, with the ids of the rows used for each."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from rkcosim.measure.perf.attribution import CAUSES, Cause
 from rkcosim.measure.perf.boards import known_errors
-from rkcosim.measure.perf.boards.expected import SUBMIT_US
 from rkcosim.measure.perf.boards.left_out import LEFT_OUT
 from rkcosim.measure.perf.boards.runs import fitted_bandwidth
 from rkcosim.measure.perf.boards.terms import STREAM, TERMS, fitted, stream, value
@@ -20,6 +19,7 @@ from rkcosim.measure.perf.boards.validate import (
     errors_of,
 )
 from rkcosim.measure.perf.page import table
+from rkcosim.spec.submit import SUBMIT_US
 
 WASTE = tuple(cause for cause in CAUSES if cause is not Cause.ARRAY)
 """Causes of cycles that the formula does not include."""

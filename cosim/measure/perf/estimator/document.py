@@ -39,6 +39,7 @@ def as_json(name: str, found: Estimate, clock: float, others: Sequence[Variant] 
         "engine": "estimate",
         "clock_mhz": clock,
         "cores": found.cores,
+        "on_one_core": found.on_one_core,
         "dram": {name: getattr(found.dram, name) for name in MEMORY}
         | {"gigabytes_per_second": found.dram.bandwidth(found.cores) * clock / 1000},
         "cycles": found.cycles,

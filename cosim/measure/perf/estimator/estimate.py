@@ -104,6 +104,8 @@ class Estimate:
     samples: int = 1
     """Samples of a model of batches; `cycles` and `jobs` are those of all, `tasks` and `layers` of one."""
     host: HostWork | None = None
+    on_one_core: str = ""
+    """Why no layer is divided among several cores; empty if one is, or if there is one core."""
 
 
 # Tasks and jobs.
@@ -308,7 +310,16 @@ def estimate_model(
     layers += [
         _layer(-1, op.name, op.kind, [], {}, None, 0) for op in work.graph.host_ops if op.kind == "Softmax"
     ]
-    return Estimate(sum(jobs), tasks, layers, jobs, dram, work.cores, host=host_work_of_plan(work))
+    return Estimate(
+        sum(jobs),
+        tasks,
+        layers,
+        jobs,
+        dram,
+        work.cores,
+        host=host_work_of_plan(work),
+        on_one_core=work.on_one_core,
+    )
 
 
 def _layer(

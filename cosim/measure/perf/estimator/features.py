@@ -160,8 +160,10 @@ class TaskShape:
 class LoadedFirst(TaskShape):
     """A convolution whose array begins when all rows and all weights that fit their ring are in CBUF.
 
-    The RTL begins when FEATURE_GRAINS rows and the first weight tile are there.  Boards take about as long
-    as tasks of this kind (docs/engines.md).
+    Boards take about as long as tasks of this kind (docs/board_times.md), and so does the RTL with the option
+    i5_rows_and_weights_first ([HW 4.11]).  Without it, the RTL begins when FEATURE_GRAINS rows and the first
+    weight tile are there.  Weights that do not fit their ring count as if the array waited for its first tile
+    only, whereas the RTL waits until the ring is full.
     """
 
     weights_first: ClassVar[bool] = True
