@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rkcosim.base import progress
 from rkcosim.cli.app import Options, command, option
 from rkcosim.cli.options import Page, Plan
+from rkcosim.measure.perf.boards.table import Family
 
 if TYPE_CHECKING:
     from rkcosim.measure.perf.boards import table as boards
@@ -19,24 +20,7 @@ if TYPE_CHECKING:
 class ValidateOptions(Options):
     """Options of `rkcosim validate`."""
 
-    family: tuple[
-        Literal[
-            "conv",
-            "first",
-            "depthwise",
-            "pooling",
-            "resize",
-            "concat",
-            "element-wise",
-            "transpose",
-            "normalisation",
-            "matmul",
-            "models",
-            "operators",
-            "language",
-        ],
-        ...,
-    ] = option(
+    family: tuple[Family, ...] = option(
         "Select the rows of this family; repeatable. The family concat includes splits, slices and paddings.",
         default=(),
     )

@@ -129,27 +129,13 @@ def test_back_over_three_tasks_registers_and_bytes_are_as_before(tmp_path: Path,
 
 PLANTED = """
 import sys
-from itertools import pairwise
 from pathlib import Path
-from tools.proofs.faults import plant
-from tools.proofs.plan import Fault
+from tests.planted_debugger import planted_session
 
-plant(Fault("rkcosim.rtl.npu.dpu_cvt", "rounded + after)", "rounded + after + (rounded == 9))", "10 for 9"))
+session = planted_session(Path(sys.argv[1]))
 
 from rkcosim.debug.clients.adapter import Adapter
-from rkcosim.debug.opening import open_debugged
-from rkcosim.debug.rtl.session import RtlSession
-from rkcosim.engines.engine import open_engine
-from rkcosim.rtl.core import NpuCore
-from rkcosim.spec.config import RK3588
 
-def design(*, external_cell):
-    return NpuCore(RK3588, external_cell=external_cell)
-
-def opener(name, **settings):
-    return open_engine(name, design=design, **settings)
-
-session = RtlSession(open_debugged(Path(sys.argv[1])), opener=opener)
 Adapter(sys.stdin.buffer, sys.stdout.buffer, session).serve()
 """
 

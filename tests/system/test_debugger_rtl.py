@@ -239,25 +239,12 @@ def test_an_editor_sees_cycles_and_signals() -> None:
 PLANTED = """
 import sys
 from pathlib import Path
-from tools.proofs.faults import plant
-from tools.proofs.plan import Fault
+from tests.planted_debugger import planted_session
 
-plant(Fault("rkcosim.rtl.npu.dpu_cvt", "rounded + after)", "rounded + after + (rounded == 9))", "10 for 9"))
+session = planted_session(Path(sys.argv[1]))
 
-from rkcosim.debug.opening import open_debugged
-from rkcosim.debug.rtl.session import RtlSession
 from rkcosim.debug.clients.terminal import Terminal
-from rkcosim.engines.engine import open_engine
-from rkcosim.rtl.core import NpuCore
-from rkcosim.spec.config import RK3588
 
-def design(*, external_cell):
-    return NpuCore(RK3588, external_cell=external_cell)
-
-def opener(name, **settings):
-    return open_engine(name, design=design, **settings)
-
-session = RtlSession(open_debugged(Path(sys.argv[1])), opener=opener)
 code = Terminal(session).run_lines(["break difference", "continue", "difference", "info state"], "commands")
 session.close()
 sys.exit(code)
