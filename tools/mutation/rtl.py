@@ -318,7 +318,8 @@ def main(seed: int, most: int) -> None:
     """Serve as a worker until the input ends."""
     from rkcosim.engines import open_engine
 
-    with open_engine(cores=1, on_diagnostic="go on", progress=lambda line: None) as device:
+    # Without waveforms, the values of the DPU would be those of its cell in C++, which has no faults.
+    with open_engine(cores=1, on_diagnostic="go on", traced=True, progress=lambda line: None) as device:
         for line in sys.stdin:
             number, path = json.loads(line)
             counts = rounds(most) if number else [min(BASELINE_CASES, most)]
